@@ -1,0 +1,47 @@
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.mfdl-checkout
+FIGURES := florentine erdos-renyi:n=100 erdos-renyi:n=100,p=0.2 facebook-414
+
+.PHONY: help setup demo test export notebooks readme figures
+
+help:
+	@echo "make demo       set up, then account for DP-D-SGD on the Florentine families graph (table and figure)"
+	@echo "make test       set up, then run every check and test"
+	@echo "make export     write mfdl/ from the notebooks"
+	@echo "make notebooks  run every chapter again, in place, and clean it"
+	@echo "make readme     write README.md from nbs/index.ipynb"
+	@echo "make figures    run every experiment again, at full size"
+
+# The stamp holds the path of the checkout that is installed, so that a virtual environment shared by two checkouts is noticed.
+setup:
+	@if ! { test -x $(BIN)/mfdl && grep -qsxF '$(CURDIR)' $(STAMP) && test ! pyproject.toml -nt $(STAMP) -a ! constraints.txt -nt $(STAMP); }; then \
+	  $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("mfdl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")' && \
+	  { test -x $(BIN)/python || { echo "creating .venv"; $(PYTHON) -m venv .venv; }; } && \
+	  echo "installing mfdl and what it needs (a few minutes the first time)" && \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' && \
+	  echo '$(CURDIR)' > $(STAMP); \
+	fi
+
+demo: setup
+	@$(BIN)/mfdl reproduce pndp -p graph florentine
+
+test: export OMP_NUM_THREADS = 1
+test: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/pytest -n auto
+
+export: setup
+	@$(BIN)/nbdev_export
+
+notebooks: export
+	@$(BIN)/jupyter nbconvert --log-level=WARN --to notebook --execute --inplace nbs/*.ipynb nbs/experiments/*.ipynb
+	@$(BIN)/nbdev_clean --fname nbs
+
+readme: setup
+	@$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --output-dir . --output README \
+	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns='^#\|\s*hide' nbs/index.ipynb
+
+figures: setup
+	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done
+	@$(BIN)/nbdev_clean --fname figures
