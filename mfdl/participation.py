@@ -6,6 +6,7 @@
 __all__ = ['Participation']
 
 # %% ../nbs/06_participation.ipynb #00000003
+import re
 from dataclasses import dataclass
 from math import comb
 
@@ -46,6 +47,15 @@ class Participation:
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1: raise ValueError(f"{name}={value!r}: expected an integer >= 1")
         if T is not None and k * b > T: raise ValueError(f"k*b = {k}*{b} = {k * b} is more than T={T}: expected k*b <= T")
         return cls(int(k), int(b), int(k * b if T is None else T), separation)
+
+    @classmethod
+    def parse(cls, spec: str, T: int) -> "Participation":
+        "Read 'every-step', 'single', 'cyclic:k,b' or 'min-sep:k,b' for a run of T steps."
+        match = re.fullmatch(r"(every-step|single)|(cyclic|min-sep):(\d+),(\d+)", spec)
+        if not match: raise ValueError(f"participation={spec!r}: expected every-step, single, cyclic:k,b or min-sep:k,b")
+        if match[1]: return cls.every_step(T) if match[1] == "every-step" else cls.single(T)
+        scheme = cls._checked(int(match[3]), int(match[4]), T, "at least")
+        return scheme if match[2] == "min-sep" else cls.cyclic(scheme.k, scheme.b)
 
     @property
     def count(self) -> int:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GAP', 'MAX_STEPS', 'METHODS', 'MAX_PATTERNS', 'Certificate', 'step_length', 'interior_point', 'certify',
-           'check_information', 'sensitivity', 'worst_sensitivity']
+           'check_information', 'sensitivity', 'check_method', 'worst_sensitivity']
 
 # %% ../nbs/08_sensitivity.ipynb #00000003
 from dataclasses import dataclass
@@ -105,6 +105,11 @@ def sensitivity(
 # %% ../nbs/08_sensitivity.ipynb #00000019
 MAX_PATTERNS = 100_000
 
+def check_method(method: str, participation: Participation) -> None:
+    "Raise a ValueError when the method is unknown, or exact and impossible for this participation."
+    if check_choice("method", method, METHODS) == "exact" and participation.count > MAX_PATTERNS:
+        raise ValueError(f"method='exact': the participation has {participation.count} patterns, more than {MAX_PATTERNS}; use method='bound'")
+
 def worst_sensitivity(
     P: np.ndarray,  # float64 (T, T), positive semi-definite: information about one node in every step
     participation: Participation,
@@ -114,9 +119,8 @@ def worst_sensitivity(
 
     With more than 100000 patterns 'bound' is relaxed (each step counts with its worst pattern) and 'exact' raises ValueError.
     """
-    check_choice("method", method, METHODS)
+    check_method(method, participation)
     if participation.count > MAX_PATTERNS:
-        if method == "exact": raise ValueError(f"method='exact': the participation has {participation.count} patterns, more than {MAX_PATTERNS}; use method='bound'")
         return float(np.sqrt(participation.max_sum([participation.max_sum(row) for row in np.abs(P)])))
     patterns = np.array(list(participation.patterns()))
     blocks = P[patterns[:, :, None], patterns[:, None, :]]
