@@ -77,7 +77,8 @@ def check_settings(trust, sigma, epsilon, delta, rows, output) -> None:
     graphs.check_choice("trust", trust, TRUST)
     for path in output:
         if path.suffix not in SUFFIXES: raise ValueError(f"output={str(path)!r}: expected a name that ends in {', '.join(SUFFIXES)}")
-        if trust == "ldp" and path.suffix in (".png", ".svg"): raise ValueError(f"output={str(path)!r}: an eavesdropper has no place in the graph to draw; expected .csv or .json")
+        if trust == "ldp" and path.suffix in (".png", ".svg"):
+            raise ValueError(f"output={str(path)!r}: an eavesdropper has no place in the graph to draw; expected .csv or .json")
     if sigma is not None and epsilon is not None: raise ValueError(f"sigma={sigma} and epsilon={epsilon}: expected one of the two")
     if rows < 1: raise ValueError(f"rows={rows}: expected a number of pairs >= 1")
     privacy.check_delta(delta)
@@ -90,8 +91,10 @@ def describe(report: accounting.Report, frame, delta: float, rows: int) -> str:
     if len(frame) > rows: lines.append(f"... and {len(frame) - rows} more pairs (--rows, --output)")
     if report.leaks:
         more = f" and {len(report.leaks) - 6} more" if len(report.leaks) > 6 else ""
-        lines += ["", "mu = inf, visible without noise: " + "; ".join(f"node {node} in step {step}{' to ' + '+'.join(map(str, to)) if to else ''}" for to, step, node in report.leaks[:6]) + more]
-    if not report.adaptive: lines += ["", "These attackers see only some of the messages: the numbers hold for gradients that do not react to the others. --trust ldp always holds."]
+        seen = (f"node {node} in step {step}" + (f" to {'+'.join(map(str, to))}" if to else "") for to, step, node in report.leaks[:6])
+        lines += ["", f"mu = inf, visible without noise: {'; '.join(seen)}{more}"]
+    if not report.adaptive:
+        lines += ["", "These attackers see only some of the messages: the numbers hold for gradients that do not react to the others. --trust ldp always holds."]
     return "\n".join(lines)
 
 # %% ../nbs/20_cli.ipynb #0000000b
@@ -103,8 +106,10 @@ def describe(report: accounting.Report, frame, delta: float, rows: int) -> str:
 @click.option("--trust", "-t", default="pndp", help="Who is curious: pndp (nodes, who see what they receive) or ldp (an eavesdropper on every message).")
 @click.option("--attackers", "spec", default="all", help="For pndp: all, first, or labels; a comma separates attackers, a plus joins colluders: Medici,Pazzi+Strozzi.")
 @click.option("--steps", "-T", default=10, help="Gradient steps, one round of gossip each.")
-@click.option("--participation", "-p", "scheme", default="every-step", help="When one record takes part: every-step, single, cyclic:k,b (k epochs over b batches, T = k*b) or min-sep:k,b.")
-@click.option("--sigma", type=float, help="Noise: standard deviation divided by the row sensitivity (2*clip/batch for replace-one neighbours, clip/batch for zero-out).  [default: 1]")
+@click.option("--participation", "-p", "scheme", default="every-step",
+              help="When one record takes part: every-step, single, cyclic:k,b (k epochs over b batches, T = k*b) or min-sep:k,b.")
+@click.option("--sigma", type=float,
+              help="Noise: standard deviation divided by the row sensitivity (2*clip/batch for replace-one neighbours, clip/batch for zero-out).  [default: 1]")
 @click.option("--epsilon", type=float, help="Instead of --sigma: find the smallest noise for which every pair is (epsilon, delta)-DP.")
 @click.option("--delta", default=1e-6, help="Delta at which epsilon is reported, or aimed for.")
 @click.option("--method", default="exact", help="Sensitivity: exact, or bound (cheaper, never smaller).")
@@ -127,7 +132,8 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
     model = attackers.LDP() if trust == "ldp" else attackers.parse_attackers(spec, network)
     report = accounting.account(run, model, participation.Participation.parse(scheme, steps), 1.0 if sigma is None else sigma, method)
     if epsilon is not None: report = report.calibrate(epsilon, delta)
-    settings = {"graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": steps, "participation": scheme, "sigma": report.sigma, "delta": delta}
+    settings = {"graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": steps,
+                "participation": scheme, "sigma": report.sigma, "delta": delta}
     frame = report.to_frame().assign(epsilon=report.epsilon(delta))
     for path in output: write_report(report, frame, settings, path)
     click.echo(f"{run.name} on {graph} ({run.n} nodes, {weights} weights), T={steps}, {scheme} participation, sigma={report.sigma:.6g}, {method} sensitivity")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['experiments', 'experiment_parameters', 'parse_value', 'check_parameters', 'result_stem', 'Result', 'ExperimentFailed',
-           'reproduce']
+           'without_run_times', 'reproduce']
 
 # %% ../nbs/19_experiments.ipynb #00000003
 import ast
@@ -66,6 +66,17 @@ class Result:
 class ExperimentFailed(RuntimeError):
     "A cell of an experiment raised an error; the half-run notebook is kept."
 
+def without_run_times(notebook):
+    "The notebook without execution counts, times and random ids, so that the same run leaves the same file."
+    notebook.metadata = {"kernelspec": notebook.metadata.kernelspec}
+    for i, cell in enumerate(notebook.cells):
+        cell.id = f"{i:08x}"
+        cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
+        if cell.cell_type == "code":
+            cell.execution_count = None
+            for output in cell.outputs: output.pop("execution_count", None)
+    return notebook
+
 def reproduce(
     name: str,  # one of experiments()
     given: dict | None = None,  # parameters that differ from their defaults
@@ -73,12 +84,13 @@ def reproduce(
     progress: bool = True,  # show papermill's progress bar, a tick for each cell
 ) -> Result:
     "Run an experiment notebook with papermill and keep its executed copy beside the figure; arguments are checked first."
+    import nbformat
     import papermill
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
     given = given or {}
     parameters = check_parameters(name, given)
-    stem = Path(folder).absolute() / result_stem(name, given, experiment_parameters(name))
+    stem = Path(folder) / result_stem(name, given, experiment_parameters(name))
     stem.parent.mkdir(parents=True, exist_ok=True)
     notebook, unfinished = (stem.with_name(stem.name + suffix) for suffix in (".ipynb", ".failed.ipynb"))  # a failure leaves the last success alone
     with tempfile.TemporaryDirectory() as private:  # sockets of its own: kernels that share a port range collide now and then
@@ -87,6 +99,7 @@ def reproduce(
             experiments()[name], unfinished, parameters | {"output": str(stem)}, kernel_name="python3", progress_bar=progress, config=kernel)
         except PapermillExecutionError as error:
             raise ExperimentFailed(f"{name} failed in cell {error.exec_count}: {error.ename}: {error.evalue} (see {unfinished})") from None
+    nbformat.write(without_run_times(executed), unfinished)
     unfinished.replace(notebook)
     printed = [out.text for cell in executed.cells if "summary" in cell.metadata.get("tags", []) for out in cell.outputs if out.output_type == "stream"]
     files = sorted(path for path in stem.parent.glob(stem.name + ".*") if path.suffix in (".svg", ".png", ".csv"))

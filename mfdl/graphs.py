@@ -14,7 +14,6 @@ import math
 import os
 import re
 import tarfile
-import warnings
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -124,8 +123,11 @@ def facebook(ego: int, path: str | Path | None = None) -> nx.Graph:
     if not found.is_file(): raise FileNotFoundError(f"path={str(found)!r}: no such file; expected the edge list of Facebook ego {ego}")
     lines = checked(read_bytes(found), FACEBOOK_SHA256[ego], found).decode().splitlines()
     graph = nx.parse_edgelist(lines, nodetype=int)
-    graph = graph.subgraph(max(nx.connected_components(graph), key=len))
-    return nx.convert_node_labels_to_integers(nx.Graph(graph), ordering="sorted")
+    number = {node: i for i, node in enumerate(sorted(max(nx.connected_components(graph), key=len)))}
+    component = nx.Graph()
+    component.add_nodes_from(range(len(number)))
+    component.add_edges_from((number[u], number[v]) for u, v in graph.edges(number))
+    return component
 
 # %% ../nbs/01_graphs.ipynb #00000015
 def peertube() -> nx.Graph:

@@ -72,7 +72,7 @@ def certify(
     except np.linalg.LinAlgError: pass  # so close to the boundary that a factorization fails: the last pair is still feasible
     missing = -np.linalg.eigvalsh(np.diag(y) - P)[0] + 8 * k * np.finfo(float).eps * np.linalg.norm(P, 2)
     y = y + max(0.0, missing)
-    return Certificate(y.sum(), (P * Y).sum(), y, Y) if y.sum() < best.upper else Certificate(best.upper, max(best.lower, (P * Y).sum()), rows, Y)
+    return Certificate(y.sum(), (P * Y).sum(), y, Y) if y.sum() < best.upper else best
 
 # %% ../nbs/08_sensitivity.ipynb #00000016
 METHODS = ("exact", "bound")

@@ -1,0 +1,205 @@
+"""Properties that every account must have, on random graphs, weights, steps and attackers."""
+from dataclasses import dataclass, replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from mfdl import account
+from mfdl.algorithms import dp_dsgd, dsgd, mf_dsgd
+from mfdl.attackers import LDP, PNDP, NotFactorizable, decompose, factorize, view
+from mfdl.gossip import churn, gossip_matrix
+from mfdl.participation import Participation
+from mfdl.sensitivity import certify
+
+TOL = 1e-8
+
+
+@st.composite
+def graphs(draw, least=3, most=6):
+    """A connected graph: a random tree and some more edges."""
+    n = draw(st.integers(least, most))
+    graph = nx.Graph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from((v, draw(st.integers(0, v - 1))) for v in range(1, n))
+    graph.add_edges_from(draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda e: e[0] != e[1]), max_size=n)))
+    return graph
+
+
+@st.composite
+def runs(draw):
+    """An algorithm with noise: fixed or changing weights, independent or correlated noise."""
+    graph, T = draw(graphs()), draw(st.integers(1, 4))
+    weights = draw(st.sampled_from(["metropolis", "uniform"]))
+    offline = draw(st.lists(st.sets(st.sampled_from(sorted(graph)), max_size=1), min_size=T, max_size=T))
+    W = churn(graph, offline, weights) if draw(st.booleans()) else gossip_matrix(graph, weights)
+    if draw(st.booleans()): return dp_dsgd(W, T)
+    below = draw(st.lists(st.floats(-0.9, 0.9), min_size=T * T, max_size=T * T))
+    return mf_dsgd(W, T, np.eye(T) + np.tril(np.reshape(below, (T, T)), -1))
+
+
+@st.composite
+def runs_with_attackers(draw, colluders=1):
+    run = draw(runs())
+    attackers = draw(st.lists(st.sampled_from(run.nodes), min_size=colluders, max_size=colluders, unique=True))
+    return run, attackers
+
+
+def schemes(T): return [Participation.every_step(T), Participation.single(T)]
+
+
+@given(runs_with_attackers())
+def test_mu_never_exceeds_the_eavesdropper(case):
+    run, attackers = case
+    for scheme in schemes(run.T):
+        everything = account(run, LDP(), scheme).mu
+        report = account(run, PNDP(attackers), scheme)
+        assert (report.mu <= everything[run.index(report.victims)] * (1 + TOL) + TOL).all()
+
+
+@given(runs_with_attackers(colluders=2))
+def test_more_attackers_never_learn_less(case):
+    run, attackers = case
+    scheme = Participation.every_step(run.T)
+    one = account(run, PNDP(attackers[:1]), scheme)
+    both = dict(zip((report := account(run, PNDP(attackers), scheme)).victims, report.mu, strict=True))
+    assert all(both[v] >= mu * (1 - TOL) - TOL for v, mu in zip(one.victims, one.mu, strict=True) if v in both)
+
+
+@dataclass(frozen=True)
+class Overhearing(PNDP):
+    """A curious node that also overhears some messages that are not for it."""
+    extra: tuple = ()
+
+    def __init__(self, nodes, extra):
+        super().__init__(nodes)
+        object.__setattr__(self, "extra", extra)
+
+    def sees(self, messages, coalition): return super().sees(messages, coalition) | np.isin(np.arange(len(messages.step)), self.extra)
+
+
+@given(runs_with_attackers(), st.data())
+def test_more_messages_never_teach_less(case, data):
+    run, attackers = case
+    extra = tuple(data.draw(st.lists(st.integers(0, len(run.M_G) - 1), max_size=4)))
+    scheme = Participation.every_step(run.T)
+    less, more = account(run, PNDP(attackers), scheme), account(run, Overhearing(attackers, extra), scheme)
+    assert (more.mu >= less.mu * (1 - TOL) - TOL).all()
+
+
+@given(graphs(), st.integers(1, 4), st.randoms(use_true_random=False), st.sampled_from(["metropolis", "uniform"]))
+def test_relabelling_changes_nothing(graph, T, random, weights):
+    order = list(graph)
+    random.shuffle(order)
+    names = {v: f"name {v}" for v in graph}
+    shuffled = nx.Graph()
+    shuffled.add_nodes_from(names[v] for v in order)
+    shuffled.add_edges_from((names[u], names[v]) for u, v in graph.edges)
+    scheme, victim = Participation.every_step(T), 0
+    plain = account(dp_dsgd(gossip_matrix(graph, weights), T, nodes=graph), PNDP([victim]), scheme).to_frame()
+    renamed = account(dp_dsgd(gossip_matrix(shuffled, weights), T, nodes=shuffled), PNDP([names[victim]]), scheme).to_frame().set_index("victim")
+    for row in plain.itertuples():
+        assert renamed.mu[names[row.victim]] == pytest.approx(row.mu, rel=TOL, abs=TOL)
+        assert renamed.distance[names[row.victim]] == row.distance
+
+
+@given(runs_with_attackers())
+def test_exact_is_at_most_the_bound(case):
+    run, attackers = case
+    for scheme in schemes(run.T):
+        exact, bound = (account(run, PNDP(attackers), scheme, method=m).mu for m in ("exact", "bound"))
+        assert (exact <= bound * (1 + 1e-12)).all()
+
+
+@given(runs_with_attackers())
+def test_information_agrees_with_the_stacked_view(case):
+    """The unreduced view with all its known rows, Lemma 14 and pseudo-inverses as the paper writes them."""
+    run, attackers = case
+    n, coalition = run.n, np.isin(np.arange(run.n), attackers)
+    seen, known_g = run.messages.receivers[:, coalition].any(axis=1), np.tile(coalition, run.T)
+    known_z = run.noise.holders[:, coalition].any(axis=1)
+    K, K_Z = np.eye(n * run.T)[known_g], np.eye(run.M_Z.shape[1])[known_z]
+    A = np.vstack([run.M_G[seen], K, np.zeros((len(K_Z), n * run.T))]) @ (np.eye(n * run.T) - np.linalg.pinv(K) @ K)
+    B = np.vstack([run.M_Z[seen], np.zeros((len(K), run.M_Z.shape[1])), K_Z])
+    C = np.linalg.pinv(B, rcond=1e-10) @ A
+    P = C.T @ np.linalg.pinv(B, rcond=1e-10) @ B @ C
+    factorization = factorize(view(run, PNDP(attackers)))
+    for u in np.flatnonzero(~coalition): np.testing.assert_allclose(factorization.information(u), P[u::n, u::n], atol=1e-9)
+
+
+@given(runs_with_attackers(), st.integers(0, 2**32 - 1))
+def test_no_shift_is_easier_to_see_than_the_claim(case, seed):
+    """The divergence of two Gaussians with the view's mean and covariance, for random shifts of one victim and for the worst one."""
+    run, attackers = case
+    seen = view(run, PNDP(attackers))
+    assume(len(seen.A))
+    rng = np.random.default_rng(seed)
+    precision = np.linalg.pinv(seen.B @ seen.B.T, rcond=1e-10, hermitian=True)
+    report = account(run, PNDP(attackers), Participation.every_step(run.T))
+    for u, claim in zip(seen.victims, report.sensitivity, strict=True):
+        A = seen.A[:, u::run.n]
+        for _ in range(5):
+            shift = rng.normal(size=(run.T, run.T))
+            shift /= np.linalg.norm(shift, axis=1, keepdims=True)
+            assert np.sqrt(np.trace(shift.T @ A.T @ precision @ A @ shift)) <= claim * (1 + TOL) + TOL
+        Y = certify(decompose(seen).information(u)).Y
+        assert np.sqrt(max(0, np.trace(A.T @ precision @ A @ Y))) == pytest.approx(claim, rel=1e-6, abs=1e-6)
+
+
+@given(graphs(), st.integers(1, 3))
+def test_without_noise_everything_that_arrives_leaks(graph, T):
+    report = account(dsgd(gossip_matrix(graph), T), PNDP([0]), Participation.every_step(T))
+    assert np.array_equal(np.isinf(report.mu), report.distance <= T)
+    assert (report.mu[~np.isinf(report.mu)] == 0).all()
+    with pytest.raises(NotFactorizable, match="no noise covers"): factorize(view(dsgd(gossip_matrix(graph), T), PNDP([0])))
+
+
+@given(graphs(), st.integers(2, 3), st.data())
+def test_a_node_that_adds_no_noise_is_found(graph, T, data):
+    silent = data.draw(st.sampled_from(sorted(graph)[1:]))
+    run = dp_dsgd(gossip_matrix(graph), T)
+    run = replace(run, M_Z=run.M_Z * (np.arange(run.M_Z.shape[1]) % run.n != silent))
+    report = account(run, PNDP([next(iter(graph[silent]))]), Participation.every_step(T))
+    if silent in report.victims: assert np.isinf(report.mu[report.victims.index(silent)])
+
+
+@given(runs_with_attackers(), st.floats(0.1, 10))
+def test_sigma_scales_mu(case, sigma):
+    run, attackers = case
+    scheme = Participation.every_step(run.T)
+    unit, scaled = account(run, PNDP(attackers), scheme), account(run, PNDP(attackers), scheme, sigma)
+    np.testing.assert_allclose(scaled.mu * sigma, unit.mu, rtol=1e-12)
+    if unit.mu.max() > 1e-6: assert scaled.calibrate(4.0, 1e-6).worst.epsilon(1e-6) == pytest.approx(4.0, rel=1e-9)
+
+
+W3 = gossip_matrix(nx.path_graph(3))
+RUN = dp_dsgd(W3, 4)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (dict(trust=PNDP([3])), "attackers: 3 is not a node"),
+    (dict(trust=PNDP([0, 1, 2])), "every node is an attacker"),
+    (dict(trust=[]), "at least one trust model"),
+    (dict(sigma=0), "sigma=0: expected"), (dict(sigma=-1.0), "sigma=-1.0: expected"), (dict(sigma=float("nan")), "sigma=nan: expected"),
+    (dict(participation=Participation.cyclic(5, 1)), r"k\*b = 5 steps, more than the T=4"),
+    (dict(participation=Participation.cyclic(1, 3)), r"k\*b = 3 steps, not the T=4"),
+    (dict(method="tight"), "method='tight' is not known"),
+    (dict(algorithm=W3), "expected a LinearAlgorithm"),
+])
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message): account(**(dict(algorithm=RUN, trust=LDP(), participation=Participation.every_step(4)) | arguments))
+
+
+def test_no_work_is_done_before_the_check(monkeypatch):
+    monkeypatch.setattr("mfdl.accounting.view", lambda *_: pytest.fail("work was done"))
+    for arguments in (dict(sigma=0), dict(method="x"), dict(trust=[LDP(), PNDP([9])])):
+        with pytest.raises(ValueError): account(**(dict(algorithm=RUN, trust=LDP(), participation=Participation.every_step(4)) | arguments))
+
+
+def test_frame_columns():
+    frame = account(RUN, [PNDP([0]), PNDP([1, 2]), LDP()], Participation.every_step(4)).to_frame()
+    assert list(frame.columns) == ["attacker", "victim", "distance", "mu"]
+    assert frame.attacker.tolist() == [0, 0, (1, 2), None, None, None] and frame.victim.tolist() == [1, 2, 0, 0, 1, 2]
+    assert frame.distance.isna().tolist() == [False] * 3 + [True] * 3

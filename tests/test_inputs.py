@@ -1,0 +1,161 @@
+"""What is not a gossip matrix, a graph, a scheme or a probability is refused with the argument's name, its value and what was expected."""
+import gzip
+import hashlib
+import sys
+import tarfile
+
+import networkx as nx
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mfdl import graphs
+from mfdl.algorithms import dp_dsgd
+from mfdl.cli import app
+from mfdl.gossip import check_gossip, gossip_matrix
+from mfdl.graphs import load_graph
+from mfdl.participation import Participation
+from mfdl.privacy import GaussianDP
+from mfdl.workload import workload
+
+RING = nx.cycle_graph(5)
+
+
+@given(st.integers(0, 4), st.integers(0, 4), st.floats(1e-6, 1))
+def test_rows_that_do_not_sum_to_one(u, v, excess):
+    W = gossip_matrix(RING)
+    W[u, v] += excess
+    for refuse in (check_gossip, lambda W: workload(W, 2), lambda W: dp_dsgd(W, 2)):
+        with pytest.raises(ValueError, match=f"W is not stochastic: row {u} sums to"): refuse(W)
+
+
+@given(st.integers(0, 4), st.floats(1e-6, 0.3))
+def test_weight_off_the_graph(u, weight):
+    W = gossip_matrix(RING)
+    W[u, u] -= weight
+    W[u, (u + 2) % 5] += weight
+    with pytest.raises(ValueError, match=rf"W\[{u}, {(u + 2) % 5}\] .* off the graph"): check_gossip(W, RING)
+
+
+@given(st.one_of(st.integers(max_value=0), st.floats(), st.none(), st.text(max_size=3)))
+def test_steps(T):
+    with pytest.raises(ValueError, match="is a number of steps: expected an integer >= 1"): dp_dsgd(gossip_matrix(RING), T)
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50))
+def test_participation_beyond_the_run(k, b, T):
+    if k * b <= T: assert Participation.min_sep(k, b, T).count >= 1
+    else:
+        with pytest.raises(ValueError, match=r"is more than T="): Participation.min_sep(k, b, T)
+
+
+@given(st.one_of(st.floats(max_value=0), st.floats(min_value=1), st.just(float("nan"))))
+def test_delta(delta):
+    for refuse in (GaussianDP(1).epsilon, lambda d: GaussianDP.from_epsilon(1, d)):
+        with pytest.raises(ValueError, match=r"expected a probability in \(0, 1\)"): refuse(delta)
+
+
+@given(st.floats(1e-3, 50), st.floats(1e-12, 0.4))
+def test_epsilon_and_back(mu, delta):
+    epsilon = GaussianDP(mu).epsilon(delta)
+    if epsilon > 0:
+        assert GaussianDP(mu).delta(epsilon) == pytest.approx(delta, rel=1e-8)
+        assert GaussianDP.from_epsilon(epsilon, delta).mu == pytest.approx(mu, rel=1e-8)
+    else: assert GaussianDP(mu).delta(0.0) <= delta
+
+
+def test_disconnected_graph_warns_with_its_components():
+    with pytest.warns(UserWarning, match=r"2 components.*\{0, 1\} \(2\); \{2, 3\} \(2\)"): gossip_matrix(nx.Graph([(0, 1), (2, 3)]))
+
+
+@pytest.mark.parametrize(("name", "near"), [("florentin", "florentine"), ("erdos-reny:n=5", "erdos-renyi"), ("facebook-415", "facebook-414")])
+def test_unknown_graph_names_the_nearest(name, near):
+    with pytest.raises(ValueError, match=f"did you mean.*{near}"): load_graph(name)
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("missing.csv", None, "no such file"), ("empty.txt", "", "is empty"), ("blank.txt", "\n# nothing\n", "no edge"), ("loop.txt", "a a\n", "no edge"),
+    ("one.txt", "a b\nc\n", "line 2: expected two node names"), ("broken.graphml", "<graphml><graph>", "malformed"), ("broken.gml", "graph [ node [", "malformed"),
+    ("cut.txt.gz", "a b\n", "not a complete gzip file"),
+])
+def test_bad_graph_files(tmp_path, name, content, message):
+    if content is not None: (tmp_path / name).write_text(content)
+    error = FileNotFoundError if content is None else ValueError
+    with pytest.raises(error, match=message) as caught: load_graph(tmp_path / name)
+    assert name in str(caught.value)
+    result = CliRunner().invoke(app, ["account", str(tmp_path / name)])
+    assert result.exit_code == 2 and message in result.output and len(result.output.splitlines()) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda e: e[0] != e[1]), min_size=1, max_size=20))
+def test_graph_files_round_trip(tmp_path_factory, edges):
+    graph, folder = nx.Graph(edges), tmp_path_factory.mktemp("graphs")
+    nx.write_edgelist(graph, folder / "g.edges", data=False)
+    nx.write_graphml(graph, folder / "g.graphml")
+    (folder / "g.csv.gz").write_bytes(gzip.compress("\n".join(f"{u},{v}" for u, v in graph.edges).encode()))
+    for name in ("g.edges", "g.csv.gz", "g.graphml"):
+        assert nx.utils.edges_equal(nx.relabel_nodes(load_graph(folder / name), int).edges, graph.edges)
+
+
+def test_facebook_graph(facebook_file):
+    graph = load_graph("facebook-414", path=facebook_file)
+    assert list(graph) == list(range(148)) and graph.number_of_edges() == 1692 and nx.diameter(graph) == 7
+
+
+def test_data_resolution(tmp_path, monkeypatch):
+    """Explicit path, then MFDL_DATA, then the user's cache, then the archive of the canonical source (here: a local copy of its layout)."""
+    content = b"1 2\n2 1\n2 3\n3 2\n8 9\n9 8\n"
+    monkeypatch.setitem(graphs.FACEBOOK_SHA256, 414, hashlib.sha256(content).hexdigest())
+    data, cache = tmp_path / "data", tmp_path / "cache"
+    monkeypatch.setenv("MFDL_DATA", str(data))
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda _: cache)
+    archive = tmp_path / "facebook.tar.gz"
+    (tmp_path / "414.edges").write_bytes(content)
+    with tarfile.open(archive, "w:gz") as tar: tar.add(tmp_path / "414.edges", "facebook/414.edges")
+    fetched = []
+    monkeypatch.setattr("pooch.retrieve", lambda url, **_: fetched.append(url) or str(archive))
+
+    assert sorted(load_graph("facebook-414").edges) == [(0, 1), (1, 2)] and fetched == [graphs.FACEBOOK_URL]
+    assert (cache / "facebook_ego" / "414.edges").read_bytes() == content and not list(cache.rglob("*.part"))
+    load_graph("facebook-414")
+    assert len(fetched) == 1, "the second time it comes from the cache"
+    (data / "facebook_ego").mkdir(parents=True)
+    (data / "facebook_ego" / "414.edges.gz").write_bytes(gzip.compress(b"damaged"))
+    with pytest.raises(ValueError, match="damaged or changed"): load_graph("facebook-414")
+    assert len(load_graph("facebook-414", path=tmp_path / "414.edges")) == 3
+
+
+def test_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.delenv("MFDL_DATA", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda _: tmp_path)
+    def offline(*_, **__): raise ConnectionError("no route")
+    monkeypatch.setattr("pooch.retrieve", offline)
+    with pytest.raises(FileNotFoundError, match="could not be downloaded.*set MFDL_DATA"): load_graph("facebook-414")
+    assert not list(tmp_path.rglob("*.edges"))
+
+
+def test_peertube_says_that_it_is_not_available_offline(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fedivertex", None)
+    with pytest.raises(ImportError, match=r"pip install 'mfdl\[peertube\]'"): load_graph("peertube")
+
+    class Offline:
+        def get_graph(self, *_, **__): raise OSError("no route to Kaggle")
+
+    monkeypatch.setitem(sys.modules, "fedivertex", type(sys)("fedivertex"))
+    sys.modules["fedivertex"].GraphLoader = Offline
+    with pytest.raises(ConnectionError, match="not available offline.*pass that file's path"): load_graph("peertube")
+
+
+@given(st.integers(2, 8), st.integers(1, 4))
+def test_workload_is_the_simulation(n, T):
+    rng = np.random.default_rng([n, T])
+    Ws = rng.random((T, n, n))
+    Ws /= Ws.sum(axis=2, keepdims=True)
+    G = rng.normal(size=(T, n, 3))
+    theta, sent = np.zeros((n, 3)), []
+    for W, g in zip(Ws, G, strict=True):
+        sent.append(theta + g)
+        theta = W @ sent[-1]
+    np.testing.assert_allclose(workload(Ws, T) @ G.reshape(-1, 3), np.vstack(sent), atol=1e-12)

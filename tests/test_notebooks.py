@@ -1,0 +1,66 @@
+"""Every notebook runs from top to bottom, shows what is committed, and holds for the installed package as well as for its own cells."""
+import importlib
+import os
+import re
+
+import matplotlib.pyplot as plt
+import nbformat
+import pytest
+from conftest import ROOT
+from nbclient import NotebookClient
+from traitlets.config import Config
+
+from mfdl.experiments import experiments, reproduce
+
+CHAPTERS = sorted((ROOT / "nbs").glob("*.ipynb"))
+SMOKE = {"pndp": {"graph": "ring:n=8", "T": 3}}  # a size at which each experiment takes seconds
+
+
+def directive(cell, pattern): return cell.cell_type == "code" and re.search(rf"^#\|\s*{pattern}", cell.source, re.M)
+
+
+def shown(cell):
+    """What a cell shows: kinds of pictures, words, and numbers up to rounding (1e-5; below 1e-8 all are alike)."""
+    texts = [out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell.outputs if out.get("name") != "stderr"]
+    pictures = sorted(kind for out in cell.outputs for kind in out.get("data", {}) if kind.startswith("image"))
+    numbers = r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?"
+    values = [float(x) for x in re.findall(numbers, "".join(texts))]
+    return pictures, re.sub(numbers, "#", "".join(texts)).split(), [pytest.approx(x, rel=1e-5, abs=1e-8) for x in values]
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+def test_notebook_runs_and_shows_what_is_committed(path, tmp_path):
+    committed = nbformat.read(path, as_version=4)
+    config = Config({"KernelManager": {"transport": "ipc", "ip": f"{tmp_path}/k"}})
+    executed = NotebookClient(nbformat.read(path, as_version=4), timeout=300, config=config, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    for i, (before, after) in enumerate(zip(committed.cells, executed.cells, strict=True)):
+        if before.cell_type == "code": assert shown(before) == shown(after), f"cell {i} of {path.name} was committed with other outputs: run make notebooks"
+
+
+@pytest.mark.parametrize("path", [p for p in CHAPTERS if any(directive(c, "default_exp") for c in nbformat.read(p, as_version=4).cells)], ids=lambda p: p.stem)
+def test_notebook_holds_for_the_package(path, tmp_path, monkeypatch):
+    """The cells that are not exported, run against the module instead of the notebook's own definitions."""
+    monkeypatch.chdir(tmp_path)
+    cells = nbformat.read(path, as_version=4).cells
+    name = next(re.search(r"default_exp\s+(\w+)", c.source)[1] for c in cells if directive(c, "default_exp"))
+    namespace = {**vars(importlib.import_module(f"mfdl.{name}")), "__name__": "__main__", "display": print}
+    for i, cell in enumerate(cells):
+        if cell.cell_type == "code" and not directive(cell, "(export|default_exp)"): exec(compile(cell.source, f"{path.name}[{i}]", "exec"), namespace)
+    plt.close("all")
+
+
+def test_every_experiment_has_a_smoke_size():
+    assert sorted(SMOKE) == sorted(experiments())
+
+
+@pytest.mark.parametrize("name", sorted(SMOKE))
+def test_experiment_runs_at_smoke_size(name, tmp_path):
+    result = reproduce(name, SMOKE[name], tmp_path, progress=False)
+    assert {path.suffix for path in result.files} == {".csv", ".png", ".svg"} and result.summary
+    assert not [path for path in os.listdir(tmp_path) if "failed" in path]
+
+
+def test_experiment_notebooks_are_committed_with_outputs():
+    for path in [*experiments().values(), *sorted((ROOT / "figures").glob("*.ipynb"))]:
+        tagged = [c for c in nbformat.read(path, as_version=4).cells if "summary" in c.metadata.get("tags", [])]
+        assert tagged and all(c.outputs for c in tagged), f"{path} was committed without outputs"
