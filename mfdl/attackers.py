@@ -111,8 +111,8 @@ def view(
     )
 
 # %% ../nbs/05_attackers.ipynb #00000015
-NOISE_FLOOR = float(np.sqrt(np.finfo(float).eps))  # singular values of B below this fraction of the largest count as no noise
-LARGEST_RESIDUAL = 1e-6  # cap of the tolerance below which a column of A counts as covered by noise
+NOISE_FLOOR = float(np.sqrt(np.finfo(float).eps))  # directions with less noise than this fraction of the strongest are no cover
+LARGEST_RESIDUAL = 1e-8  # cap of the tolerance below which a column of A counts as covered by noise
 
 class NotFactorizable(ValueError):
     "A view in which some gradients are visible without noise: no C with A = B C exists and the privacy loss is infinite."
@@ -151,13 +151,14 @@ def decompose(v: View) -> Factorization:
     m, q = v.B.shape
     if m and q: U, s, Vt = svd(v.B, full_matrices=False)
     else: U, s, Vt = np.zeros((m, 0)), np.zeros(0), np.zeros((0, q))
-    rank = int((s > NOISE_FLOOR * s[0]).sum()) if s.any() else 0
-    U, s, Vt = U[:, :rank], s[:rank], Vt[:rank]
-    seen = U.T @ v.A
-    outside = np.linalg.norm(v.A - U @ seen, axis=0)
-    rounding = 8 * max(m, q) * np.finfo(float).eps * (s[0] / s[-1] if rank else 1)
-    uncovered = outside > min(rounding, LARGEST_RESIDUAL) * np.linalg.norm(v.A, axis=0)
-    return Factorization(seen / s[:, None], Vt.T, uncovered.reshape(v.T, len(v.nodes)), v.nodes)
+    rounding = 8 * max(m, q) * np.finfo(float).eps
+    strongest = s.max(initial=0)
+    rank, cover = ((s > fraction * strongest).sum() for fraction in (rounding, NOISE_FLOOR))
+    seen = U[:, :rank].T @ v.A
+    outside = np.linalg.norm(v.A - U[:, :cover] @ seen[:cover], axis=0)
+    tolerance = min(LARGEST_RESIDUAL, rounding * strongest / s[cover - 1]) if cover else 0
+    uncovered = outside > tolerance * np.linalg.norm(v.A, axis=0)
+    return Factorization(seen / s[:rank, None], Vt[:rank].T, uncovered.reshape(v.T, len(v.nodes)), v.nodes)
 
 def factorize(v: View) -> Factorization:
     "Factor a view, A = B C (U, Theorem 6); raises NotFactorizable, naming steps and nodes, when gradients leak."
