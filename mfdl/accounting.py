@@ -100,7 +100,7 @@ def plot_heatmap(frame, ax) -> None:
     columns = [v for v in dict.fromkeys([*order, *frame.victim.astype(str)]) if v in set(map(str, table.columns))]
     table = table.rename(columns=str).loc[order, columns]
     sns.heatmap(table, ax=ax, cmap="Blues", vmin=0, square=True, cbar_kws={"label": "$\\mu$", "shrink": 0.8}, linewidths=0.5)
-    ax.set(xlabel="victim", ylabel="attacker");
+    ax.set(xlabel="victim", ylabel="attacker")
 
 # %% ../nbs/10_accounting.ipynb #0000000a
 def check_run(algorithm, trust, participation, sigma, method) -> list[TrustModel]:

@@ -148,13 +148,13 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
 def reproduce_command(experiment, given, folder):
     """Run an experiment notebook again (papermill), with other parameters if you like.
 
-    EXPERIMENT is the name of a notebook: pndp. Its parameters are the variables of its first code cell.
+    EXPERIMENT is the name of a notebook: pndp (who learns how much about whom) or theorem6 (every algorithm under every trust model). Its parameters are the variables of its first code cell.
 
     \b
     mfdl reproduce pndp
     mfdl reproduce pndp -p graph karate -p attackers all -p T 20
     """
-    result = experiments.reproduce(experiment, {name: experiments.parse_value(value) for name, value in given}, folder)
+    result = experiments.reproduce(experiment, dict(given), folder)
     click.echo(result.summary)
     for path in (*result.files, result.notebook): click.echo(f"wrote {path}")
 

@@ -33,16 +33,18 @@ def experiment_parameters(name: str) -> dict:
     return {key: ast.literal_eval(entry["default"]) for key, entry in found.items()}
 
 # %% ../nbs/19_experiments.ipynb #0000000c
-def parse_value(text: str):
-    "Read a parameter's value: a Python literal if it is one, the text itself otherwise."
-    try: return ast.literal_eval(text)
-    except (ValueError, SyntaxError): return text
+def parse_value(value, default):
+    "Text as a value of the default's kind: itself, or the Python literal that it spells."
+    if not isinstance(value, str) or isinstance(default, str): return value
+    try: return ast.literal_eval(value)
+    except (ValueError, SyntaxError): return value
 
 def check_parameters(name: str, given: dict) -> dict:
     "Defaults of an experiment, overridden; raises ValueError for a parameter that it does not have or a value of the wrong kind."
     defaults = experiment_parameters(name)
+    for key in given: check_choice(f"parameter of {name}", key, defaults)
+    given = {key: parse_value(value, defaults[key]) for key, value in given.items()}
     for key, value in given.items():
-        check_choice(f"parameter of {name}", key, defaults)
         kind = (int, float) if isinstance(defaults[key], float) else type(defaults[key])
         if not isinstance(value, kind) or isinstance(value, bool) != isinstance(defaults[key], bool):
             raise ValueError(f"{key}={value!r}: expected a value like the default, {defaults[key]!r}")
