@@ -44,5 +44,5 @@ readme: setup
 	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(([0-9]{2}_)#](nbs/\1#g' README.md && rm README.md.bak
 
 figures: setup
-	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done
+	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done; $(BIN)/mfdl reproduce theorem6
 	@$(BIN)/nbdev_clean --fname figures

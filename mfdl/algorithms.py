@@ -225,11 +225,14 @@ def mf_dsgd(
         if len(C) != n: raise ValueError(f"C is a list of {len(C)} matrices: expected {n}, one for each node")
         strategies = [check_strategy(Cu, T, f"C[{u}]") for u, Cu in enumerate(C)]
     else: strategies = [check_strategy(C, T)] * n
-    N = np.zeros((T, n, T, n))
     inverses = {id(Cu): solve_triangular(Cu, np.eye(T), lower=True) for Cu in strategies}
-    for u, Cu in enumerate(strategies): N[:, u, :, u] = inverses[id(Cu)]
+    t, s = np.tril_indices(T)
+    entries = np.array([inverses[id(Cu)][t, s] for Cu in strategies])  # (n, T(T+1)/2)
+    rows, columns = (steps * n + np.arange(n)[:, None] for steps in (t, s))
+    N = csr_array((entries.ravel(), (rows.ravel(), columns.ravel())), shape=(n * T, n * T))
+    N.eliminate_zeros()
     _, noise = fresh_noise(np.eye(n), np.eye(n) > 0, T)
-    return broadcast_algorithm("MF-D-SGD", Ws, csr_array(N.reshape(n * T, n * T)), noise, nodes)
+    return broadcast_algorithm("MF-D-SGD", Ws, N, noise, nodes)
 
 def anti_pgd(
     W,  # gossip matrix (n, n), or a sequence of T of them

@@ -72,7 +72,8 @@ def certify(
     except np.linalg.LinAlgError: pass  # so close to the boundary that a factorization fails: the last pair is still feasible
     missing = -np.linalg.eigvalsh(np.diag(y) - P)[0] + 8 * k * np.finfo(float).eps * np.linalg.norm(P, 2)
     y = y + max(0.0, missing)
-    return Certificate(y.sum(), (P * Y).sum(), y, Y) if y.sum() < best.upper else best
+    y, Y = min(y, rows, key=np.sum), max(Y, best.Y, key=lambda Y: (P * Y).sum())  # each side: the better of two feasible points
+    return Certificate(y.sum(), (P * Y).sum(), y, Y)
 
 # %% ../nbs/08_sensitivity.ipynb #00000016
 METHODS = ("exact", "bound")

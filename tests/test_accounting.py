@@ -1,4 +1,6 @@
 """Properties that every account must have, on random graphs, weights, steps and attackers."""
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 
 import networkx as nx
@@ -8,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.algorithms import dp_dsgd, dsgd, mf_dsgd
-from mfdl.attackers import LDP, PNDP, NotFactorizable, decompose, factorize, view
+from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, draw, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.attackers import LDP, PNDP, NotFactorizable, SecLDP, decompose, factorize, view
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
 from mfdl.sensitivity import certify
@@ -29,20 +31,28 @@ def graphs(draw, least=3, most=6):
 
 
 @st.composite
-def runs(draw):
-    """An algorithm with noise: fixed or changing weights, independent or correlated noise."""
+def runs(draw, shared=False):
+    """An algorithm with noise, on fixed or changing weights; with `shared` also those whose noise is shared or sent by the message."""
     graph, T = draw(graphs()), draw(st.integers(1, 4))
     weights = draw(st.sampled_from(["metropolis", "uniform"]))
     offline = draw(st.lists(st.sets(st.sampled_from(sorted(graph)), max_size=1), min_size=T, max_size=T))
     W = churn(graph, offline, weights) if draw(st.booleans()) else gossip_matrix(graph, weights)
-    if draw(st.booleans()): return dp_dsgd(W, T)
-    below = draw(st.lists(st.floats(-0.9, 0.9), min_size=T * T, max_size=T * T))
-    return mf_dsgd(W, T, np.eye(T) + np.tril(np.reshape(below, (T, T)), -1))
+    kind = draw(st.sampled_from(["dp_dsgd", "anti_pgd", "muffliato", "mf_dsgd"] + (["decor", "corn", "zip_dl"] if shared else [])))
+    n, rng = len(graph), np.random.default_rng(draw(st.integers(0, 2**16)))
+    match kind:
+        case "muffliato": return muffliato(W, T, draw(st.integers(1, 3)))
+        case "mf_dsgd": return mf_dsgd(W, T, np.eye(T) + np.tril(rng.uniform(-0.9, 0.9, (n, T, T)), -1))
+        case "decor": return decor(W, T, 1.0, draw(st.floats(0.1, 3)))
+        case "zip_dl": return zip_dl(W, T, self_noise=True)
+        case "corn":  # own noise for everyone, and seeds shared along edges
+            pairs = [list(edge) for edge in graph.edges]
+            return corn(W, T, [np.diag((np.isin(range(n), g)) * rng.uniform(0.5, 2)) for g in [*pairs, *([v] for v in graph)]], [*pairs, *([v] for v in graph)])
+    return {"dp_dsgd": dp_dsgd, "anti_pgd": anti_pgd}[kind](W, T)
 
 
 @st.composite
-def runs_with_attackers(draw, colluders=1):
-    run = draw(runs())
+def runs_with_attackers(draw, colluders=1, shared=False):
+    run = draw(runs(shared))
     attackers = draw(st.lists(st.sampled_from(run.nodes), min_size=colluders, max_size=colluders, unique=True))
     return run, attackers
 
@@ -59,7 +69,7 @@ def test_mu_never_exceeds_the_eavesdropper(case):
         assert (report.mu <= everything[run.index(report.victims)] * (1 + TOL) + TOL).all()
 
 
-@given(runs_with_attackers(colluders=2))
+@given(runs_with_attackers(colluders=2, shared=True))
 def test_more_attackers_never_learn_less(case):
     run, attackers = case
     scheme = Participation.every_step(run.T)
@@ -80,13 +90,54 @@ class Overhearing(PNDP):
     def sees(self, messages, coalition): return super().sees(messages, coalition) | np.isin(np.arange(len(messages.step)), self.extra)
 
 
-@given(runs_with_attackers(), st.data())
+@given(runs_with_attackers(shared=True), st.data())
 def test_more_messages_never_teach_less(case, data):
     run, attackers = case
     extra = tuple(data.draw(st.lists(st.integers(0, len(run.M_G) - 1), max_size=4)))
     scheme = Participation.every_step(run.T)
     less, more = account(run, PNDP(attackers), scheme), account(run, Overhearing(attackers, extra), scheme)
     assert (more.mu >= less.mu * (1 - TOL) - TOL).all()
+
+
+@given(runs_with_attackers(shared=True))
+def test_seeing_all_teaches_no_less_than_receiving(case):
+    run, attackers = case
+    scheme = Participation.every_step(run.T)
+    received, everything = (account(run, SecLDP(attackers, observes), scheme).mu for observes in ("received", "all"))
+    assert (everything >= received * (1 - TOL) - TOL).all()
+    np.testing.assert_allclose(received, account(run, PNDP(attackers), scheme).mu, rtol=1e-12)
+
+
+@given(runs_with_attackers(shared=True), st.integers(0, 2**31))
+def test_streams_are_the_noise_of_the_messages(case, seed):
+    """What the nodes draw one by one is the noise of the stacked form, and everyone draws only what they hold."""
+    run, _ = case
+    Z = np.array([draw(seed, k, 2) for k in range(run.M_Z.shape[1])])
+    for u in run.nodes:
+        own = np.vstack(list(noise_stream(run, u, seed, 2)))
+        np.testing.assert_allclose(own, (run.mix.N @ Z)[run.mix.node == u], atol=1e-12)
+
+
+def test_two_processes_draw_the_same_secret():
+    code = "from mfdl.algorithms import draw; print(draw(11, 5, 3).tolist())"
+    first, second = (subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout for _ in range(2))
+    assert first == second and eval(first) == draw(11, 5, 3).tolist() != draw(11, 6, 3).tolist() != draw(12, 5, 3).tolist()
+
+
+@given(graphs(), st.integers(1, 3), st.floats(0.3, 3), st.floats(0.1, 3))
+def test_corn_theorem_2_is_theorem_8(graph, T, local, edge):
+    """Under an eavesdropper the information about node u is [R^-1]_uu in each step (C, Theorem 2), for DECOR and for any R."""
+    R = local**2 * np.eye(len(graph)) + edge**2 * nx.laplacian_matrix(graph, sorted(graph)).toarray()
+    expected = np.sqrt(T * np.diag(np.linalg.inv(R)))
+    W = gossip_matrix(graph)
+    for run in (decor(W, T, local, edge), corn(W, T, R)): np.testing.assert_allclose(account(run, LDP(), Participation.every_step(T)).mu, expected, rtol=1e-9)
+
+
+@given(graphs(), st.integers(1, 3))
+def test_zip_dl_is_naked_without_self_noise(graph, T):
+    W = gossip_matrix(graph)
+    assert np.isinf(account(zip_dl(W, T), LDP(), Participation.every_step(T)).mu).all()
+    assert np.isfinite(account(zip_dl(W, T, self_noise=True), LDP(), Participation.every_step(T)).mu).all()
 
 
 @given(graphs(), st.integers(1, 4), st.randoms(use_true_random=False), st.sampled_from(["metropolis", "uniform"]))
@@ -105,7 +156,7 @@ def test_relabelling_changes_nothing(graph, T, random, weights):
         assert renamed.distance[names[row.victim]] == row.distance
 
 
-@given(runs_with_attackers())
+@given(runs_with_attackers(shared=True))
 def test_exact_is_at_most_the_bound(case):
     run, attackers = case
     for scheme in schemes(run.T):
@@ -113,7 +164,7 @@ def test_exact_is_at_most_the_bound(case):
         assert (exact <= bound * (1 + 1e-12)).all()
 
 
-@given(runs_with_attackers())
+@given(runs_with_attackers(shared=True))
 def test_information_agrees_with_the_stacked_view(case):
     """The unreduced view with all its known rows, Lemma 14 and pseudo-inverses as the paper writes them."""
     run, attackers = case
@@ -125,11 +176,12 @@ def test_information_agrees_with_the_stacked_view(case):
     B = np.vstack([run.M_Z[seen], np.zeros((len(K), run.M_Z.shape[1])), K_Z])
     C = np.linalg.pinv(B, rcond=1e-10) @ A
     P = C.T @ np.linalg.pinv(B, rcond=1e-10) @ B @ C
-    factorization = factorize(view(run, PNDP(attackers)))
+    factorization = decompose(view(run, PNDP(attackers)))
+    assume(not factorization.uncovered.any())
     for u in np.flatnonzero(~coalition): np.testing.assert_allclose(factorization.information(u), P[u::n, u::n], atol=1e-9)
 
 
-@given(runs_with_attackers(), st.integers(0, 2**32 - 1))
+@given(runs_with_attackers(shared=True), st.integers(0, 2**32 - 1))
 def test_no_shift_is_easier_to_see_than_the_claim(case, seed):
     """The divergence of two Gaussians with the view's mean and covariance, for random shifts of one victim and for the worst one."""
     run, attackers = case
@@ -139,6 +191,7 @@ def test_no_shift_is_easier_to_see_than_the_claim(case, seed):
     precision = np.linalg.pinv(seen.B @ seen.B.T, rcond=1e-10, hermitian=True)
     report = account(run, PNDP(attackers), Participation.every_step(run.T))
     for u, claim in zip(seen.victims, report.sensitivity, strict=True):
+        if np.isinf(claim): continue
         A = seen.A[:, u::run.n]
         for _ in range(5):
             shift = rng.normal(size=(run.T, run.T))
