@@ -190,11 +190,11 @@ def factorize(v: View) -> Factorization:
 def parse_attackers(
     spec: str,  # 'all', 'first', or labels: 'a,b' are two attackers, 'a+b' one coalition
     nodes,  # labels of the nodes
-) -> list[PNDP]:
+) -> list[tuple]:  # the coalitions, tuples of labels
     "Read attackers from text; raises ValueError when a label is not a node."
     labels = {str(node): node for node in nodes}
-    if spec in ("all", "first") and spec not in labels: return PNDP.each(nodes if spec == "all" else list(nodes)[:1])
+    if spec in ("all", "first") and spec not in labels: return [(node,) for node in (nodes if spec == "all" else list(nodes)[:1])]
     def one(label):
         if label not in labels: raise ValueError(f"attackers={spec!r}: {label!r} is not a node: expected 'all', 'first', or some of {', '.join(list(labels)[:6])}, ...")
         return labels[label]
-    return [PNDP([one(label) for label in group.split("+")]) for group in spec.split(",")]
+    return [tuple(one(label) for label in group.split("+")) for group in spec.split(",")]

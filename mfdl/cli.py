@@ -7,7 +7,9 @@ __all__ = ['EXPECTED', 'ALGORITHMS', 'TRUST', 'SUFFIXES', 'Command', 'app', 'rea
            'write_report', 'check_settings', 'describe', 'account_command', 'reproduce_command', 'graphs_command']
 
 # %% ../nbs/20_cli.ipynb #00000003
+import inspect
 import json
+import warnings
 from pathlib import Path
 
 import click
@@ -19,12 +21,14 @@ from . import accounting, algorithms, attackers, experiments, figures, gossip, g
 EXPECTED = (ValueError, FileNotFoundError, ImportError, ConnectionError, experiments.ExperimentFailed)
 
 class Command(click.Command):
-    "A command that ends with one line on standard error and status 2 when its input is at fault."
+    "A command that ends with one line on standard error and status 2 when its input is at fault; a warning is one line too."
     def invoke(self, ctx):
-        try: return super().invoke(ctx)
-        except EXPECTED as error:
-            click.echo(f"error: {error}", err=True)
-            ctx.exit(2)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
+            try: return super().invoke(ctx)
+            except EXPECTED as error:
+                click.echo(f"error: {error}", err=True)
+                ctx.exit(2)
 
 @click.group("mfdl", context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 120})
 @click.version_option(package_name="mfdl")
@@ -35,8 +39,13 @@ def app():
     """
 
 # %% ../nbs/20_cli.ipynb #00000008
-ALGORITHMS = {"dp-dsgd": algorithms.dp_dsgd, "dsgd": algorithms.dsgd, "mf-dsgd": algorithms.mf_dsgd}
-TRUST = ("pndp", "ldp")
+ALGORITHMS = {
+    "dp-dsgd": algorithms.dp_dsgd, "dsgd": algorithms.dsgd, "mf-dsgd": algorithms.mf_dsgd, "anti-pgd": algorithms.anti_pgd,
+    "muffliato": algorithms.muffliato, "decor": algorithms.decor, "zip-dl": algorithms.zip_dl,
+}
+TRUST = {
+    "pndp": attackers.PNDP, "ldp": None, "secldp": attackers.SecLDP, "secldp-received": lambda nodes: attackers.SecLDP(nodes, "received"),
+}
 SUFFIXES = (".csv", ".json", ".png", ".svg")
 
 def read_strategy(path: Path) -> np.ndarray:
@@ -45,12 +54,16 @@ def read_strategy(path: Path) -> np.ndarray:
     try: return np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
     except ValueError as error: raise ValueError(f"strategy={str(path)!r}: not a matrix: {error}") from None
 
-def build_algorithm(name: str, W, T: int, strategy: Path | None, nodes) -> algorithms.LinearAlgorithm:
-    "The algorithm of a name; `mf-dsgd` needs a strategy, the others take none."
+def build_algorithm(spec: str, W, T: int, strategy: Path | None, nodes) -> algorithms.LinearAlgorithm:
+    "The algorithm of a name with its parameters (`muffliato:K=3`); `mf-dsgd` needs a strategy, the others take none."
+    name, extra = graphs.parse_spec(spec, "algorithm")
     graphs.check_choice("algorithm", name, ALGORITHMS)
+    known = [p for p in inspect.signature(ALGORITHMS[name]).parameters if p.startswith(("K", "sigma", "self"))]
+    for parameter in extra:
+        if parameter not in known: raise ValueError(f"algorithm={spec!r}: {parameter!r} is not a parameter of {name}: expected {' or '.join(known) or 'none'}")
     if (strategy is not None) != (name == "mf-dsgd"):
         raise ValueError(f"strategy={str(strategy) if strategy else None!r}: expected a file for algorithm mf-dsgd and none for {', '.join(ALGORITHMS)} otherwise")
-    extra = {} if strategy is None else {"C": read_strategy(strategy)}
+    if strategy is not None: extra["C"] = read_strategy(strategy)
     return ALGORITHMS[name](W, T, nodes=nodes, **extra)
 
 def finite(x: float): return float(x) if np.isfinite(x) else str(float(x))  # JSON has no infinity
@@ -100,11 +113,13 @@ def describe(report: accounting.Report, frame, delta: float, rows: int) -> str:
 # %% ../nbs/20_cli.ipynb #0000000b
 @app.command("account", cls=Command)
 @click.argument("graph")
-@click.option("--algorithm", "-a", default="dp-dsgd", help=f"One of {', '.join(ALGORITHMS)}.")
+@click.option("--algorithm", "-a", default="dp-dsgd", help=f"One of {', '.join(ALGORITHMS)}; with parameters: muffliato:K=3, decor:sigma_edge=2, zip-dl:self_noise=1.")
 @click.option("--strategy", type=Path, help="For mf-dsgd: the T x T matrix C, lower-triangular, as .npy or .csv.")
 @click.option("--weights", "-w", default="metropolis", help=f"Gossip weights: {' or '.join(gossip.WEIGHTS)}.")
-@click.option("--trust", "-t", default="pndp", help="Who is curious: pndp (nodes, who see what they receive) or ldp (an eavesdropper on every message).")
-@click.option("--attackers", "spec", default="all", help="For pndp: all, first, or labels; a comma separates attackers, a plus joins colluders: Medici,Pazzi+Strozzi.")
+@click.option("--trust", "-t", default="pndp",
+              help="Who is curious: pndp (nodes, who see what they receive), ldp (an eavesdropper on every message), "
+              "secldp (nodes, who see every message and know the secrets they hold) or secldp-received.")
+@click.option("--attackers", "spec", default="all", help="For pndp and secldp: all, first, or labels; a comma separates attackers, a plus joins colluders: Medici,Pazzi+Strozzi.")
 @click.option("--steps", "-T", default=10, help="Gradient steps, one round of gossip each.")
 @click.option("--participation", "-p", "scheme", default="every-step",
               help="When one record takes part: every-step, single, cyclic:k,b (k epochs over b batches, T = k*b) or min-sep:k,b.")
@@ -129,7 +144,7 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
     check_settings(trust, sigma, epsilon, delta, rows, output)
     network = graphs.load_graph(graph)
     run = build_algorithm(algorithm, gossip.gossip_matrix(network, weights), steps, strategy, network)
-    model = attackers.LDP() if trust == "ldp" else attackers.parse_attackers(spec, network)
+    model = attackers.LDP() if trust == "ldp" else [TRUST[trust](nodes) for nodes in attackers.parse_attackers(spec, network)]
     report = accounting.account(run, model, participation.Participation.parse(scheme, steps), 1.0 if sigma is None else sigma, method)
     if epsilon is not None: report = report.calibrate(epsilon, delta)
     settings = {"graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": steps,
@@ -140,7 +155,7 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
     click.echo(describe(report, frame, delta, rows))
     for path in output: click.echo(f"wrote {path}")
 
-# %% ../nbs/20_cli.ipynb #00000014
+# %% ../nbs/20_cli.ipynb #00000016
 @app.command("reproduce", cls=Command)
 @click.argument("experiment")
 @click.option("--parameter", "-p", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="A parameter of the experiment and its value. Can be given several times.")
@@ -159,7 +174,7 @@ def reproduce_command(experiment, given, folder):
     click.echo(result.summary)
     for path in (*result.files, result.notebook): click.echo(f"wrote {path}")
 
-# %% ../nbs/20_cli.ipynb #00000017
+# %% ../nbs/20_cli.ipynb #00000019
 @app.command("graphs", cls=Command)
 def graphs_command():
     "The graphs that have a name: what they are, where they come from, and whether they are on this machine."

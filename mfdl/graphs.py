@@ -33,15 +33,15 @@ def check_choice(
     raise ValueError(f"{argument}={value!r} is not known: {hint}")
 
 # %% ../nbs/01_graphs.ipynb #0000000a
-def parse_spec(spec: str) -> tuple[str, dict]:  # name and parameters
+def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict]:  # name and parameters
     "Split `name:key=value,...` into the name and a dict of numbers."
     name, _, rest = spec.partition(":")
     parameters = {}
     for item in filter(None, rest.split(",")):
         match = re.fullmatch(r"(\w+)=([-+.\deE]+)", item)
-        if not match: raise ValueError(f"graph={spec!r}: expected name:key=number,..., got {item!r}")
+        if not match: raise ValueError(f"{argument}={spec!r}: expected name:key=number,..., got {item!r}")
         try: parameters[match[1]] = int(match[2]) if match[2].lstrip("-").isdigit() else float(match[2])
-        except ValueError: raise ValueError(f"graph={spec!r}: {match[2]!r} is not a number") from None
+        except ValueError: raise ValueError(f"{argument}={spec!r}: {match[2]!r} is not a number") from None
     return name, parameters
 
 # %% ../nbs/01_graphs.ipynb #0000000d

@@ -134,6 +134,15 @@ def test_corn_theorem_2_is_theorem_8(graph, T, local, edge):
 
 
 @given(graphs(), st.integers(1, 3))
+def test_noise_that_cancels_is_found(graph, T):
+    """Edge secrets alone, and a covariance without the mean, hide no common direction: the sum over the network is in clear."""
+    W, n = gossip_matrix(graph), len(graph)
+    for run in (decor(W, T, sigma_local=0), corn(W, T, np.eye(n) - 1 / n)):
+        report = account(run, LDP(), Participation.single(T))
+        assert np.isinf(report.mu).all() and {leak[2] for leak in report.leaks} == set(run.nodes)
+
+
+@given(graphs(), st.integers(1, 3))
 def test_zip_dl_is_naked_without_self_noise(graph, T):
     W = gossip_matrix(graph)
     assert np.isinf(account(zip_dl(W, T), LDP(), Participation.every_step(T)).mu).all()
