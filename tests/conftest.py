@@ -12,6 +12,7 @@ settings.register_profile("mfdl", derandomize=True, deadline=None, max_examples=
 settings.load_profile("mfdl")
 
 ROOT = Path(__file__).parent.parent
+FIGURES = [path for path in sorted((ROOT / "figures").glob("*.ipynb")) if ".failed." not in path.name]
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import re
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
-from conftest import ROOT
+from conftest import FIGURES, ROOT
 from nbclient import NotebookClient
 from traitlets.config import Config
 
@@ -63,6 +63,6 @@ def test_experiment_runs_at_smoke_size(name, tmp_path):
 
 
 def test_experiment_notebooks_are_committed_with_outputs():
-    for path in [*experiments().values(), *sorted((ROOT / "figures").glob("*.ipynb"))]:
+    for path in [*experiments().values(), *FIGURES]:
         tagged = [c for c in nbformat.read(path, as_version=4).cells if "summary" in c.metadata.get("tags", [])]
         assert tagged and all(c.outputs for c in tagged), f"{path} was committed without outputs"

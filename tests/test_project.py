@@ -6,11 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import FIGURES, ROOT
 from execnb.nbio import nb2str, read_nb
 from nbdev.clean import clean_nb
-
-NOTEBOOKS = sorted(p.relative_to(ROOT) for folder in ("nbs", "figures") for p in (ROOT / folder).rglob("*.ipynb") if "checkpoint" not in str(p) and "failed" not in p.name)
 
 
 def test_package_is_what_the_notebooks_export(tmp_path):
@@ -25,11 +23,11 @@ def test_package_is_what_the_notebooks_export(tmp_path):
     assert not different, f"run make export: {different} differ from their notebooks"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=str)
+@pytest.mark.parametrize("path", [*sorted((ROOT / "nbs").glob("**/[!.]*.ipynb")), *FIGURES], ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_notebook_is_clean(path):
-    text = (ROOT / path).read_text()
+    text = path.read_text()
     assert os.fspath(ROOT) not in text, "a path of this machine is in the notebook"
-    notebook = read_nb(ROOT / path)
+    notebook = read_nb(path)
     before = json.dumps(json.loads(text), sort_keys=True)
     clean_nb(notebook, allowed_cell_metadata_keys=["tags"])
     assert json.dumps(json.loads(nb2str(notebook)), sort_keys=True) == before, f"run nbdev_clean --fname {path}"
