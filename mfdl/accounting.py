@@ -14,7 +14,7 @@ import numpy as np
 from .algorithms import LinearAlgorithm
 from .attackers import TrustModel, coalition_mask, decompose, view
 from .gossip import check_gossip
-from .graphs import check_choice
+from .graphs import check_choice, real_number
 from .participation import Participation
 from .privacy import GaussianDP, calibrate_sigma
 from .sensitivity import check_method, worst_sensitivity
@@ -41,7 +41,7 @@ class Report:
     @property
     def mu(self) -> np.ndarray:  # float (pairs,)
         "Gaussian DP parameter of each pair."
-        return self.sensitivity / self.sigma
+        return np.divide(self.sensitivity, self.sigma, out=np.zeros_like(self.sensitivity), where=self.sensitivity > 0)
 
     @property
     def worst(self) -> GaussianDP:
@@ -115,7 +115,7 @@ def check_run(algorithm, trust, participation, sigma, method) -> list[TrustModel
     if participation.T != algorithm.T:
         more = "more than" if participation.T > algorithm.T else "not"
         raise ValueError(f"participation covers k*b = {participation.T} steps, {more} the T={algorithm.T} steps of the algorithm: expected the same number")
-    if not (np.isreal(sigma) and 0 < sigma < np.inf): raise ValueError(f"sigma={sigma}: expected a finite number > 0 (noise standard deviation divided by row sensitivity)")
+    if not 0 < real_number(sigma) < np.inf: raise ValueError(f"sigma={sigma!r}: expected a finite number > 0 (noise standard deviation divided by row sensitivity)")
     check_method(method, participation)
     return trusts
 

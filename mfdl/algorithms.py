@@ -8,11 +8,13 @@ __all__ = ['Messages', 'Noise', 'Mix', 'LinearAlgorithm', 'check_nodes', 'broadc
            'noise_stream']
 
 # %% ../nbs/04_algorithms.ipynb #00000003
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .gossip import links
+from .graphs import check_count, real_number
 from .workload import gossip_sequence, workload
 
 # %% ../nbs/04_algorithms.ipynb #00000008
@@ -58,7 +60,7 @@ class LinearAlgorithm:
         "Positions of node labels; raises a ValueError that names the first unknown one."
         position = {label: i for i, label in enumerate(self.nodes)}
         for label in labels:
-            if label not in position:
+            if not isinstance(label, Hashable) or label not in position:
                 shown = ", ".join(map(repr, self.nodes[:6])) + (", ..." if self.n > 6 else "")
                 raise ValueError(f"{argument}: {label!r} is not a node: expected some of {shown}")
         return [position[label] for label in labels]
@@ -132,9 +134,9 @@ def muffliato(
 ) -> LinearAlgorithm:
     "Muffliato-SGD(K): independent noise on every gradient, then K rounds of gossip (Cyffers et al. 2022; U, Appendix A.4)."
     Ws = gossip_sequence(W, T)
-    if not isinstance(K, int | np.integer) or isinstance(K, bool) or K < 1: raise ValueError(f"K={K!r} is a number of gossip rounds: expected an integer >= 1")
+    K = check_count("K", K, "a number of gossip rounds")
     own = np.eye(len(Ws[0]))
-    return broadcast_algorithm(f"Muffliato-SGD({K})", Ws, *fresh_noise(own, own > 0, T), nodes, int(K))
+    return broadcast_algorithm(f"Muffliato-SGD({K})", Ws, *fresh_noise(own, own > 0, T), nodes, K)
 
 # %% ../nbs/04_algorithms.ipynb #0000000e
 def decor(
@@ -149,7 +151,7 @@ def decor(
     Ws = gossip_sequence(W, T)
     n = len(Ws[0])
     for name, value in (("sigma_local", sigma_local), ("sigma_edge", sigma_edge)):
-        if not 0 <= value < np.inf: raise ValueError(f"{name}={value}: expected a finite number >= 0")
+        if not 0 <= real_number(value) < np.inf: raise ValueError(f"{name}={value!r}: expected a finite number >= 0")
     hears = np.any([links(W) for W in Ws], axis=0)
     labels = check_nodes(nodes, n)
     position = {label: i for i, label in enumerate(labels)}

@@ -51,7 +51,7 @@ class PNDP(TrustModel):
         if isinstance(nodes, str) or not np.iterable(nodes): raise ValueError(f"attackers={nodes!r}: expected a list of nodes, such as [{nodes!r}]")
         nodes = tuple(nodes)
         if not nodes: raise ValueError("attackers=[]: expected at least one node; without attackers in the network use LDP()")
-        if len(set(nodes)) != len(nodes): raise ValueError(f"attackers={list(nodes)!r}: expected each node once")
+        if any(node in nodes[:i] for i, node in enumerate(nodes)): raise ValueError(f"attackers={list(nodes)!r}: expected each node once")
         object.__setattr__(self, "nodes", nodes)
 
     @classmethod

@@ -26,6 +26,7 @@ def gossip_matrix(
     Raises ValueError for directed or empty graphs and for unknown weights.
     """
     check_choice("weights", weights, WEIGHTS)
+    if not isinstance(graph, nx.Graph): raise ValueError(f"graph is a {type(graph).__name__}: expected an undirected networkx.Graph")
     if graph.is_directed(): raise ValueError("graph is directed: expected an undirected networkx.Graph; convert it with networkx.Graph(graph)")
     if not len(graph): raise ValueError("graph has 0 nodes: expected at least one")
     A = nx.to_numpy_array(graph, weight=None)
@@ -61,7 +62,7 @@ def check_gossip(
     name: str = "W",  # what the caller calls it
 ) -> np.ndarray:  # float64 (n, n)
     "Return W as float64, or raise a ValueError that says why it is not a gossip matrix (U, Definition 2)."
-    try: W = np.array(W, dtype=float)
+    try: W = np.asarray(W).astype(float, casting="same_kind") if len(W) else np.zeros((0, 0))
     except (TypeError, ValueError): raise ValueError(f"{name} is not a matrix of numbers: expected (n, n)") from None
     if W.ndim != 2 or W.shape[0] != W.shape[1] or not len(W): raise ValueError(f"{name} has shape {W.shape}: expected a square matrix (n, n)")
     if not np.isfinite(W).all(): raise ValueError(f"{name}[{', '.join(map(str, np.argwhere(~np.isfinite(W))[0]))}] is not finite: expected weights in [0, 1]")

@@ -12,6 +12,8 @@ from math import comb
 
 import numpy as np
 
+from .graphs import check_count
+
 # %% ../nbs/06_participation.ipynb #00000008
 @dataclass(frozen=True)
 class Participation:
@@ -43,10 +45,9 @@ class Participation:
 
     @classmethod
     def _checked(cls, k, b, T, separation, k_name="k", b_name="b"):
-        for name, value in ((k_name, k), (b_name, b), ("T", T if T is not None else 1)):
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1: raise ValueError(f"{name}={value!r}: expected an integer >= 1")
+        k, b, T = check_count(k_name, k), check_count(b_name, b), T if T is None else check_count("T", T)
         if T is not None and k * b > T: raise ValueError(f"k*b = {k}*{b} = {k * b} is more than T={T}: expected k*b <= T")
-        return cls(int(k), int(b), int(k * b if T is None else T), separation)
+        return cls(k, b, k * b if T is None else T, separation)
 
     @classmethod
     def parse(cls, spec: str, T: int) -> "Participation":

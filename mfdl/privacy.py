@@ -9,7 +9,7 @@ __all__ = ['SMALL_MU', 'ADJACENCY', 'mills', 'log_delta', 'check_delta', 'Gaussi
 import math
 from dataclasses import dataclass
 
-import numpy as np
+from .graphs import check_choice, check_count, real_number
 
 # %% ../nbs/07_privacy.ipynb #0000000d
 SMALL_MU = 1e-3  # below it Mills' ratios are subtracted by Taylor series: error mu^4/240, against rounding 1e-16 x/mu
@@ -34,7 +34,7 @@ def log_delta(mu: float, epsilon: float) -> float:
 # %% ../nbs/07_privacy.ipynb #00000011
 def check_delta(delta: float) -> float:
     "Return delta if it lies in (0, 1); raise a ValueError otherwise."
-    if not 0 < delta < 1: raise ValueError(f"delta={delta}: expected a probability in (0, 1), such as 1e-6")
+    if not 0 < real_number(delta) < 1: raise ValueError(f"delta={delta!r}: expected a probability in (0, 1), such as 1e-6")
     return float(delta)
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class GaussianDP:
     mu: float  # 0 (nothing is learned) to inf (no protection)
 
     def __post_init__(self):
-        if not self.mu >= 0: raise ValueError(f"mu={self.mu}: expected a number >= 0 (inf for no protection)")
+        if not real_number(self.mu) >= 0: raise ValueError(f"mu={self.mu!r}: expected a number >= 0 (inf for no protection)")
 
     def delta(self, epsilon: float) -> float:
         "Smallest delta for which the mechanism is (epsilon, delta)-DP; epsilon >= 0."
-        if not epsilon >= 0: raise ValueError(f"epsilon={epsilon}: expected a number >= 0")
+        if not real_number(epsilon) >= 0: raise ValueError(f"epsilon={epsilon!r}: expected a number >= 0")
         if self.mu == 0 or math.isinf(epsilon): return 0.0 if math.isfinite(self.mu) else 1.0
         return math.exp(log_delta(self.mu, epsilon)) if math.isfinite(self.mu) else 1.0
 
@@ -63,7 +63,7 @@ class GaussianDP:
 
     def rdp(self, alpha: float) -> float:
         "Renyi divergence of order alpha > 1: (alpha, alpha mu^2 / 2)-RDP."
-        if not alpha > 1: raise ValueError(f"alpha={alpha}: expected an order > 1")
+        if not real_number(alpha) > 1: raise ValueError(f"alpha={alpha!r}: expected an order > 1")
         return alpha * self.mu**2 / 2
 
     def compose(self, *others: "GaussianDP") -> "GaussianDP":
@@ -74,7 +74,7 @@ class GaussianDP:
     def from_epsilon(cls, epsilon: float, delta: float) -> "GaussianDP":
         "The largest mu that is (epsilon, delta)-DP; epsilon >= 0, 0 < delta < 1. Relative accuracy 1e-12."
         from scipy.optimize import brentq
-        if not 0 <= epsilon < math.inf: raise ValueError(f"epsilon={epsilon}: expected a finite number >= 0")
+        if not 0 <= real_number(epsilon) < math.inf: raise ValueError(f"epsilon={epsilon!r}: expected a finite number >= 0")
         target = math.log(check_delta(delta))
         low, high = 1e-150, 1.0
         while log_delta(high, epsilon) < target: high *= 2
@@ -90,9 +90,8 @@ def row_sensitivity(
     adjacency: str,  # 'zero-out' or 'replace-one'
 ) -> float:  # in the units of the gradient
     "How far one record can move one gradient: clip/m (zero-out) or 2 clip/m (replace-one)."
-    from mfdl.graphs import check_choice
-    if not 0 < clip < math.inf: raise ValueError(f"clip={clip}: expected a positive number")
-    if not batch_size >= 1: raise ValueError(f"batch_size={batch_size}: expected a number of records >= 1")
+    if not 0 < real_number(clip) < math.inf: raise ValueError(f"clip={clip!r}: expected a positive number")
+    check_count("batch_size", batch_size, "a number of records")
     return ADJACENCY[check_choice("adjacency", adjacency, ADJACENCY)] * clip / batch_size
 
 # %% ../nbs/07_privacy.ipynb #0000001d
@@ -102,5 +101,5 @@ def calibrate_sigma(
     delta: float,  # in (0, 1)
 ) -> float:  # noise standard deviation divided by row sensitivity
     "Smallest sigma for which a run with this sensitivity is (epsilon, delta)-DP: sigma = sensitivity / mu."
-    if not 0 <= sensitivity < math.inf: raise ValueError(f"sensitivity={sensitivity}: no finite noise reaches epsilon={epsilon}; expected a finite number >= 0")
+    if not 0 <= real_number(sensitivity) < math.inf: raise ValueError(f"sensitivity={sensitivity!r}: no finite noise reaches epsilon={epsilon}; expected a finite number >= 0")
     return sensitivity / GaussianDP.from_epsilon(epsilon, delta).mu

@@ -80,7 +80,8 @@ METHODS = ("exact", "bound")
 
 def check_information(P) -> np.ndarray:
     "Return P as float64 if it is a finite, symmetric, positive semi-definite matrix; raise a ValueError otherwise."
-    P = np.array(P, dtype=float)
+    try: P = np.asarray(P).astype(float, casting="same_kind")
+    except (TypeError, ValueError): raise ValueError("P is not a matrix of real numbers: expected (k, k), one row for each participation") from None
     if P.ndim != 2 or P.shape[0] != P.shape[1] or not len(P): raise ValueError(f"P has shape {P.shape}: expected a square matrix, one row for each participation")
     if not np.isfinite(P).all(): raise ValueError("P has entries that are not finite: expected numbers")
     size = np.abs(P).max()

@@ -9,6 +9,7 @@ __all__ = ['gossip_sequence', 'workload', 'workload_operator']
 import numpy as np
 
 from .gossip import check_gossip
+from .graphs import check_count
 
 # %% ../nbs/03_workload.ipynb #00000008
 def gossip_sequence(
@@ -16,13 +17,13 @@ def gossip_sequence(
     T: int,  # steps, at least 1
 ) -> tuple[np.ndarray, ...]:  # W_0 .. W_{T-1}
     "Check a gossip matrix, or one for each step, and return it as a sequence of length T."
-    if not isinstance(T, int | np.integer) or T < 1: raise ValueError(f"T={T!r} is a number of steps: expected an integer >= 1")
-    if isinstance(W, tuple | list) and np.ndim(W[0]) == 2 or np.ndim(W) == 3:
+    T = check_count("T", T, "a number of steps")
+    if isinstance(W, tuple | list) and len(W) and np.ndim(W[0]) == 2 or isinstance(W, np.ndarray) and W.ndim == 3:
         if len(W) != T: raise ValueError(f"W is a sequence of {len(W)} gossip matrices: expected T={T}, one for each step")
         Ws = tuple(check_gossip(Wt, name=f"W[{t}]") for t, Wt in enumerate(W))
         if len({len(Wt) for Wt in Ws}) > 1: raise ValueError("W is a sequence of matrices of different sizes: expected all (n, n)")
         return Ws
-    return (check_gossip(W),) * int(T)
+    return (check_gossip(W),) * T
 
 def workload(
     W,  # gossip matrix (n, n), or a sequence of T of them
