@@ -90,6 +90,8 @@ def plot_distance(frame, ax) -> None:
     by = shown.groupby("distance").mu.agg(["min", "mean", "max"])
     ax.errorbar(by.index, by["mean"], [by["mean"] - by["min"], by["max"] - by["mean"]], fmt="o-", capsize=3, color=PALETTE["ours"])
     ax.set(xlabel="hops from victim to attacker", ylabel="$\\mu$ (mean, least, largest)", yscale="log", xticks=by.index.astype(int))
+    leaks = int(np.isinf(frame.mu).sum())
+    if leaks: ax.annotate(f"not shown: {leaks} pairs with $\\mu = \\infty$", (0, 1), xycoords="axes fraction", va="top", color=PALETTE["squared"])
 
 def plot_heatmap(frame, ax) -> None:
     "mu for every attacker (row) and victim (column)."
@@ -99,7 +101,9 @@ def plot_heatmap(frame, ax) -> None:
     order = list(dict.fromkeys(label))
     columns = [v for v in dict.fromkeys([*order, *frame.victim.astype(str)]) if v in set(map(str, table.columns))]
     table = table.rename(columns=str).loc[order, columns]
-    sns.heatmap(table, ax=ax, cmap="Blues", vmin=0, square=True, cbar_kws={"label": "$\\mu$", "shrink": 0.8}, linewidths=0.5)
+    leaks = np.where(np.isinf(table), "leak", "")
+    sns.heatmap(table.replace(np.inf, table[np.isfinite(table)].max().max()), annot=leaks, fmt="", ax=ax, cmap="Blues", vmin=0, square=True,
+                cbar_kws={"label": "$\\mu$", "shrink": 0.8}, linewidths=0.5)
     ax.set(xlabel="victim", ylabel="attacker")
 
 # %% ../nbs/10_accounting.ipynb #0000000a

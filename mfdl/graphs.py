@@ -42,7 +42,8 @@ def check_count(argument: str, value, what: str = "") -> int:
 
 def real_number(value) -> float:
     "The value as a float when it is a real number; nan, which fails every comparison, when it is anything else."
-    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    try: return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    except OverflowError: return math.inf
 
 # %% ../nbs/01_graphs.ipynb #0000000d
 def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict]:  # name and parameters

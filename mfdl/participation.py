@@ -12,51 +12,51 @@ from math import comb
 
 import numpy as np
 
-from .graphs import check_count
+from .graphs import check_choice, check_count
 
 # %% ../nbs/06_participation.ipynb #00000008
 @dataclass(frozen=True)
 class Participation:
-    "In which of T steps one record may take part: `k` times, exactly (cyclic) or at least (min_sep) `b` steps apart."
+    "In which of T steps one record may take part: at most `k` times, exactly (cyclic) or at least (min_sep) `b` steps apart."
     k: int  # participations, at most
     b: int  # separation in steps
-    T: int  # steps of the run
+    T: int  # steps of the run, k*b if the separation is exact, at least k*b otherwise
     separation: str  # 'exactly' or 'at least'
+
+    def __post_init__(self):
+        for name in ("k", "b", "T"): check_count(name, getattr(self, name))
+        check_choice("separation", self.separation, ("exactly", "at least"))
+        if self.k * self.b > self.T or (self.separation == "exactly" and self.k * self.b != self.T):
+            raise ValueError(f"k*b = {self.k}*{self.b} = {self.k * self.b} is {'more than' if self.k * self.b > self.T else 'less than'} T={self.T}: "
+                             f"expected k*b {'=' if self.separation == 'exactly' else '<='} T")
 
     @classmethod
     def cyclic(cls, k: int, b: int) -> "Participation":
         "Fixed batches cycled in order: steps j, j+b, .., j+(k-1)b for j < b; the run has T = k*b steps."
-        return cls._checked(k, b, None, "exactly")
+        return cls(k, b, check_count("k", k) * check_count("b", b), "exactly")
 
     @classmethod
     def every_step(cls, T: int) -> "Participation":
         "The same record (or user) in each of the T steps."
-        return cls._checked(T, 1, None, "exactly", "T")
+        return cls(check_count("T", T), 1, T, "exactly")
 
     @classmethod
     def single(cls, T: int) -> "Participation":
         "One participation, in any of the T steps."
-        return cls._checked(1, T, None, "exactly", b_name="T")
+        return cls(1, check_count("T", T), T, "exactly")
 
     @classmethod
     def min_sep(cls, k: int, b: int, T: int) -> "Participation":
         "At most k participations, at least b steps apart, in T >= k*b steps."
-        return cls._checked(k, b, T, "at least")
-
-    @classmethod
-    def _checked(cls, k, b, T, separation, k_name="k", b_name="b"):
-        k, b, T = check_count(k_name, k), check_count(b_name, b), T if T is None else check_count("T", T)
-        if T is not None and k * b > T: raise ValueError(f"k*b = {k}*{b} = {k * b} is more than T={T}: expected k*b <= T")
-        return cls(k, b, k * b if T is None else T, separation)
+        return cls(k, b, T, "at least")
 
     @classmethod
     def parse(cls, spec: str, T: int) -> "Participation":
         "Read 'every-step', 'single', 'cyclic:k,b' or 'min-sep:k,b' for a run of T steps."
-        match = re.fullmatch(r"(every-step|single)|(cyclic|min-sep):(\d+),(\d+)", spec)
+        match = re.fullmatch(r"(every-step|single)|(cyclic|min-sep):([0-9]+),([0-9]+)", str(spec))
         if not match: raise ValueError(f"participation={spec!r}: expected every-step, single, cyclic:k,b or min-sep:k,b")
         if match[1]: return cls.every_step(T) if match[1] == "every-step" else cls.single(T)
-        scheme = cls._checked(int(match[3]), int(match[4]), T, "at least")
-        return scheme if match[2] == "min-sep" else cls.cyclic(scheme.k, scheme.b)
+        return cls(int(match[3]), int(match[4]), T, "at least" if match[2] == "min-sep" else "exactly")
 
     @property
     def count(self) -> int:

@@ -122,6 +122,8 @@ def worst_sensitivity(
     With more than 100000 patterns 'bound' is relaxed (each step counts with its worst pattern) and 'exact' raises ValueError.
     """
     check_method(method, participation)
+    T = participation.T
+    if np.shape(P) != (T, T): raise ValueError(f"P has shape {np.shape(P)}: expected ({T}, {T}), one row for each step of the participation")
     if participation.count > MAX_PATTERNS:
         return float(np.sqrt(participation.max_sum([participation.max_sum(row) for row in np.abs(P)])))
     patterns = np.array(list(participation.patterns()))

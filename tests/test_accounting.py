@@ -227,6 +227,21 @@ def test_a_node_that_adds_no_noise_is_found(graph, T, data):
     if silent in report.victims: assert np.isinf(report.mu[report.victims.index(silent)])
 
 
+def test_a_leak_through_tiny_weights_is_not_lost_in_rounding():
+    """Exact rational arithmetic gives sensitivity 1482913 for node 1: a signal of 1e-12 in a direction with noise of 1e-18."""
+    W = [[0.9990243893143962, 9.304139663599396e-10, 0, 0.00097560975518984], [1 / 3, 2 / 3, 0, 0],
+         [0.33333322736955406, 3.178913377471486e-07, 0.6666664547391081, 0], [0, 4.547473508862573e-13, 0.4999999999997726, 0.4999999999997726]]
+    report = account(zip_dl(W, 3), PNDP([0]), Participation.every_step(3))
+    assert report.mu[report.victims.index(1)] > 1e6
+
+
+def test_colluders_with_long_memory_are_not_taken_for_a_leak():
+    """Redundant rows and an ill-conditioned B: what is covered has to be recognised as covered."""
+    T = 40
+    run = mf_dsgd(gossip_matrix(nx.cycle_graph(6)), T, np.tri(T) @ np.tri(T))
+    assert np.isfinite(account(run, PNDP([0, 1]), Participation.single(T)).mu).all()
+
+
 @given(runs_with_attackers(), st.floats(0.1, 10))
 def test_sigma_scales_mu(case, sigma):
     run, attackers = case
