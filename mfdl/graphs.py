@@ -165,8 +165,10 @@ def parse_edges(text: str, source) -> nx.Graph:
         ends = re.split(r"[,\s]+", line.strip())[:2]
         if len(ends) < 2 or "" in ends: raise ValueError(f"path={str(source)!r}, line {number}: expected two node names, got {line.strip()[:60]!r}")
         graph.add_edge(*ends)
-    if all(re.fullmatch(r"\d+", node) for node in graph) and len({int(node) for node in graph}) == len(graph): graph = nx.relabel_nodes(graph, int)
-    return graph
+    words = [node for node in graph if not re.fullmatch(r"[0-9]+", node)]
+    if words == list(graph)[:2] and len(graph) > 2:
+        raise ValueError(f"path={str(source)!r}: {' '.join(words)!r} looks like a header above numbered nodes; expected edges only, remove it or begin it with #")
+    return graph if words or len({int(node) for node in graph}) < len(graph) else nx.relabel_nodes(graph, int)
 
 def read_graph(path: str | Path) -> nx.Graph:
     "Read a graph from an edge list, GraphML or GML file (gzipped if the name ends in .gz), as an undirected simple graph."
@@ -176,7 +178,7 @@ def read_graph(path: str | Path) -> nx.Graph:
     if not content.strip(): raise ValueError(f"path={str(path)!r}: the file is empty; expected at least one edge")
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     try:
-        text = content.decode()
+        text = content.decode("utf-8-sig")
         if kind == ".graphml": graph = nx.parse_graphml(text)
         elif kind == ".gml": graph = nx.parse_gml(text)
         else: graph = parse_edges(text, path)
