@@ -173,7 +173,8 @@ def covariance_root(R, n: int, name: str = "R") -> np.ndarray:
     if np.abs(R - R.T).max() > 1e-10 * size: raise ValueError(f"{name} is not symmetric: expected a covariance")
     values, vectors = np.linalg.eigh((R + R.T) / 2)
     if values[0] < -1e-10 * size: raise ValueError(f"{name} has eigenvalue {values[0]:.3g}: expected a positive semi-definite covariance")
-    return vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
+    values[values < 8 * n * np.finfo(float).eps * values[-1]] = 0  # rounding is not noise: its root would look like some
+    return vectors * np.sqrt(values) @ vectors.T
 
 def corn(
     W,  # gossip matrix (n, n), or a sequence of T of them
@@ -281,18 +282,21 @@ def zip_dl(
 # %% ../nbs/04_algorithms.ipynb #00000026
 def draw(seed: int, variable: int, dimension: int) -> np.ndarray:  # float64 (dimension,)
     "One noise variable, standard normal; the same for everyone who knows the seed, independent of every other variable."
-    return np.random.Generator(np.random.Philox(key=[seed, variable])).standard_normal(dimension)
+    return np.random.Generator(np.random.Philox(key=np.array([seed, variable], dtype=np.uint64))).standard_normal(dimension)
 
 def noise_stream(
     algorithm: LinearAlgorithm,
     node,  # label of a node
-    seed: int,  # of the run, >= 0; every run needs a fresh one
+    seed: int,  # of the run, 0 .. 2^64 - 1; every run needs a fresh one
     dimension: int,  # d, parameters of the model
 ):  # generator of float64 (places, dimension), one for each step
     """What one node adds, step after step: one row for each place where it adds noise (its model; in Zip-DL, each message).
 
     Keeps one vector for each place, whatever the algorithm. Touches only variables that the node holds, and raises ValueError if one is missing.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise ValueError(f"seed={seed!r}: expected an integer from 0 to 2^64 - 1")
+    check_count("dimension", dimension, "a number of parameters")
     u, = algorithm.index([node])
     mix, held = algorithm.mix, algorithm.noise.holders[:, u]
     for t in range(algorithm.T):

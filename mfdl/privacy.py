@@ -102,4 +102,4 @@ def calibrate_sigma(
 ) -> float:  # noise standard deviation divided by row sensitivity
     "Smallest sigma for which a run with this sensitivity is (epsilon, delta)-DP: sigma = sensitivity / mu."
     if not 0 <= real_number(sensitivity) < math.inf: raise ValueError(f"sensitivity={sensitivity!r}: no finite noise reaches epsilon={epsilon}; expected a finite number >= 0")
-    return sensitivity / GaussianDP.from_epsilon(epsilon, delta).mu
+    return sensitivity / GaussianDP.from_epsilon(epsilon, delta).mu * (1 + 1e-12)  # the accuracy of mu, on the safe side

@@ -142,6 +142,13 @@ def test_noise_that_cancels_is_found(graph, T):
         assert np.isinf(report.mu).all() and {leak[2] for leak in report.leaks} == set(run.nodes)
 
 
+@pytest.mark.parametrize("n", [5, 17, 60])
+@pytest.mark.parametrize("scale", [1, 100, 1e-6])
+def test_rounding_in_a_singular_covariance_is_not_noise(n, scale):
+    run = corn(gossip_matrix(nx.cycle_graph(n)), 1, scale * (np.eye(n) - 1 / n))
+    assert np.isinf(account(run, LDP(), Participation.single(1)).mu).all()
+
+
 @given(graphs(), st.integers(1, 3))
 def test_zip_dl_is_naked_without_self_noise(graph, T):
     W = gossip_matrix(graph)

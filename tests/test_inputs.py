@@ -17,7 +17,7 @@ from mfdl.cli import app
 from mfdl.gossip import check_gossip, gossip_matrix
 from mfdl.graphs import load_graph
 from mfdl.participation import Participation
-from mfdl.privacy import GaussianDP
+from mfdl.privacy import GaussianDP, calibrate_sigma
 from mfdl.workload import workload
 
 RING = nx.cycle_graph(5)
@@ -64,6 +64,11 @@ def test_epsilon_and_back(mu, delta):
         assert GaussianDP(mu).delta(epsilon) == pytest.approx(delta, rel=1e-8)
         assert GaussianDP.from_epsilon(epsilon, delta).mu == pytest.approx(mu, rel=1e-8)
     else: assert GaussianDP(mu).delta(0.0) <= delta
+
+
+@given(st.floats(0.01, 40), st.floats(1e-12, 0.1))
+def test_calibrated_noise_keeps_the_promise(epsilon, delta):
+    assert GaussianDP(3 / calibrate_sigma(3.0, epsilon, delta)).epsilon(delta) <= epsilon
 
 
 def test_disconnected_graph_warns_with_its_components():
