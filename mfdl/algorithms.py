@@ -49,6 +49,7 @@ class LinearAlgorithm:
     mix: Mix
     M_G: np.ndarray  # float64 (m, nT); column t*n + u is the gradient of node u in step t
     M_Z: np.ndarray  # float64 (m, q)
+    sends_models: bool = True  # each message is its sender's model, so that whoever sees all messages knows every model
 
     @property
     def n(self) -> int: return len(self.nodes)
@@ -166,7 +167,9 @@ def decor(
 # %% ../nbs/04_algorithms.ipynb #00000010
 def covariance_root(R, n: int, name: str = "R") -> np.ndarray:
     "Symmetric square root of a covariance (n, n); raises ValueError when R is not symmetric positive semi-definite (to 1e-10 of its largest entry)."
-    R = np.array(R, dtype=float)
+    R = np.array(R)
+    if np.iscomplexobj(R): raise ValueError(f"{name} is complex: expected a real covariance")
+    R = R.astype(float)
     if R.shape != (n, n): raise ValueError(f"{name} has shape {R.shape}: expected ({n}, {n}), one row for each node")
     if not np.isfinite(R).all(): raise ValueError(f"{name} has entries that are not finite: expected a covariance")
     size = np.abs(R).max()
@@ -205,7 +208,9 @@ def corn(
 # %% ../nbs/04_algorithms.ipynb #00000012
 def check_strategy(C, T: int, name: str = "C") -> np.ndarray:
     "Return C as float64 (T, T) if it is lower-triangular with a non-zero diagonal; raise a ValueError otherwise."
-    C = np.array(C, dtype=float)
+    C = np.array(C)
+    if np.iscomplexobj(C): raise ValueError(f"{name} is complex: expected real numbers")
+    C = C.astype(float)
     if C.shape != (T, T): raise ValueError(f"{name} has shape {C.shape}: expected ({T}, {T}), one row for each step")
     if not np.isfinite(C).all(): raise ValueError(f"{name} has entries that are not finite: expected numbers")
     if np.triu(C, 1).any(): raise ValueError(f"{name} is not lower-triangular: noise of a step would depend on noise of a later one")
@@ -277,7 +282,7 @@ def zip_dl(
     messages = Messages(step[sent], node[sent], np.eye(n, dtype=bool)[receiver[sent]])
     noise = Noise(np.array([t for t, _ in drawn], dtype=int), np.eye(n, dtype=bool)[[u for _, u in drawn]])
     M_Z = (W_T @ late[:n * T])[rows] + N[sent]
-    return LinearAlgorithm("Zip-DL", labels, Ws, messages, noise, Mix(step, node, csr_array(N)), W_T[rows], M_Z)
+    return LinearAlgorithm("Zip-DL", labels, Ws, messages, noise, Mix(step, node, csr_array(N)), W_T[rows], M_Z, sends_models=False)
 
 # %% ../nbs/04_algorithms.ipynb #00000026
 def draw(seed: int, variable: int, dimension: int) -> np.ndarray:  # float64 (dimension,)

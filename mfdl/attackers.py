@@ -92,7 +92,7 @@ class View:
     nodes: tuple  # labels of all n nodes
     T: int
     coalition: np.ndarray  # bool (n,)
-    complete: bool  # every message of the run is seen, or was sent by the attackers
+    complete: bool  # the attackers know every node's model: every message is one, and is seen or was sent by them
 
     @property
     def victims(self) -> np.ndarray:  # int, the nodes outside the coalition
@@ -127,7 +127,7 @@ def view(
         B=algorithm.M_Z[seen][:, secret],
         messages=Messages(messages.step[seen], messages.sender[seen], messages.receivers[seen]),
         nodes=algorithm.nodes, T=algorithm.T, coalition=coalition,
-        complete=bool((seen | coalition[messages.sender]).all()),
+        complete=algorithm.sends_models and bool((seen | coalition[messages.sender]).all()),
     )
 
 # %% ../nbs/05_attackers.ipynb #00000018
@@ -195,4 +195,6 @@ def parse_attackers(
     def one(label):
         if label not in labels: raise ValueError(f"attackers={spec!r}: {label!r} is not a node: expected 'all', 'first', or some of {', '.join(list(labels)[:6])}, ...")
         return labels[label]
-    return [tuple(one(label) for label in group.split("+")) for group in spec.split(",")]
+    groups = [tuple(one(label) for label in group.split("+")) for group in spec.split(",")]
+    if len(set(groups)) < len(groups): raise ValueError(f"attackers={spec!r}: expected each attacker once")
+    return groups

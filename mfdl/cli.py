@@ -90,6 +90,7 @@ def check_settings(trust, sigma, epsilon, delta, rows, output) -> None:
     graphs.check_choice("trust", trust, TRUST)
     for path in output:
         if path.suffix not in SUFFIXES: raise ValueError(f"output={str(path)!r}: expected a name that ends in {', '.join(SUFFIXES)}")
+        if path.is_dir(): raise ValueError(f"output={str(path)!r}: is a folder; expected the name of a file")
         if trust == "ldp" and path.suffix in (".png", ".svg"):
             raise ValueError(f"output={str(path)!r}: an eavesdropper has no place in the graph to draw; expected .csv or .json")
     if sigma is not None and epsilon is not None: raise ValueError(f"sigma={sigma} and epsilon={epsilon}: expected one of the two")
@@ -107,7 +108,7 @@ def describe(report: accounting.Report, frame, delta: float, rows: int) -> str:
         seen = (f"node {node} in step {step}" + (f" to {'+'.join(map(str, to))}" if to else "") for to, step, node in report.leaks[:6])
         lines += ["", f"mu = inf, visible without noise: {'; '.join(seen)}{more}"]
     if not report.adaptive:
-        lines += ["", "These attackers see only some of the messages: the numbers hold for gradients that do not react to the others. --trust ldp always holds."]
+        lines += ["", "These attackers do not know every model: the numbers hold for gradients that do not react to what they do not see."]
     return "\n".join(lines)
 
 # %% ../nbs/20_cli.ipynb #0000000b

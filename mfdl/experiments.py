@@ -55,7 +55,7 @@ def result_stem(name: str, given: dict, defaults: dict) -> str:
     "File name, without suffix, of an experiment's results."
     subject, *_ = defaults
     changed = [f"{key}-{value}" for key, value in given.items() if key != subject and value != defaults[key]]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "_".join([name, str(given.get(subject, defaults[subject])), *changed]))
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", "_".join([name, str(given.get(subject, defaults[subject])), *changed]))
 
 # %% ../nbs/19_experiments.ipynb #00000012
 @dataclass(frozen=True)

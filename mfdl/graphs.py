@@ -15,6 +15,7 @@ import numbers
 import os
 import re
 import tarfile
+import zlib
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -103,7 +104,7 @@ def find_file(name: str) -> Path | None:  # the file as it is or gzipped; None w
 def read_bytes(path: Path) -> bytes:
     "The content of a file, unpacked when its name ends in .gz."
     try: return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (gzip.BadGzipFile, EOFError) as error: raise ValueError(f"path={str(path)!r}: not a complete gzip file ({error})") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error: raise ValueError(f"path={str(path)!r}: not a complete gzip file ({error})") from None
 
 # %% ../nbs/01_graphs.ipynb #00000016
 def checked(content: bytes, sha256: str, source) -> bytes:
@@ -159,12 +160,13 @@ def peertube() -> nx.Graph:
 # %% ../nbs/01_graphs.ipynb #0000001a
 def parse_edges(text: str, source) -> nx.Graph:
     "Read an edge list; raise a ValueError that names the line when it is not one."
-    graph = nx.Graph()
+    graph, separator = nx.Graph(), next((mark for mark in (",", "\t") if mark in text), None)
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"): continue
-        ends = re.split(r"[,\s]+", line.strip())[:2]
-        if len(ends) < 2 or "" in ends: raise ValueError(f"path={str(source)!r}, line {number}: expected two node names, got {line.strip()[:60]!r}")
-        graph.add_edge(*ends)
+        ends = [end.strip() for end in line.strip().split(separator)]
+        if len(ends) < 2 or "" in ends[:2] or len(ends) > 3 and not ends[2].startswith("{"):
+            raise ValueError(f"path={str(source)!r}, line {number}: expected two node names, got {line.strip()[:60]!r}")
+        graph.add_edge(*ends[:2])
     words = [node for node in graph if not re.fullmatch(r"[0-9]+", node)]
     if words == list(graph)[:2] and len(graph) > 2:
         raise ValueError(f"path={str(source)!r}: {' '.join(words)!r} looks like a header above numbered nodes; expected edges only, remove it or begin it with #")

@@ -60,13 +60,30 @@ class Participation:
 
     @property
     def count(self) -> int:
-        "Number of maximal patterns of k participations."
-        return self.b if self.separation == "exactly" else comb(self.T - (self.k - 1) * (self.b - 1), self.k)
+        "Number of maximal patterns."
+        if self.separation == "exactly": return self.b
+        ends = np.arange(self.T) + self.b >= self.T  # after these steps there is room for no other
+        after, later = np.minimum(np.arange(self.T)[:, None] + [self.b, 2 * self.b], self.T).T
+        ways = np.zeros(self.T, dtype=object)  # maximal continuations after each step, with a number of participations left
+        shorter = 0
+        for _ in range(self.k - 1):
+            now = np.where(ends, 1, ways)
+            total = np.concatenate([[0], np.cumsum(now)])
+            ways, shorter = total[later] - total[after], total[self.b]
+        return comb(self.T - (self.k - 1) * (self.b - 1), self.k) + int(shorter)
 
     def patterns(self):  # iterator of tuples of steps
         "The maximal patterns, one after the other."
         if self.separation == "exactly": yield from (tuple(range(j, self.T, self.b)) for j in range(self.b))
-        else: yield from self._spread(0, self.k)
+        else:
+            yield from self._spread(0, self.k)
+            yield from self._packed(-self.b, self.k - 1)
+
+    def _packed(self, last, left):  # maximal patterns with participations to spare: no gap takes another one
+        for step in range(last + self.b, min(last + 2 * self.b, self.T)) if left else ():
+            if step + self.b >= self.T: yield (step,)
+            else:
+                for rest in self._packed(step, left - 1): yield (step, *rest)
 
     def _spread(self, start, k):
         if not k: yield (); return

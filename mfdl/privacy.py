@@ -44,11 +44,14 @@ class GaussianDP:
 
     def __post_init__(self):
         if not real_number(self.mu) >= 0: raise ValueError(f"mu={self.mu!r}: expected a number >= 0 (inf for no protection)")
+        object.__setattr__(self, "mu", real_number(self.mu))  # whatever its type was: a float32 would cost digits
 
     def delta(self, epsilon: float) -> float:
         "Smallest delta for which the mechanism is (epsilon, delta)-DP; epsilon >= 0."
         if not real_number(epsilon) >= 0: raise ValueError(f"epsilon={epsilon!r}: expected a number >= 0")
+        epsilon = real_number(epsilon)
         if self.mu == 0 or math.isinf(epsilon): return 0.0 if math.isfinite(self.mu) else 1.0
+        if epsilon / self.mu - self.mu / 2 > 40: return 0.0  # below the smallest float
         return math.exp(log_delta(self.mu, epsilon)) if math.isfinite(self.mu) else 1.0
 
     def epsilon(self, delta: float) -> float:
@@ -64,7 +67,7 @@ class GaussianDP:
     def rdp(self, alpha: float) -> float:
         "Renyi divergence of order alpha > 1: (alpha, alpha mu^2 / 2)-RDP."
         if not real_number(alpha) > 1: raise ValueError(f"alpha={alpha!r}: expected an order > 1")
-        return alpha * self.mu**2 / 2
+        return real_number(alpha) * self.mu**2 / 2
 
     def compose(self, *others: "GaussianDP") -> "GaussianDP":
         "Privacy of this mechanism and others together, adaptively: mu = sqrt(sum of squares)."
@@ -75,6 +78,7 @@ class GaussianDP:
         "The largest mu that is (epsilon, delta)-DP; epsilon >= 0, 0 < delta < 1. Relative accuracy 1e-12."
         from scipy.optimize import brentq
         if not 0 <= real_number(epsilon) < math.inf: raise ValueError(f"epsilon={epsilon!r}: expected a finite number >= 0")
+        epsilon = real_number(epsilon)
         target = math.log(check_delta(delta))
         low, high = 1e-150, 1.0
         while log_delta(high, epsilon) < target: high *= 2

@@ -113,7 +113,7 @@ def check_method(method: str, participation: Participation) -> None:
         raise ValueError(f"method='exact': the participation has {participation.count} patterns, more than {MAX_PATTERNS}; use method='bound'")
 
 def worst_sensitivity(
-    P: np.ndarray,  # float64 (T, T), positive semi-definite: information about one node in every step
+    P,  # float64 (T, T), positive semi-definite: information about one node in every step
     participation: Participation,
     method: str = "exact",
 ) -> float:
@@ -122,13 +122,12 @@ def worst_sensitivity(
     With more than 100000 patterns 'bound' is relaxed (each step counts with its worst pattern) and 'exact' raises ValueError.
     """
     check_method(method, participation)
-    T = participation.T
+    P, T = np.asarray(P), participation.T
     if np.shape(P) != (T, T): raise ValueError(f"P has shape {np.shape(P)}: expected ({T}, {T}), one row for each step of the participation")
     if participation.count > MAX_PATTERNS:
         return float(np.sqrt(participation.max_sum([participation.max_sum(row) for row in np.abs(P)])))
-    patterns = np.array(list(participation.patterns()))
-    blocks = P[patterns[:, :, None], patterns[:, None, :]]
-    bounds = np.abs(blocks).sum(axis=(1, 2))
+    blocks = [P[np.ix_(pattern, pattern)] for pattern in participation.patterns()]
+    bounds = np.array([np.abs(block).sum() for block in blocks])
     if method == "bound": return float(np.sqrt(bounds.max()))
     worst = 0.0
     for i in np.argsort(-bounds):

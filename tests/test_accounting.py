@@ -14,7 +14,7 @@ from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, draw, dsgd, mf_dsgd,
 from mfdl.attackers import LDP, PNDP, NotFactorizable, SecLDP, decompose, factorize, view
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
-from mfdl.sensitivity import certify
+from mfdl.sensitivity import certify, sensitivity, worst_sensitivity
 
 TOL = 1e-8
 
@@ -232,6 +232,21 @@ def test_a_node_that_adds_no_noise_is_found(graph, T, data):
     run = replace(run, M_Z=run.M_Z * (np.arange(run.M_Z.shape[1]) % run.n != silent))
     report = account(run, PNDP([next(iter(graph[silent]))]), Participation.every_step(T))
     if silent in report.victims: assert np.isinf(report.mu[report.victims.index(silent)])
+
+
+def test_a_short_pattern_into_which_nothing_fits_counts():
+    C = np.eye(6)
+    C[[1, 4, 4], [1, 1, 4]] = 3
+    scheme, X = Participation.min_sep(3, 2, 6), C.T @ C
+    worst = sensitivity(X[np.ix_([1, 4], [1, 4])])
+    assert worst_sensitivity(X, scheme) >= worst * (1 - 1e-9)
+    assert account(mf_dsgd(gossip_matrix(nx.cycle_graph(4)), 6, C), LDP(), scheme).mu.max() >= worst * (1 - 1e-9)
+
+
+def test_models_that_are_never_sent_are_not_known():
+    W = gossip_matrix(nx.path_graph(3))
+    reports = [account(run, LDP(), Participation.single(2)) for run in (dp_dsgd(W, 2), zip_dl(W, 2, self_noise=True))]
+    assert [report.adaptive for report in reports] == [True, False]
 
 
 def test_a_leak_through_tiny_weights_is_not_lost_in_rounding():

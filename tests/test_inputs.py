@@ -66,6 +66,16 @@ def test_epsilon_and_back(mu, delta):
     else: assert GaussianDP(mu).delta(0.0) <= delta
 
 
+def test_number_types_cost_no_digits():
+    for mu in (np.float32(1), np.float16(1), np.int8(1)): assert GaussianDP(mu).epsilon(1e-6) == GaussianDP(1.0).epsilon(1e-6)
+    assert GaussianDP(np.int8(100)).rdp(2) == 10000 and GaussianDP(1e-4).delta(600.0) == 0.0
+
+
+def test_names_with_blanks_are_one_node(tmp_path):
+    (tmp_path / "towns.csv").write_text("New York,Boston\nBoston,Salem Town\n")
+    assert list(load_graph(tmp_path / "towns.csv")) == ["New York", "Boston", "Salem Town"]
+
+
 @given(st.floats(0.01, 40), st.floats(1e-12, 0.1))
 def test_calibrated_noise_keeps_the_promise(epsilon, delta):
     assert GaussianDP(3 / calibrate_sigma(3.0, epsilon, delta)).epsilon(delta) <= epsilon
