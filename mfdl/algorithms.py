@@ -8,8 +8,9 @@ __all__ = ['Messages', 'Noise', 'Mix', 'LinearAlgorithm', 'check_nodes', 'broadc
            'noise_stream']
 
 # %% ../nbs/04_algorithms.ipynb #00000003
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -33,10 +34,19 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    "What nodes add: each of r places where noise enters is a combination of noise variables."
+    "What nodes add: each of r places where noise enters is a combination of noise variables, `L @ added = D @ noise`."
     step: np.ndarray  # int (r,)
     node: np.ndarray  # int (r,), who adds it
-    N: object  # scipy.sparse.csr_array (r, q), the coefficients
+    D: object  # scipy.sparse.csr_array (r, q), the coefficients of the variables
+    L: object = None  # scipy.sparse.csr_array (r, r), lower-triangular, the part of earlier additions that a node takes back; None: the identity
+
+    @property
+    def N(self):  # scipy.sparse.csr_array (r, q)
+        "added = N @ noise."
+        if self.L is None: return self.D
+        from scipy.sparse import csr_array
+        from scipy.sparse.linalg import spsolve_triangular
+        return csr_array(spsolve_triangular(self.L, self.D.toarray(), lower=True))
 
 @dataclass(frozen=True, eq=False)
 class LinearAlgorithm:
@@ -47,9 +57,21 @@ class LinearAlgorithm:
     messages: Messages
     noise: Noise
     mix: Mix
-    M_G: np.ndarray  # float64 (m, nT); column t*n + u is the gradient of node u in step t
-    M_Z: np.ndarray  # float64 (m, q)
-    sends_models: bool = True  # each message is its sender's model, so that whoever sees all messages knows every model
+    matrices: Callable  # () -> (M_G, M_Z), built when they are first asked for
+    rounds: int | None  # each message is its sender's model, sent to all that hear it, so often in a step; None: messages are something else
+
+    @cached_property
+    def _matrices(self): return self.matrices()
+
+    @property
+    def M_G(self) -> np.ndarray:  # float64 (m, nT); column t*n + u is the gradient of node u in step t
+        "What gradients do to messages."
+        return self._matrices[0]
+
+    @property
+    def M_Z(self) -> np.ndarray:  # float64 (m, q)
+        "What noise does to messages."
+        return self._matrices[1]
 
     @property
     def n(self) -> int: return len(self.nodes)
@@ -89,22 +111,28 @@ def check_nodes(nodes, n: int) -> tuple:
 def broadcast_algorithm(
     name: str,
     Ws: tuple[np.ndarray, ...],  # checked gossip matrices, one for each step
-    N,  # sparse (nT, q), the mix of noise that each node adds in each step
+    D,  # sparse (nT, q), the mix of noise that each node adds in each step
     noise: Noise,
     nodes=None,  # labels; 0 .. n-1 by default
     rounds: int = 1,  # rounds of gossip after each gradient step, all with the W of that step
+    L=None,  # sparse (nT, nT), see Mix
 ) -> LinearAlgorithm:
     "A linear algorithm in which node u sends its model to all that hear it, once a round, and adds noise with its gradient."
     T, n = len(Ws), len(Ws[0])
     nodes = check_nodes(nodes, n)
     step, node = np.repeat(np.arange(T), n), np.tile(np.arange(n), T)
     messages = Messages(np.repeat(np.arange(T), n * rounds), np.tile(np.arange(n), T * rounds), np.vstack([links(W).T for W in Ws for _ in range(rounds)]))
-    every_round = workload([W for W in Ws for _ in range(rounds)], T * rounds)
-    M_G = every_round.reshape(-1, T, rounds, n)[:, :, 0].reshape(-1, n * T)  # a gradient enters in the first round of its step
-    return LinearAlgorithm(name, nodes, Ws, messages, noise, Mix(step, node, N), M_G, M_G @ N)
+    mix = Mix(step, node, D, L)
 
-def fresh_noise(F: np.ndarray, holders: np.ndarray, T: int):  # N and Noise
-    "The same mix F (n, r) of r new variables in each step, held by `holders`, bool (r, n): N = I_T kron F."
+    def matrices():
+        every_round = workload([W for W in Ws for _ in range(rounds)], T * rounds)
+        M_G = every_round.reshape(-1, T, rounds, n)[:, :, 0].reshape(-1, n * T)  # a gradient enters in the first round of its step
+        return M_G, M_G @ mix.N
+
+    return LinearAlgorithm(name, nodes, Ws, messages, noise, mix, matrices, rounds)
+
+def fresh_noise(F: np.ndarray, holders: np.ndarray, T: int):  # D and Noise
+    "The same mix F (n, r) of r new variables in each step, held by `holders`, bool (r, n): D = I_T kron F."
     from scipy.sparse import csr_array, eye_array, kron
     return kron(eye_array(T), csr_array(F), format="csr"), Noise(np.repeat(np.arange(T), F.shape[1]), np.tile(holders, (T, 1)))
 
@@ -235,12 +263,16 @@ def mf_dsgd(
     else: strategies = [check_strategy(C, T)] * n
     inverses = {id(Cu): solve_triangular(Cu, np.eye(T), lower=True) for Cu in strategies}
     t, s = np.tril_indices(T)
-    entries = np.array([inverses[id(Cu)][t, s] for Cu in strategies])  # (n, T(T+1)/2)
-    rows, columns = (steps * n + np.arange(n)[:, None] for steps in (t, s))
-    N = csr_array((entries.ravel(), (rows.ravel(), columns.ravel())), shape=(n * T, n * T))
-    N.eliminate_zeros()
-    _, noise = fresh_noise(np.eye(n), np.eye(n) > 0, T)
-    return broadcast_algorithm("MF-D-SGD", Ws, N, noise, nodes)
+
+    def local(matrices):  # one (T, T) matrix for each node, as sparse (nT, nT)
+        entries = np.array([M[t, s] for M in matrices])
+        rows, columns = (steps * n + np.arange(n)[:, None] for steps in (t, s))
+        return csr_array((entries[entries != 0], (rows[entries != 0], columns[entries != 0])), shape=(n * T, n * T))
+
+    D, L = local([inverses[id(Cu)] for Cu in strategies]), local(strategies)
+    own, noise = fresh_noise(np.eye(n), np.eye(n) > 0, T)
+    if L.nnz < D.nnz: return broadcast_algorithm("MF-D-SGD", Ws, own, noise, nodes, L=L)  # C has fewer bands than its inverse
+    return broadcast_algorithm("MF-D-SGD", Ws, D, noise, nodes)
 
 def anti_pgd(
     W,  # gossip matrix (n, n), or a sequence of T of them
@@ -282,7 +314,7 @@ def zip_dl(
     messages = Messages(step[sent], node[sent], np.eye(n, dtype=bool)[receiver[sent]])
     noise = Noise(np.array([t for t, _ in drawn], dtype=int), np.eye(n, dtype=bool)[[u for _, u in drawn]])
     M_Z = (W_T @ late[:n * T])[rows] + N[sent]
-    return LinearAlgorithm("Zip-DL", labels, Ws, messages, noise, Mix(step, node, csr_array(N)), W_T[rows], M_Z, sends_models=False)
+    return LinearAlgorithm("Zip-DL", labels, Ws, messages, noise, Mix(step, node, csr_array(N)), lambda: (W_T[rows], M_Z), rounds=None)
 
 # %% ../nbs/04_algorithms.ipynb #00000026
 def draw(seed: int, variable: int, dimension: int) -> np.ndarray:  # float64 (dimension,)
@@ -297,17 +329,25 @@ def noise_stream(
 ):  # generator of float64 (places, dimension), one for each step
     """What one node adds, step after step: one row for each place where it adds noise (its model; in Zip-DL, each message).
 
-    Keeps one vector for each place, whatever the algorithm. Touches only variables that the node holds, and raises ValueError if one is missing.
+    Keeps one vector for each place, and for each band of `mix.L`. Touches only variables that the node holds, and raises ValueError if one is missing.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
         raise ValueError(f"seed={seed!r}: expected an integer from 0 to 2^64 - 1")
     check_count("dimension", dimension, "a number of parameters")
     u, = algorithm.index([node])
     mix, held = algorithm.mix, algorithm.noise.holders[:, u]
+    added = {}  # earlier additions that later ones take back a part of, by place
+    reach = 0 if mix.L is None else int(np.subtract(*mix.L.nonzero()).max())
     for t in range(algorithm.T):
-        rows = mix.N[np.flatnonzero((mix.step == t) & (mix.node == u))].tocsc()
+        places = np.flatnonzero((mix.step == t) & (mix.node == u))
+        rows = mix.D[places].tocsc()
         used = np.flatnonzero(np.diff(rows.indptr))
         if not held[used].all(): raise ValueError(f"node {node!r} does not hold noise variable {used[~held[used]][0]}, which it would have to add in step {t}")
         total = np.zeros((rows.shape[0], dimension))
         for variable in used: total += np.outer(rows[:, [variable]].toarray(), draw(seed, int(variable), dimension))
+        for k, place in enumerate(places if mix.L is not None else []):
+            back = mix.L[[place]].tocoo()
+            weights = dict(zip(back.col.tolist(), back.data.tolist(), strict=True))
+            total[k] = (total[k] - sum(weight * added[earlier] for earlier, weight in weights.items() if earlier != place)) / weights[place]
+            added = {earlier: added[earlier] for earlier in added if place - earlier < reach} | {place: total[k].copy()}
         yield total

@@ -127,7 +127,7 @@ def view(
         B=algorithm.M_Z[seen][:, secret],
         messages=Messages(messages.step[seen], messages.sender[seen], messages.receivers[seen]),
         nodes=algorithm.nodes, T=algorithm.T, coalition=coalition,
-        complete=algorithm.sends_models and bool((seen | coalition[messages.sender]).all()),
+        complete=algorithm.rounds is not None and bool((seen | coalition[messages.sender]).all()),
     )
 
 # %% ../nbs/05_attackers.ipynb #00000018

@@ -129,9 +129,10 @@ def describe(report: accounting.Report, frame, delta: float, rows: int) -> str:
 @click.option("--epsilon", type=float, help="Instead of --sigma: find the smallest noise for which every pair is (epsilon, delta)-DP.")
 @click.option("--delta", default=1e-6, help="Delta at which epsilon is reported, or aimed for.")
 @click.option("--method", default="exact", help="Sensitivity: exact, or bound (cheaper, never smaller).")
+@click.option("--backend", default="auto", help="Route: streaming (one pass over the steps), dense (the whole view), or auto (streaming where it applies).")
 @click.option("--rows", default=20, help="How many pairs the table shows, the most exposed first.")
 @click.option("--output", "-o", type=Path, multiple=True, help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
-def account_command(graph, algorithm, strategy, weights, trust, spec, steps, scheme, sigma, epsilon, delta, method, rows, output):
+def account_command(graph, algorithm, strategy, weights, trust, spec, steps, scheme, sigma, epsilon, delta, method, backend, rows, output):
     """Who learns how much about whom in a run of private decentralized learning.
 
     GRAPH is a name (see `mfdl graphs`), such as florentine or erdos-renyi:n=50,p=0.1, or the path of an edge list, GraphML or GML file.
@@ -146,7 +147,7 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
     network = graphs.load_graph(graph)
     run = build_algorithm(algorithm, gossip.gossip_matrix(network, weights), steps, strategy, network)
     model = attackers.LDP() if trust == "ldp" else [TRUST[trust](nodes) for nodes in attackers.parse_attackers(spec, network)]
-    report = accounting.account(run, model, participation.Participation.parse(scheme, steps), 1.0 if sigma is None else sigma, method)
+    report = accounting.account(run, model, participation.Participation.parse(scheme, steps), 1.0 if sigma is None else sigma, method, backend)
     if epsilon is not None: report = report.calibrate(epsilon, delta)
     settings = {"graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": steps,
                 "participation": scheme, "sigma": report.sigma, "delta": delta}
