@@ -145,7 +145,7 @@ def sensitivities(known, victims: np.ndarray, participation: Participation, meth
     values = np.full(len(victims), np.inf)
     safe = np.flatnonzero(~known.uncovered[:, victims].any(axis=0))
     for group in np.array_split(safe, -(-len(safe) * participation.T**2 // 2**23) or 1):
-        if len(group): values[group] = worst_sensitivities([known.information(u) for u in victims[group]], participation, method)
+        if len(group): values[group] = worst_sensitivities(known.information(victims[group]), participation, method)
     return values
 
 def account(

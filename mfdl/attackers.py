@@ -159,10 +159,10 @@ class Factorization:
         "(step, node) of every gradient that leaks."
         return [(int(t), self.nodes[u]) for t, u in np.argwhere(self.uncovered)]
 
-    def information(self, u: int) -> np.ndarray:  # float64 (T, T), positive semi-definite
-        "P of node u: what the view tells about its gradients, in units of the noise."
-        block = self.Y[:, u::len(self.nodes)]
-        return block.T @ block
+    def information(self, u) -> np.ndarray:  # float64 (.., T, T), positive semi-definite
+        "P of node u, or of an array of nodes: what the view tells about their gradients, in units of the noise."
+        block = np.moveaxis(self.Y.reshape(len(self.Y), -1, len(self.nodes))[..., u], (0, 1), (-1, -2))
+        return block @ block.swapaxes(-1, -2)
 
 def decompose(v: View) -> Factorization:
     "Factor a view where noise covers it, and mark the gradients that it does not cover (U, Theorem 6)."

@@ -43,7 +43,7 @@ def newton_step(P: np.ndarray, y: np.ndarray, Y: np.ndarray):  # y (m, k), Y (m,
     Z = y[:, None] * eye - P
     root_Z, root_Y = np.linalg.inv(np.linalg.cholesky(np.stack([Z, Y])))
     Z_inv = root_Z.swapaxes(1, 2) @ root_Z
-    nu = 0.1 * (Z * Y).mean(axis=(1, 2), keepdims=True) * len(eye)
+    nu = 0.2 * (Z * Y).mean(axis=(1, 2), keepdims=True) * len(eye)
     dy = np.linalg.solve(Z_inv * Y, nu * np.diagonal(Z_inv, axis1=1, axis2=2)[..., None] - 1)
     dY = nu * Z_inv - Y - Z_inv @ (dy * Y)
     dY = (dY + dY.swapaxes(1, 2)) / 2

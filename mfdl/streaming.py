@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['WELL_CONDITIONED', 'STEADY', 'WINDOW', 'BARE', 'DROP', 'NotStreamable', 'Stage', 'StateSpace', 'new_directions',
-           'seen_rows', 'reach', 'band', 'check_streamable', 'stage_matrices', 'state_space', 'Gain', 'Settling',
-           'covariance_gains', 'root_gain', 'root_gains', 'fresh_noise_of', 'well_conditioned', 'exposed', 'Filter',
-           'innovation_rows', 'gramians', 'gramian_rows', 'Streamed', 'stream']
+           'seen_rows', 'reach', 'recent', 'blocks', 'check_streamable', 'stage_matrices', 'state_space', 'Gain',
+           'Settling', 'covariance_gains', 'root_gain', 'root_gains', 'fresh_noise_of', 'well_conditioned', 'exposed',
+           'Filter', 'innovation_rows', 'gramians', 'gramian_rows', 'Streamed', 'stream']
 
 # %% ../nbs/10_streaming.ipynb #00000002
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Stage:
 @dataclass(frozen=True, eq=False)
 class StateSpace:
     "What an attacker does not know of a run, step by step; a state starts with the models of the hidden nodes."
-    stages: tuple  # T of them; neighbouring steps that are alike share one object
+    stages: tuple  # T of them; steps that are alike share one object
     victims: np.ndarray  # int (m,), the hidden nodes
     nodes: tuple  # labels of all n nodes
     complete: bool  # the attackers know every model
@@ -65,10 +65,17 @@ def reach(M, row_step: np.ndarray, column_step: np.ndarray) -> int:
     entries = M.tocoo()
     return int((row_step[entries.row] - column_step[entries.col]).max(initial=0))
 
-def band(M, t: int, rows: np.ndarray, starts: np.ndarray, memory: int) -> list:  # memory + 1 arrays
-    "Dense blocks of a sparse matrix: what step t takes from the steps t, t-1, .., t-memory (zero before the run)."
-    blocks = [M[rows][:, starts[t - j]:starts[t - j + 1]].toarray() for j in range(min(t, memory) + 1)]
-    return blocks + [np.zeros_like(blocks[0])] * (memory + 1 - len(blocks))
+def recent(M, rows: slice, end: int) -> tuple:  # three arrays, one entry for each non-zero
+    "Non-zeros of some rows of a sparse matrix: row, columns before `end`, value."
+    at = M.indptr[rows.start:rows.stop + 1]
+    return np.repeat(np.arange(len(at) - 1), np.diff(at)), end - M.indices[at[0]:at[-1]], M.data[at[0]:at[-1]]
+
+def blocks(entries: tuple, m: int, q: int, memory: int) -> list:  # memory + 1 arrays (m, q)
+    "Dense blocks of those entries: what a step takes from itself, from the step before, .."
+    row, back, value = entries
+    dense = np.zeros((m, (memory + 1) * q))
+    dense[row, dense.shape[1] - back] = value
+    return np.split(dense, memory + 1, axis=1)[::-1]
 
 def check_streamable(algorithm: LinearAlgorithm, trust: TrustModel, coalition: np.ndarray, seen: np.ndarray, known: np.ndarray) -> None:
     "Raise NotStreamable unless what the attackers do not know is exactly the models, gradients and noise of the other nodes."
@@ -121,22 +128,21 @@ def state_space(
     back = reach(D, step, algorithm.noise.step), 0 if L is None else reach(L, step, step)
     if 2 * sum(back) > T: raise NotStreamable(f"noise looks back over {sum(back)} of {T} steps, so that a state is as large as the run; expected backend='dense'")
     if back[0] and len(set(np.diff(drawn))) > 1: raise NotStreamable("noise with a memory has more variables in some steps than in others; expected backend='dense'")
-    powers, rows, draws, stages = {}, {}, {}, []
+    known_at, found, stages = np.append(np.ones(back[0] * drawn[1], dtype=bool), known), {}, []
     for t, W in enumerate(algorithm.gossip):
-        here = slice(added[t], added[t + 1])
-        hidden = W[np.ix_(victims, victims)]
-        fresh = (~known[drawn[t]:drawn[t + 1]]).astype(float)
-        sees = id(W), seen[t].tobytes()
-        if sees not in rows: rows[sees] = seen_rows(hidden, seen[t, victims], algorithm.rounds)
-        A, G = stage_matrices(
-            powers[id(algorithm.gossip[t - 1])] if t else np.zeros_like(hidden),
-            [block * ~known[drawn[max(t - j, 0)]:drawn[max(t - j, 0) + 1]] for j, block in enumerate(band(D, t, here, drawn, back[0]))],
-            [np.eye(len(victims))] if L is None else band(L, t, here, added, back[1]), fresh)
-        if id(W) not in powers: powers[id(W)] = np.linalg.matrix_power(hidden, algorithm.rounds)
-        H = rows[sees] = np.pad(rows[sees], ((0, 0), (0, len(A) - rows[sees].shape[1]))) if rows[sees].shape[1] < len(A) else rows[sees]
-        G = draws.setdefault((G.shape, G.tobytes()), G)
-        again = stages and H is stages[-1].H and G is stages[-1].G and np.array_equal(A, stages[-1].A)
-        stages.append(stages[-1] if again else Stage(A, G, H))
+        here, q = slice(added[t], added[t + 1]), drawn[t + 1] - drawn[t]
+        hidden = ~known_at[drawn[t]:drawn[t + 1] + back[0] * q]  # variables of this step and of those that it remembers
+        takes = recent(D, here, drawn[t + 1]), () if L is None else recent(L, here, added[t + 1])
+        before = algorithm.gossip[t - 1] if t else np.zeros((n, n))
+        key = id(W), id(before) if t else None, seen[t].tobytes(), hidden.tobytes(), *(array.tobytes() for entries in takes for array in entries)
+        if key not in found:
+            A, G = stage_matrices(
+                np.linalg.matrix_power(before[np.ix_(victims, victims)], algorithm.rounds),
+                [block * mask for block, mask in zip(blocks(takes[0], len(victims), q, back[0]), np.split(hidden, back[0] + 1)[::-1], strict=True)],
+                blocks(takes[1], len(victims), len(victims), back[1]) if takes[1] else [np.eye(len(victims))], hidden[-q:].astype(float))
+            H = seen_rows(W[np.ix_(victims, victims)], seen[t, victims], algorithm.rounds)
+            found[key] = Stage(A, G, np.pad(H, ((0, 0), (0, len(A) - H.shape[1]))))
+        stages.append(found[key])
     return StateSpace(tuple(stages), victims, algorithm.nodes, bool((seen | coalition).all()))
 
 # %% ../nbs/10_streaming.ipynb #00000011
@@ -164,10 +170,10 @@ def covariance_gains(stages):  # iterator of Gain
     from scipy.linalg import solve_triangular
     last, gain, S = None, None, None
     for stage in stages:
-        if stage is not last: settled, settling = False, Settling()
+        if stage is not last: settled, settling, fresh = False, Settling(), stage.G @ stage.G.T
         if not settled:
             before, carried = S, 0 if gain is None else stage.A @ (S - gain.K @ gain.K.T) @ stage.A.T
-            S = carried + stage.G @ stage.G.T
+            S = carried + fresh
             S = (S + S.T) / 2
             V = solve_triangular(np.linalg.cholesky(stage.H @ S @ stage.H.T), stage.H, lower=True)
             gain = Gain(S @ V.T, V, np.zeros((0, len(S))))
@@ -330,12 +336,12 @@ class Streamed:
     victims: np.ndarray  # int (m,)
     nodes: tuple
 
-    def information(self, u: int) -> np.ndarray:  # float64 (T, T), positive semi-definite
-        "P of node u: what the view tells about its gradients, in units of the noise."
-        i, T = int(np.searchsorted(self.victims, u)), len(self.rows)
-        P = np.zeros((T, T))
-        for s, row in enumerate(self.rows): P[s, :s + 1] = row[i]
-        return P + np.tril(P, -1).T
+    def information(self, u) -> np.ndarray:  # float64 (.., T, T), positive semi-definite
+        "P of node u, or of an array of nodes: what the view tells about their gradients, in units of the noise."
+        i, T = np.searchsorted(self.victims, u), len(self.rows)
+        P = np.zeros((*i.shape, T, T))
+        for s, row in enumerate(self.rows): P[..., s, :s + 1] = P[..., :s + 1, s] = row[i]
+        return P
 
     @property
     def leaks(self) -> list:
