@@ -6,7 +6,8 @@
 __all__ = ['WELL_CONDITIONED', 'STEADY', 'WINDOW', 'BARE', 'DROP', 'NotStreamable', 'Stage', 'StateSpace', 'new_directions',
            'seen_rows', 'reach', 'recent', 'blocks', 'check_streamable', 'stage_matrices', 'state_space', 'Gain',
            'Settling', 'covariance_gains', 'root_gain', 'root_gains', 'fresh_noise_of', 'well_conditioned', 'exposed',
-           'Filter', 'innovation_rows', 'gramians', 'gramian_rows', 'Streamed', 'stream']
+           'Filter', 'innovation_rows', 'gramians', 'Again', 'times', 'push', 'thin', 'shows', 'packed_rows',
+           'gramian_rows', 'Streamed', 'stream']
 
 # %% ../nbs/10_streaming.ipynb #00000002
 from dataclasses import dataclass
@@ -167,7 +168,6 @@ class Settling:
 
 def covariance_gains(stages):  # iterator of Gain
     "The filter by covariances; reuses its gain once the Riccati recursion has settled."
-    from scipy.linalg import solve_triangular
     last, gain, S = None, None, None
     for stage in stages:
         if stage is not last: settled, settling, fresh = False, Settling(), stage.G @ stage.G.T
@@ -175,7 +175,7 @@ def covariance_gains(stages):  # iterator of Gain
             before, carried = S, 0 if gain is None else stage.A @ (S - gain.K @ gain.K.T) @ stage.A.T
             S = carried + fresh
             S = (S + S.T) / 2
-            V = solve_triangular(np.linalg.cholesky(stage.H @ S @ stage.H.T), stage.H, lower=True)
+            V = np.linalg.solve(np.linalg.cholesky(stage.H @ S @ stage.H.T), stage.H)
             gain = Gain(S @ V.T, V, np.zeros((0, len(S))))
             settled = stage is last and settling(before, S)
         last = stage
@@ -255,7 +255,7 @@ class Filter:
             found[t, self.space.victims] = self.suspects & (np.linalg.norm(root[:, :m], axis=0) > BARE)
         return found
 
-def innovation_rows(filtered: Filter) -> tuple:  # for each step s, float64 (m, s + 1): P[s, 0..s] of every victim
+def innovation_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s + 1): P[s, 0..s] of every victim
     "Information by its definition, all innovations of a window pulled back together: O(T^2 p n^2), p the nodes that the attacker hears."
     m, T = len(filtered.space.victims), filtered.space.T
     P = np.zeros((m, T, T))
@@ -268,10 +268,10 @@ def innovation_rows(filtered: Filter) -> tuple:  # for each step s, float64 (m, 
             if first <= t < last - 1: rows = np.vstack([rows, filtered.gains[t].V])
             shown[:, t, :len(rows)] = rows[:, :m].T
         P[:, :last, :last] += shown @ shown.swapaxes(1, 2)
-    return tuple(P[:, s, :s + 1] for s in range(T))
+    return [P[:, s, :s + 1] for s in range(T)]
 
 # %% ../nbs/10_streaming.ipynb #0000001b
-DROP = 1e-14  # relative size of a direction that is dropped from older shifts
+DROP = 1e-14  # what is left of a unit shift in a direction that is dropped
 
 def gramians(filtered: Filter):  # function of a window's first step -> list of float64 (d, d), M_t for the steps of the window
     "Observability Gramians, e.T @ M_t @ e is all that a shift e in step t will ever show; kept at the start of each window, computed again inside it, and no longer once they have settled."
@@ -298,40 +298,71 @@ def gramians(filtered: Filter):  # function of a window's first step -> list of 
         return found[:0:-1]
     return window
 
-def gramian_rows(filtered: Filter) -> tuple:  # for each step s, float64 (m, s + 1): P[s, 0..s] of every victim
-    "Information by observability Gramians: O(n^3) for each step and lag up to WINDOW; O(n^2) for each once the filter is steady."
+class Again:
+    "Calls a function, unless it was called in this window or the last with the very same objects."
+    def __init__(self): self.before, self.now = {}, {}
+
+    def __call__(self, function, *objects):
+        key = function, *map(id, objects)
+        if key not in self.now: self.now[key] = self.before[key] if key in self.before else (function(*objects), objects)
+        return self.now[key][0]
+
+    def turn(self) -> None: self.before, self.now = self.now, {}
+
+def times(shifts: np.ndarray, M: np.ndarray) -> np.ndarray:
+    "Every row times a matrix, in one product."
+    return np.tensordot(shifts, M, axes=1)
+
+def push(shifts: np.ndarray, Phi: np.ndarray) -> np.ndarray: return times(shifts, Phi.T)
+
+def thin(basis: np.ndarray):  # basis (r, d), and the orthogonal columns (.., r) that turn coefficients into new ones
+    "Fewer rows, orthogonal ones, whose span holds all rows of a basis up to DROP."
+    U, s, Vt = np.linalg.svd(basis, full_matrices=False)
+    keep = s > DROP
+    return s[keep, None] * Vt[keep], U[:, keep]
+
+def shows(M: np.ndarray, basis: np.ndarray, shifts: np.ndarray) -> np.ndarray:  # (m, k)
+    "What k shifts of each victim, given as (k, m, r) coefficients on a basis, have in common with a shift now."
+    return np.einsum("kur,ur->uk", shifts, M[:shifts.shape[1]] @ basis.T)
+
+def packed_rows(m: int, T: int) -> list:  # of T arrays (m, s + 1)
+    "Room for the lower triangles of m matrices, in one piece of memory."
+    packed, ends = np.empty(m * T * (T + 1) // 2), m * np.cumsum(np.arange(1, T + 1))
+    return [packed[end - m * (s + 1):end].reshape(m, s + 1) for s, end in enumerate(ends)]
+
+def gramian_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s + 1): P[s, 0..s] of every victim
+    "Information by observability Gramians: O(WINDOW n^3) for each step, O(n^2) once the filter is steady and old shifts are nearly forgotten."
     T, m, d = filtered.space.T, len(filtered.space.victims), len(filtered.space.stages[0].A)
-    window = gramians(filtered)
-    unit = np.eye(d)[:m, :, None]  # a shift of each victim's gradient
-    rows, near, far, basis = [], np.zeros((m, d, 0)), np.zeros((m, 0, 0)), np.zeros((d, 0))
-    alike, before = 0, None  # windows in a row with one and the same transition
+    window, again = gramians(filtered), Again()
+    everything, unit = np.eye(d), np.eye(m, d)[None]  # a shift of each victim's gradient
+    add = lambda shifts: np.concatenate([shifts, unit])  # noqa: E731
+    rows, blocks = packed_rows(m, T), []  # of (basis, coefficients of some shifts), oldest first
     for first in range(0, T, WINDOW):
-        last, old = min(first + WINDOW, T), near.shape[2]
-        Phis = [filtered.transition(t) for t in range(first, min(last, T - 1))]
-        same = len(Phis) == WINDOW and all(Phi is Phis[0] for Phi in Phis)
-        alike = (alike + 1 if before is Phis[0] else 1) if same else 0
-        before = Phis[-1] if Phis else None
-        if alike <= 2: bases, through = [basis], np.eye(d)
-        for i, M in enumerate(window(first)):
-            near = np.concatenate([near, unit], axis=2) if alike <= 2 else lags[:, :, WINDOW - i:]
-            rows.append(np.concatenate([((M[:m] @ bases[i])[:, None] @ far)[:, 0], (M[:m, None] @ near)[:, 0]], axis=1))
-            if alike <= 2 and i < len(Phis):
-                near, through = Phis[i] @ near, Phis[i] @ through
-                bases.append(Phis[i] @ bases[i])
-        if last == T: break
-        if alike <= 2:
-            U, s, _ = np.linalg.svd(through)
-            basis = U[:, s > DROP * max(1.0, s[0])]
-            lags = np.concatenate([near, unit], axis=2)
-        far = np.concatenate([(basis.T @ bases[-1]) @ far, basis.T @ lags[:, :, :old]], axis=2)
-        near = lags[:, :, old:-1]
-    return tuple(rows)
+        again.turn()
+        shifts = unit
+        for t, M in enumerate(window(first), start=first):
+            np.concatenate([again(shows, M, *block) for block in [*blocks, (everything, shifts)]], axis=1, out=rows[t])
+            if t + 1 == T: break
+            Phi = filtered.transition(t)
+            blocks = [(again(push, basis, Phi), coefficients) for basis, coefficients in blocks]
+            shifts = again(push, shifts, Phi)
+            if t + 1 < first + WINDOW: shifts = again(add, shifts)
+        old, blocks = [*blocks, (everything, shifts)], []
+        for basis, coefficients in old:
+            basis, change = again(thin, basis)
+            coefficients = again(times, coefficients, change)
+            if blocks and 4 * len(blocks[-1][0]) >= 3 * len(basis):
+                older, its = blocks.pop()
+                basis, change = thin(np.vstack([older, basis]))
+                coefficients = np.concatenate([times(its, change[:len(older)]), times(coefficients, change[len(older):])])
+            blocks.append((basis, coefficients))
+    return rows
 
 # %% ../nbs/10_streaming.ipynb #0000001d
 @dataclass(frozen=True, eq=False)
 class Streamed:
     "What a view tells about each victim's gradients, from one pass over the run."
-    rows: tuple  # for each step s, float64 (m, s + 1): P[s, 0..s] of every victim
+    rows: list  # for each step s, float64 (m, s + 1): P[s, 0..s] of every victim
     uncovered: np.ndarray  # bool (T, n): gradients that are visible without noise
     victims: np.ndarray  # int (m,)
     nodes: tuple
