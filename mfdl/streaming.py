@@ -307,7 +307,8 @@ class Again:
         if key not in self.now: self.now[key] = self.before[key] if key in self.before else (function(*objects), objects)
         return self.now[key][0]
 
-    def turn(self) -> None: self.before, self.now = self.now, {}
+    def next_window(self) -> None: self.before, self.now = self.now, {}
+    def forget(self) -> None: self.before, self.now = {}, {}
 
 def times(shifts: np.ndarray, M: np.ndarray) -> np.ndarray:
     "Every row times a matrix, in one product."
@@ -333,17 +334,18 @@ def packed_rows(m: int, T: int) -> list:  # of T arrays (m, s + 1)
 def gramian_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s + 1): P[s, 0..s] of every victim
     "Information by observability Gramians: O(WINDOW n^3) for each step, O(n^2) once the filter is steady and old shifts are nearly forgotten."
     T, m, d = filtered.space.T, len(filtered.space.victims), len(filtered.space.stages[0].A)
-    window, again = gramians(filtered), Again()
+    window, again, Phi = gramians(filtered), Again(), None
     everything, unit = np.eye(d), np.eye(m, d)[None]  # a shift of each victim's gradient
     add = lambda shifts: np.concatenate([shifts, unit])  # noqa: E731
     rows, blocks = packed_rows(m, T), []  # of (basis, coefficients of some shifts), oldest first
     for first in range(0, T, WINDOW):
-        again.turn()
+        again.next_window()
         shifts = unit
         for t, M in enumerate(window(first), start=first):
             np.concatenate([again(shows, M, *block) for block in [*blocks, (everything, shifts)]], axis=1, out=rows[t])
             if t + 1 == T: break
-            Phi = filtered.transition(t)
+            last, Phi = Phi, filtered.transition(t)
+            if Phi is not last: again.forget()  # nothing can come again
             blocks = [(again(push, basis, Phi), coefficients) for basis, coefficients in blocks]
             shifts = again(push, shifts, Phi)
             if t + 1 < first + WINDOW: shifts = again(add, shifts)
