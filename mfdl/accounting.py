@@ -10,6 +10,7 @@ __all__ = ['BACKENDS', 'VARIANTS', 'plain', 'Report', 'plot_distance', 'plot_hea
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -140,12 +141,13 @@ def knowledge(algorithm: LinearAlgorithm, trust: TrustModel, backend: str):  # S
     seen = view(algorithm, trust)
     return decompose(seen), seen.causal and seen.complete
 
-def sensitivities(known, victims: np.ndarray, participation: Participation, method: str) -> np.ndarray:  # float64, one for each victim
-    "Sensitivity of each victim, inf where a gradient leaks; a few information matrices at a time."
+def sensitivities(known, victims: np.ndarray, participation: Participation, method: str, spread=map) -> np.ndarray:  # float64, one for each victim
+    "Sensitivity of each victim, inf where a gradient leaks; a few information matrices at a time, which `spread` may share out."
     values = np.full(len(victims), np.inf)
     safe = np.flatnonzero(~known.uncovered[:, victims].any(axis=0))
-    for group in np.array_split(safe, -(-len(safe) * participation.T**2 // 2**23) or 1):
-        if len(group): values[group] = worst_sensitivities(known.information(victims[group]), participation, method)
+    groups = [group for group in np.array_split(safe, -(-len(safe) * participation.T**2 // 2**21) or 1) if len(group)]
+    for group, found in zip(groups, spread(lambda group: worst_sensitivities(known.information(victims[group]), participation, method), groups), strict=True):
+        values[group] = found
     return values
 
 def account(
@@ -158,21 +160,24 @@ def account(
 ) -> Report:
     """Privacy of every node against every attacker: mu = sensitivity / sigma (U, Theorem 8).
 
-    A node with a gradient that no noise covers has mu = inf. Several attackers share the processors, one thread each, with a progress bar in a terminal.
+    A node with a gradient that no noise covers has mu = inf. Attackers, or the victims of a single one, share the processors, one thread each; with a progress bar over attackers in a terminal.
     Raises ValueError, before any work, for arguments that do not fit together, and NotStreamable when streaming is asked for and impossible.
     """
+    import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
     from threadpoolctl import threadpool_limits
     from tqdm import tqdm
     trusts = check_run(algorithm, trust, participation, sigma, method, backend)
 
-    def one(model):  # victims, their sensitivities, leaks, adaptive
+    def one(model, spread=map):  # victims, their sensitivities, leaks, adaptive
         known, adaptive = knowledge(algorithm, model, backend)
         victims = np.flatnonzero(~coalition_mask(algorithm, model))
-        return victims, sensitivities(known, victims, participation, method), known.leaks, adaptive
+        with threadpool_limits(1) if spread is not map else nullcontext():
+            return victims, sensitivities(known, victims, participation, method, spread), known.leaks, adaptive
 
-    workers = min(len(trusts), os.cpu_count() or 1)
-    with threadpool_limits(1 if workers > 1 else None), ThreadPoolExecutor(workers) as pool:
-        found = list(tqdm(pool.map(one, trusts), total=len(trusts), desc="attackers", leave=False, disable=None if workers > 1 else True))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        if len(trusts) == 1: found = [one(trusts[0], pool.map)]
+        else:
+            with threadpool_limits(1): found = list(tqdm(pool.map(one, trusts), total=len(trusts), desc="attackers", leave=False, disable=None))
     hops = [algorithm.distances(model.nodes) if model.nodes else np.full(algorithm.n, np.nan) for model in trusts]
     return Report(
         algorithm.name, participation, float(sigma), method,

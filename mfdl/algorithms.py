@@ -121,7 +121,8 @@ def broadcast_algorithm(
     T, n = len(Ws), len(Ws[0])
     nodes = check_nodes(nodes, n)
     step, node = np.repeat(np.arange(T), n), np.tile(np.arange(n), T)
-    messages = Messages(np.repeat(np.arange(T), n * rounds), np.tile(np.arange(n), T * rounds), np.vstack([links(W).T for W in Ws for _ in range(rounds)]))
+    hears = {id(W): links(W).T for W in Ws}
+    messages = Messages(np.repeat(np.arange(T), n * rounds), np.tile(np.arange(n), T * rounds), np.vstack([hears[id(W)] for W in Ws for _ in range(rounds)]))
     mix = Mix(step, node, D, L)
 
     def matrices():

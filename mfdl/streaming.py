@@ -353,7 +353,7 @@ def gramian_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s + 
         for basis, coefficients in old:
             basis, change = again(thin, basis)
             coefficients = again(times, coefficients, change)
-            if blocks and 4 * len(blocks[-1][0]) >= 3 * len(basis):
+            if blocks and 4 * len(blocks[-1][0]) >= 3 * len(basis) and len(blocks[-1][1]) < 16 * WINDOW:
                 older, its = blocks.pop()
                 basis, change = thin(np.vstack([older, basis]))
                 coefficients = np.concatenate([times(its, change[:len(older)]), times(coefficients, change[len(older):])])
