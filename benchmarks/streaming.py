@@ -1,0 +1,133 @@
+"""Time and peak memory of the routes of an account, each measurement in a process of its own: python benchmarks/streaming.py [--quick] [--output STEM]"""
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from mfdl import account
+from mfdl.algorithms import dp_dsgd
+from mfdl.attackers import PNDP, view
+from mfdl.figures import PALETTE, STYLE, save_figure
+from mfdl.gossip import gossip_matrix
+from mfdl.graphs import load_graph
+from mfdl.participation import Participation
+from mfdl.sensitivity import worst_sensitivities
+from mfdl.streaming import Filter, StateSpace, gramian_rows, state_space, stream
+
+ROUTES = {"pseudo-inverse": "C0", "dense": "C1", "auto": "C2"}
+
+
+def pseudo_inverse(algorithm, attackers, participation):
+    "The textbook route: C = pinv(B) @ A for each attacker."
+    for trust in attackers:
+        seen, n = view(algorithm, trust), algorithm.n
+        C = np.linalg.pinv(seen.B) @ seen.A
+        blocks = C.reshape(len(C), algorithm.T, n).transpose(2, 1, 0)
+        worst_sensitivities(blocks @ blocks.swapaxes(1, 2), participation)
+
+
+def rows_only(algorithm, attackers, settled):
+    "Information without certificates, by Gramians; `settled=False` makes every step look different, so that nothing is reused."
+    space = state_space(algorithm, attackers[0])
+    if not settled: space = StateSpace(tuple(replace(stage) for stage in space.stages), space.victims, space.nodes, space.complete)
+    gramian_rows(Filter(space))
+
+
+def measure(route, graph, T, attackers):
+    "Run one case here: n, seconds and peak memory. `attackers` is the step through the list of nodes; 0 takes the first node only."
+    network = load_graph(graph)
+    nodes = list(network)
+    algorithm, participation = dp_dsgd(gossip_matrix(network, "uniform"), T, nodes=nodes), Participation.every_step(T)
+    trusts = PNDP.each(nodes[::attackers] if attackers else nodes[:1])
+    account(dp_dsgd(np.ones((2, 2)) / 2, 1), PNDP([0]), Participation.single(1))  # loads what is imported late
+    start = time.perf_counter()
+    if route == "pseudo-inverse": pseudo_inverse(algorithm, trusts, participation)
+    elif route == "stream": stream(state_space(algorithm, trusts[0]))
+    elif route in ("unsettled", "settled"): rows_only(algorithm, trusts, route == "settled")
+    else: account(algorithm, trusts, participation, backend=route)
+    seconds = (time.perf_counter() - start) * (len(nodes) / len(trusts) if attackers else 1)
+    return {"n": len(nodes), "seconds": seconds, "GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+
+
+def cases(quick):  # experiment, route, graph, T, attackers
+    facebook = "karate" if quick else "facebook-414"
+    for T, step in ((10, 1), (50, 12)) if not quick else ((4, 1),):
+        for route in ROUTES: yield "all attackers", route, facebook, T, 1 if route == "auto" else step
+    for T in (10, 20, 50, 100, 200, 500, 1000) if not quick else (4, 8):
+        for route, most in (("pseudo-inverse", 50), ("dense", 100), ("auto", 1000)):
+            if T <= most: yield "growth over T", route, facebook, T, 0
+    for n in (50, 100, 200, 400) if not quick else (10, 20):
+        for route, most in (("pseudo-inverse", 200), ("dense", 200), ("auto", 400)):
+            if n <= most: yield "growth over n", route, f"erdos-renyi:n={n},p={20 / n if n > 20 else 0.5:g}", 30 if not quick else 3, 0
+    if not quick: yield "large", "auto", "facebook-0", 1000, 0
+    for n in (100, 200, 400) if not quick else (10, 20):
+        for route in ("unsettled", "settled"):
+            for T in (256, 512) if not quick else (32, 64): yield "steps", route, f"erdos-renyi:n={n},p=0.2" if not quick else f"erdos-renyi:n={n},p=0.5", T, 0
+
+
+def exponent(x, y): return np.polyfit(np.log(x), np.log(y), 1)[0]
+
+
+def per_step(table):  # DataFrame: route, n, ms for each added step
+    "What the second half of the steps costs, for each of them."
+    steps = table[table.experiment == "steps"].pivot(index=["route", "n"], columns="T", values="seconds")
+    short, long = steps.columns
+    return ((steps[long] - steps[short]) / (long - short) * 1000).rename("ms").reset_index()
+
+
+def draw(table):
+    with plt.rc_context(STYLE):
+        fig, axes = plt.subplots(1, 4, figsize=(15, 3.4), layout="constrained")
+        for ax, experiment, x, y in ((axes[0], "growth over T", "T", "seconds"), (axes[1], "growth over T", "T", "GB"), (axes[2], "growth over n", "n", "seconds")):
+            for route, color in ROUTES.items():
+                shown = table[(table.experiment == experiment) & (table.route == route)]
+                ax.plot(shown[x], shown[y], "o-", color=color, label=route)
+            ax.set(xscale="log", yscale="log", xlabel=x, ylabel={"seconds": "seconds", "GB": "peak memory, GB"}[y])
+        axes[0].legend(title="backend")
+        axes[0].set_title("Time of one attacker, with certificates")
+        axes[1].set_title("Its memory")
+        axes[2].set_title("Time over the number of nodes")
+        for (route, shown), color in zip(per_step(table).groupby("route"), (PALETTE["ours"], PALETTE["squared"]), strict=True):
+            axes[3].plot(shown.n, shown.ms, "o-", color=color, label=f"{route}: n^{exponent(shown.n, np.maximum(shown.ms, 1e-3)):.1f}")
+        axes[3].set(xscale="log", yscale="log", xlabel="n", ylabel="ms for one more step", title="A step, before and after the filter settles")
+        axes[3].legend()
+    return fig
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="tiny cases, to see that it runs")
+    parser.add_argument("--output", default="benchmarks/streaming", help="path of table and figure, without suffix")
+    parser.add_argument("--one", nargs=4, metavar=("ROUTE", "GRAPH", "T", "ATTACKERS"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        route, graph, T, attackers = given.one
+        print(json.dumps(measure(route, graph, int(T), int(attackers))))
+        return
+    rows = []
+    for experiment, *case in tqdm(list(cases(given.quick)), desc="measurements"):
+        done = subprocess.run([sys.executable, __file__, "--one", *map(str, case)], check=True, capture_output=True, text=True)
+        rows.append({"experiment": experiment, **dict(zip(("route", "graph", "T", "attackers"), case, strict=True)), **json.loads(done.stdout.splitlines()[-1])})
+    table = pd.DataFrame(rows)
+    table["attackers"] = table.attackers.map({0: "one"}).fillna(table.attackers.map(lambda step: "all" if step == 1 else f"every {step}th, scaled to all"))
+    Path(given.output).parent.mkdir(parents=True, exist_ok=True)
+    save_figure(draw(table), given.output, table.round({"seconds": 3, "GB": 3}))
+    print(table.to_string(index=False, float_format="%.3f"))
+    for T, group in table[table.experiment == "all attackers"].groupby("T"):
+        seconds = group.set_index("route").seconds
+        print(f"all attackers, T={T}: auto is {seconds['pseudo-inverse'] / seconds['auto']:.1f} times faster than the pseudo-inverse, {seconds['dense'] / seconds['auto']:.1f} times than dense")
+    growth = table[(table.experiment == "growth over T") & (table.route == "auto")]
+    print(f"auto, time ~ T^{exponent(growth['T'], growth.seconds):.2f}")
+    print(per_step(table).to_string(index=False))
+
+
+if __name__ == "__main__": main()
