@@ -84,6 +84,11 @@ def per_step(table):  # DataFrame: route, n, ms for each added step
     return ((steps[long] - steps[short]) / (long - short) * 1000).rename("ms").reset_index()
 
 
+def plain_ticks(ax, ticks):
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.minorticks_off()
+
+
 def draw(table):
     with plt.rc_context(STYLE):
         fig, axes = plt.subplots(1, 4, figsize=(15, 3.4), layout="constrained")
@@ -92,6 +97,7 @@ def draw(table):
                 shown = table[(table.experiment == experiment) & (table.route == route)]
                 ax.plot(shown[x], shown[y], "o-", color=color, label=route)
             ax.set(xscale="log", yscale="log", xlabel=x, ylabel={"seconds": "seconds", "GB": "peak memory, GB"}[y])
+            plain_ticks(ax, sorted(table[table.experiment == experiment][x].unique()))
         axes[0].legend(title="backend")
         axes[0].set_title("Time of one attacker, with certificates")
         axes[1].set_title("Its memory")
@@ -99,8 +105,21 @@ def draw(table):
         for (route, shown), color in zip(per_step(table).groupby("route"), (PALETTE["ours"], PALETTE["squared"]), strict=True):
             axes[3].plot(shown.n, shown.ms, "o-", color=color, label=f"{route}: n^{exponent(shown.n, np.maximum(shown.ms, 1e-3)):.1f}")
         axes[3].set(xscale="log", yscale="log", xlabel="n", ylabel="ms for one more step", title="A step, before and after the filter settles")
+        plain_ticks(axes[3], sorted(per_step(table).n.unique()))
         axes[3].legend()
     return fig
+
+
+def report(table):
+    "The table, the ratios and the fitted exponents, as markdown."
+    lines = [f"# {__doc__.split(':')[0]}", "", "```", table.to_string(index=False, float_format="%.3f"), "```", ""]
+    for T, group in table[table.experiment == "all attackers"].groupby("T"):
+        seconds = group.set_index("route").seconds
+        lines.append(f"- all attackers, T={T}: auto is {seconds['pseudo-inverse'] / seconds['auto']:.1f} times faster than the pseudo-inverse, {seconds['dense'] / seconds['auto']:.1f} times than dense")
+    steps = table[(table.experiment == "steps") & (table.n == table[table.experiment == "steps"].n.max())]
+    for route, shown in steps.groupby("route"): lines.append(f"- {route}, without certificates, n={shown.n.max()}: seconds grow like T^{exponent(shown['T'], shown.seconds):.2f}")
+    for route, shown in per_step(table).groupby("route"): lines.append(f"- {route}: one more step costs n^{exponent(shown.n, np.maximum(shown.ms, 1e-3)):.2f}, " + ", ".join(f"{ms:.2f} ms at n={n}" for n, ms in zip(shown.n, shown.ms, strict=True)))
+    return "\n".join(lines) + "\n"
 
 
 def main():
@@ -121,13 +140,8 @@ def main():
     table["attackers"] = table.attackers.map({0: "one"}).fillna(table.attackers.map(lambda step: "all" if step == 1 else f"every {step}th, scaled to all"))
     Path(given.output).parent.mkdir(parents=True, exist_ok=True)
     save_figure(draw(table), given.output, table.round({"seconds": 3, "GB": 3}))
-    print(table.to_string(index=False, float_format="%.3f"))
-    for T, group in table[table.experiment == "all attackers"].groupby("T"):
-        seconds = group.set_index("route").seconds
-        print(f"all attackers, T={T}: auto is {seconds['pseudo-inverse'] / seconds['auto']:.1f} times faster than the pseudo-inverse, {seconds['dense'] / seconds['auto']:.1f} times than dense")
-    growth = table[(table.experiment == "growth over T") & (table.route == "auto")]
-    print(f"auto, time ~ T^{exponent(growth['T'], growth.seconds):.2f}")
-    print(per_step(table).to_string(index=False))
+    Path(given.output).with_suffix(".md").write_text(report(table))
+    print(report(table))
 
 
 if __name__ == "__main__": main()

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .gossip import links
+from .gossip import hops, links
 from .graphs import check_count, real_number
 from .workload import gossip_sequence, workload
 
@@ -90,15 +90,8 @@ class LinearAlgorithm:
 
     def distances(self, attackers) -> np.ndarray:
         "For each node, the number of hops that its messages need to reach the nearest attacker (labels); inf if they never do."
-        hears = np.any([links(W) for W in self.gossip], axis=0)
-        distance = np.full(self.n, np.inf)
-        frontier = np.isin(np.arange(self.n), self.index(attackers))
-        hops = 0
-        while frontier.any():
-            distance[frontier] = hops
-            frontier = hears[frontier].any(axis=0) & np.isinf(distance)
-            hops += 1
-        return distance
+        hears = np.any([links(W) for W in {id(W): W for W in self.gossip}.values()], axis=0)
+        return hops(hears, np.isin(np.arange(self.n), self.index(attackers)))
 
 # %% ../nbs/04_algorithms.ipynb #0000000a
 def check_nodes(nodes, n: int) -> tuple:

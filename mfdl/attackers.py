@@ -161,7 +161,7 @@ class Factorization:
 
     def information(self, u) -> np.ndarray:  # float64 (.., T, T), positive semi-definite
         "P of node u, or of an array of nodes: what the view tells about their gradients, in units of the noise."
-        block = np.moveaxis(self.Y.reshape(len(self.Y), -1, len(self.nodes))[..., u], (0, 1), (-1, -2))
+        block = np.moveaxis(self.Y.reshape(len(self.Y), *self.uncovered.shape)[..., u], (0, 1), (-1, -2))
         return block @ block.swapaxes(-1, -2)
 
 def decompose(v: View) -> Factorization:

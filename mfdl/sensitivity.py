@@ -19,7 +19,7 @@ from .participation import Participation
 # %% ../nbs/08_sensitivity.ipynb #0000000e
 GAP = 1e-10  # relative gap at which the solver stops
 MAX_STEPS = 100
-LONG, LONG_GAP = 256, 1e-6  # steps of a pattern from which a shorter way to a somewhat larger gap is tried first
+LONG, LONG_GAP = 128, 1e-6  # steps of a pattern from which a shorter way to a somewhat larger gap is tried first
 GROUP, COLUMNS, CLIMBS = 10, 8, 5
 
 @dataclass(frozen=True, eq=False)

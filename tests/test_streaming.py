@@ -1,0 +1,165 @@
+"""The streaming account is the dense one: drawn networks that change, coalitions, algorithms; long patterns; rounds as they happen."""
+import subprocess
+import sys
+
+import cvxpy as cp
+import networkx as nx
+import numpy as np
+import pytest
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mfdl import account
+from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.attackers import LDP, PNDP, SecLDP, decompose, view
+from mfdl.gossip import churn, gossip_matrix
+from mfdl.online import OnlineAccountant, restore, save
+from mfdl.participation import Participation
+from mfdl.sensitivity import certify
+from mfdl.streaming import Filter, NotStreamable, gramian_rows, innovation_rows, state_space, stream
+
+FAST = settings(deadline=None, max_examples=40)
+
+
+@st.composite
+def runs(draw):
+    """A drawn algorithm on a network that changes, and a drawn attacker."""
+    n, T, seed = draw(st.integers(3, 7)), draw(st.integers(1, 20)), draw(st.integers(0, 10**6))
+    graph = nx.gnp_random_graph(n, draw(st.sampled_from([0.3, 0.6, 1.0])), seed=seed)
+    rng = np.random.default_rng(seed)
+    period = draw(st.integers(1, 4))
+    away = [sorted(rng.choice(n, draw(st.integers(0, n - 1)), replace=False).tolist()) for _ in range(period)]
+    cycle = churn(graph, away, draw(st.sampled_from(["metropolis", "uniform"])))
+    Ws = [cycle[t % period] for t in range(T)]
+    kind = draw(st.sampled_from(["dp_dsgd", "muffliato", "decor", "secrets", "corn", "groups", "anti_pgd", "banded", "dsgd"]))
+    if kind == "dp_dsgd": run = dp_dsgd(Ws, T)
+    elif kind == "muffliato": run = muffliato(Ws, T, draw(st.integers(1, 5)))
+    elif kind in ("decor", "secrets"): run = decor(Ws, T, 0.0 if kind == "secrets" else 0.3, 2.0)
+    elif kind in ("corn", "groups"):
+        half = n // 2 + 1
+        groups = [list(range(half)), list(range(half - 1, n))] if kind == "groups" else None
+        roots = [rng.normal(size=(n, n)) for _ in groups or [0]]
+        parts = [(X @ X.T) * np.outer(mask, mask) for X, mask in zip(roots, ([np.isin(range(n), g) for g in groups] if groups else [np.ones(n)]), strict=True)]
+        run = corn(Ws, T, parts if groups else parts[0], groups)
+    elif kind == "anti_pgd": run = anti_pgd(Ws, T)
+    elif kind == "banded":
+        C = np.eye(T) + sum(np.diag(rng.normal(size=T - j) / 2, -j) for j in range(1, min(draw(st.integers(1, 3)), T)))
+        run = mf_dsgd(Ws, T, C)
+    else: run = dsgd(Ws, T)
+    nodes = sorted(rng.choice(n, draw(st.integers(1, n - 1)), replace=False).tolist())
+    trust = draw(st.sampled_from([LDP(), PNDP(nodes), SecLDP(nodes), SecLDP(nodes, "received")]))
+    return run, trust
+
+
+@FAST
+@given(runs())
+def test_streaming_is_dense(drawn):
+    run, trust = drawn
+    try: space = state_space(run, trust)
+    except NotStreamable: return
+    dense, streamed = decompose(view(run, trust)), stream(space)
+    np.testing.assert_array_equal(streamed.uncovered[:, streamed.victims], dense.uncovered[:, streamed.victims])
+    safe = streamed.victims[~dense.uncovered[:, streamed.victims].any(axis=0)]
+    if not len(safe): return
+    truth = dense.information(safe)
+    size = max(1.0, np.abs(truth).max())
+    for method in (innovation_rows, gramian_rows):
+        for s, row in enumerate(method(Filter(space))):
+            np.testing.assert_allclose(row[np.searchsorted(space.victims, safe)], truth[:, s, :s + 1], rtol=0, atol=1e-10 * size)
+
+
+@FAST
+@given(runs(), st.sampled_from(["every", "single", "cyclic"]))
+def test_every_backend_gives_one_account(drawn, scheme):
+    run, trust = drawn
+    participation = {"every": Participation.every_step, "single": Participation.single, "cyclic": lambda T: Participation.cyclic(T // 2, 2) if T % 2 == 0 else Participation.every_step(T)}[scheme](run.T)
+    auto, dense = (account(run, trust, participation, backend=backend) for backend in ("auto", "dense"))
+    np.testing.assert_allclose(auto.sensitivity, dense.sensitivity, rtol=1e-9, atol=1e-9)
+    assert (auto.victims, auto.leaks, auto.adaptive) == (dense.victims, dense.leaks, dense.adaptive)
+
+
+def test_many_attackers_are_each_attacker_alone():
+    graph = nx.gnp_random_graph(9, 0.4, seed=2)
+    run, every = dp_dsgd(gossip_matrix(graph), 6), Participation.cyclic(3, 2)
+    trusts = [*PNDP.each(graph), LDP(), PNDP([0, 5])]
+    together = account(run, trusts, every)
+    alone = [account(run, trust, every) for trust in trusts]
+    np.testing.assert_allclose(together.mu, np.concatenate([one.mu for one in alone]), rtol=1e-9)
+    assert together.victims == sum((one.victims for one in alone), ())
+
+
+def test_streaming_is_refused_where_it_does_not_apply():
+    W, every = gossip_matrix(nx.path_graph(4)), Participation.every_step(3)
+    with pytest.raises(NotStreamable, match="Zip-DL"): account(zip_dl(W, 3), PNDP([0]), every, backend="streaming")
+    with pytest.raises(ValueError, match="backend='dens' is not known"): account(dp_dsgd(W, 3), PNDP([0]), every, backend="dens")
+    assert np.isfinite(account(mf_dsgd(W, 3, np.tril(np.ones((3, 3)) + np.eye(3))), PNDP([0]), every).sensitivity).all()
+
+
+def test_many_rounds_between_steps_do_not_leak():
+    """Nearly parallel messages made the dense route give up; every node's noise covers its gradient, and no node learns more than an eavesdropper."""
+    graph = nx.florentine_families_graph()
+    run = muffliato(gossip_matrix(graph, "uniform"), 3, 20, nodes=graph)
+    report = account(run, PNDP.each(graph), Participation.every_step(3))
+    assert not report.leaks and (report.mu <= np.sqrt(3) * (1 + 1e-9)).all() and (report.mu > 0).all()
+
+
+def test_long_patterns_are_certified():
+    """More steps than the interior point takes at once: both sides feasible, a small gap, and a coarser solver agrees."""
+    rng = np.random.default_rng(4)
+    for k in (150, 400):
+        t = np.arange(k)
+        P = np.exp(-np.abs(t[:, None] - t) / 20) * np.cos((t[:, None] - t) / 7) + 0.1 * (lambda X: X @ X.T / k)(rng.normal(size=(k, k)))
+        found = certify(P)
+        assert np.linalg.eigvalsh(np.diag(found.y) - P)[0] >= -1e-12 * found.upper
+        assert np.linalg.eigvalsh(found.Y)[0] >= -1e-9 and np.allclose(np.diag(found.Y), 1, atol=1e-12)
+        assert found.gap <= 1e-6 and found.lower == pytest.approx((P * found.Y).sum(), rel=1e-12) and found.upper == pytest.approx(found.y.sum(), rel=1e-9)
+    Y = cp.Variable((150, 150), PSD=True)
+    P = P[:150, :150]
+    assert cp.Problem(cp.Maximize(cp.trace(P @ Y)), [cp.diag(Y) == 1]).solve(solver=cp.SCS, eps=1e-5) == pytest.approx(certify(P).upper, rel=1e-3)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(3, 6), st.integers(1, 9), st.integers(0, 10**6), st.integers(1, 3), st.sampled_from(["dp_dsgd", "muffliato", "decor", "secrets"]))
+def test_online_is_the_account_of_the_rounds_so_far(n, rounds, seed, b, kind):
+    rng = np.random.default_rng(seed)
+    graph = nx.gnp_random_graph(n, 0.6, seed=seed)
+    Ws = churn(graph, [[int(rng.integers(n))] for _ in range(rounds)])
+    algorithm = {"dp_dsgd": dp_dsgd, "muffliato": lambda Ws, T: muffliato(Ws, T, 3), "decor": decor, "secrets": lambda Ws, T: decor(Ws, T, 0.0)}[kind]
+    if kind in ("decor", "secrets"): Ws = [Ws[0]] * rounds  # secrets need edges that stay
+    trusts = [PNDP([0]), SecLDP([1]), LDP()]
+    online = OnlineAccountant(algorithm, trusts, b)
+    for t, W in enumerate(Ws, start=1):
+        report = online.feed(W)
+        if t % b: continue
+        offline = account(algorithm(Ws[:t], t), trusts, Participation.cyclic(t // b, b))
+        np.testing.assert_allclose(report.sensitivity, offline.sensitivity, rtol=1e-8, atol=1e-9)
+        assert report.leaks == offline.leaks and report.adaptive == offline.adaptive
+
+
+def test_online_saved_anywhere_goes_on(tmp_path):
+    Ws = churn(nx.cycle_graph(5), [[t % 5] for t in range(8)])
+    whole = OnlineAccountant(dp_dsgd, PNDP.each(range(5)), b=2)
+    for W in Ws: report = whole.feed(W)
+    part = OnlineAccountant(dp_dsgd, PNDP.each(range(5)), b=2)
+    for W in Ws:
+        part.feed(W)
+        part = restore(OnlineAccountant(dp_dsgd, PNDP.each(range(5)), b=2), save(part, tmp_path / "state"))
+    np.testing.assert_array_equal(part.report().mu, report.mu)
+    for other in (OnlineAccountant(dp_dsgd, PNDP.each(range(5)), b=1), OnlineAccountant(dp_dsgd, PNDP([0]), b=2), OnlineAccountant(decor, PNDP.each(range(5)), b=2)):
+        with pytest.raises(ValueError, match="another"): restore(other, tmp_path / "state")
+
+
+def test_rounds_left_is_the_last_round_within_budget():
+    W = gossip_matrix(nx.cycle_graph(6))
+    online = OnlineAccountant(dp_dsgd, PNDP.each(range(6)), sigma=3.0)
+    assert online.rounds_left(0.2, W) == 0
+    left = online.rounds_left(1.3, W)
+    mus = [online.feed(W).mu.max() for _ in range(left + 1)]
+    assert mus[-2] <= 1.3 < mus[-1] and online.rounds_left(1.3) == 0
+    assert online.rounds_left(1e3, at_most=5) == 5
+
+
+def test_benchmark_runs(tmp_path):
+    subprocess.run([sys.executable, ROOT / "benchmarks" / "streaming.py", "--quick", "--output", tmp_path / "b"], check=True, capture_output=True)
+    assert {p.suffix for p in tmp_path.iterdir()} == {".png", ".svg", ".csv", ".md"}
