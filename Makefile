@@ -45,4 +45,5 @@ readme: setup
 
 figures: setup
 	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done; $(BIN)/mfdl reproduce theorem6
+	@$(BIN)/mfdl reproduce horizons && $(BIN)/mfdl reproduce horizons -p graph facebook-414 -p exact 100
 	@$(BIN)/nbdev_clean --fname figures

@@ -93,7 +93,7 @@ def plot_distance(frame, ax) -> None:
     from mfdl.figures import PALETTE
     shown = frame[np.isfinite(frame.distance) & np.isfinite(frame.mu) & (frame.mu > 0)]
     by = shown.groupby("distance").mu.agg(["min", "mean", "max"])
-    ax.errorbar(by.index, by["mean"], [by["mean"] - by["min"], by["max"] - by["mean"]], fmt="o-", capsize=3, color=PALETTE["ours"])
+    ax.errorbar(by.index, by["mean"], [(by["mean"] - by["min"]).clip(lower=0), (by["max"] - by["mean"]).clip(lower=0)], fmt="o-", capsize=3, color=PALETTE["ours"])
     ax.set(xlabel="hops from victim to attacker", ylabel="$\\mu$ (mean, least, largest)", yscale="log", xticks=by.index.astype(int))
     leaks = int(np.isinf(frame.mu).sum())
     if leaks: ax.annotate(f"not shown: {leaks} pairs with $\\mu = \\infty$", (0, 1), xycoords="axes fraction", va="top", color=PALETTE["squared"])
