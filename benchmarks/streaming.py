@@ -115,10 +115,13 @@ def report(table):
     lines = [f"# {__doc__.split(':')[0]}", "", "```", table.to_string(index=False, float_format="%.3f"), "```", ""]
     for T, group in table[table.experiment == "all attackers"].groupby("T"):
         seconds = group.set_index("route").seconds
-        lines.append(f"- all attackers, T={T}: auto is {seconds['pseudo-inverse'] / seconds['auto']:.1f} times faster than the pseudo-inverse, {seconds['dense'] / seconds['auto']:.1f} times than dense")
+        faster = {route: f"{seconds[route] / seconds['auto']:.1f} times faster than {route}" for route in ("pseudo-inverse", "dense")}
+        lines.append(f"- all attackers, T={T}: auto is " + ", ".join(faster.values()))
     steps = table[(table.experiment == "steps") & (table.n == table[table.experiment == "steps"].n.max())]
     for route, shown in steps.groupby("route"): lines.append(f"- {route}, without certificates, n={shown.n.max()}: seconds grow like T^{exponent(shown['T'], shown.seconds):.2f}")
-    for route, shown in per_step(table).groupby("route"): lines.append(f"- {route}: one more step costs n^{exponent(shown.n, np.maximum(shown.ms, 1e-3)):.2f}, " + ", ".join(f"{ms:.2f} ms at n={n}" for n, ms in zip(shown.n, shown.ms, strict=True)))
+    for route, shown in per_step(table).groupby("route"):
+        each = ", ".join(f"{ms:.2f} ms at n={n}" for n, ms in zip(shown.n, shown.ms, strict=True))
+        lines.append(f"- {route}: one more step costs n^{exponent(shown.n, np.maximum(shown.ms, 1e-3)):.2f}, {each}")
     return "\n".join(lines) + "\n"
 
 

@@ -166,7 +166,8 @@ def account(
 ) -> Report:
     """Privacy of every node against every attacker: mu = sensitivity / sigma (U, Theorem 8).
 
-    A node with a gradient that no noise covers has mu = inf. Attackers, or the victims of a single one, share the processors, one thread each; with a progress bar over attackers in a terminal.
+    A node with a gradient that no noise covers has mu = inf.
+    Attackers, or the victims of a single one, share the processors, one thread each; with a progress bar over attackers in a terminal.
     Raises ValueError, before any work, for arguments that do not fit together, and NotStreamable when streaming is asked for and impossible.
     """
     import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
@@ -180,7 +181,8 @@ def account(
         with nullcontext() if spread is map else threadpool_limits(1): values = sensitivities(known, victims, participation, method, spread)
         return list(zip(victims, values, (k.leaks for k in known), adaptive, strict=True))
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, tqdm(total=len(trusts), desc="attackers", leave=False, disable=None if len(trusts) > 1 else True) as bar:
+    bar = tqdm(total=len(trusts), desc="attackers", leave=False, disable=None if len(trusts) > 1 else True)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, bar:
         if len(trusts) == 1: found = together(trusts, pool.map)
         else:
             size, found = int(np.clip(BATCH // (2 * algorithm.n * algorithm.T**2), 1, 8)), []

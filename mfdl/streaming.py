@@ -17,8 +17,6 @@ import numpy as np
 from .algorithms import LinearAlgorithm
 from .attackers import NOISE_FLOOR, TrustModel, coalition_mask
 from .gossip import links
-from .participation import Participation
-from .sensitivity import worst_sensitivities
 
 # %% ../nbs/10_streaming.ipynb #00000007
 class NotStreamable(ValueError):
@@ -274,7 +272,7 @@ def innovation_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s
 DROP = 1e-14  # what is left of a unit shift in a direction that is dropped
 
 def gramians(filtered: Filter):  # function of a window's first step -> list of float64 (d, d), M_t for the steps of the window
-    "Observability Gramians, e.T @ M_t @ e is all that a shift e in step t will ever show; kept at the start of each window, computed again inside it, and no longer once they have settled."
+    "Observability Gramians, e.T @ M_t @ e is all that a shift e in step t will ever show; kept at the start of each window and computed again inside it."
     T, kept, M, settled, settling = filtered.space.T, {}, None, False, Settling()
 
     def earlier(t, M):

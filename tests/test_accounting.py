@@ -1,7 +1,7 @@
 """Properties that every account must have, on random graphs, weights, steps and attackers."""
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np

@@ -13,7 +13,9 @@ from traitlets.config import Config
 from mfdl.experiments import experiments, reproduce
 
 CHAPTERS = sorted((ROOT / "nbs").glob("*.ipynb"))
-SMOKE = {"pndp": {"graph": "ring:n=8", "T": 3}, "theorem6": {"graph": "ring:n=5", "T": 3}, "horizons": {"graph": "ring:n=6", "T": "3,30"}}  # a size at which each experiment takes seconds
+SMOKE = {  # a size at which each experiment takes seconds
+    "pndp": {"graph": "ring:n=8", "T": 3}, "theorem6": {"graph": "ring:n=5", "T": 3}, "horizons": {"graph": "ring:n=6", "T": "3,30"},
+}
 
 
 def directive(cell, pattern): return cell.cell_type == "code" and re.search(rf"^#\|\s*{pattern}", cell.source, re.M)

@@ -73,7 +73,8 @@ def test_streaming_is_dense(drawn):
 @given(runs(), st.sampled_from(["every", "single", "cyclic"]))
 def test_every_backend_gives_one_account(drawn, scheme):
     run, trust = drawn
-    participation = {"every": Participation.every_step, "single": Participation.single, "cyclic": lambda T: Participation.cyclic(T // 2, 2) if T % 2 == 0 else Participation.every_step(T)}[scheme](run.T)
+    halves = lambda T: Participation.cyclic(T // 2, 2) if T % 2 == 0 else Participation.every_step(T)  # noqa: E731
+    participation = {"every": Participation.every_step, "single": Participation.single, "cyclic": halves}[scheme](run.T)
     auto, dense = (account(run, trust, participation, backend=backend) for backend in ("auto", "dense"))
     np.testing.assert_allclose(auto.sensitivity, dense.sensitivity, rtol=1e-9, atol=1e-9)
     assert (auto.victims, auto.leaks, auto.adaptive) == (dense.victims, dense.leaks, dense.adaptive)
