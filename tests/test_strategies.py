@@ -1,0 +1,96 @@
+"""Lemma 12's matrix against U's construction, and the optimal strategies against other solvers, their own certificates and each other."""
+import cvxpy as cp
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mfdl import account
+from mfdl.algorithms import mf_dsgd
+from mfdl.attackers import LDP
+from mfdl.gossip import churn, gossip_matrix
+from mfdl.gram import any_gram, gram_factor, local_gram
+from mfdl.participation import Participation
+from mfdl.sensitivity import worst_sensitivity
+from mfdl.strategies import NAMES, optimize, strategy
+from mfdl.workload import workload
+
+
+@st.composite
+def networks(draw):
+    """Symmetric, reversible, directed and changing gossip matrices, T of them."""
+    n, T, seed = draw(st.integers(2, 6)), draw(st.integers(1, 7)), draw(st.integers(0, 10**6))
+    graph = nx.gnp_random_graph(n, draw(st.sampled_from([0.0, 0.4, 1.0])), seed=seed)
+    rng = np.random.default_rng(seed)
+    kind = draw(st.sampled_from(["metropolis", "uniform", "directed", "churn"]))
+    if kind == "churn": return churn(graph, [[int(rng.integers(n))] for _ in range(T)])
+    if kind == "directed": return [rng.dirichlet(np.full(n, 0.4), size=n)] * T
+    return [gossip_matrix(graph, kind)] * T
+
+
+@settings(deadline=None, max_examples=60)
+@given(networks())
+def test_every_closed_form_is_the_explicit_construction(Ws):
+    T, n = len(Ws), len(Ws[0])
+    A = workload(Ws, T)
+    for t, W in enumerate(Ws): A[t * n:(t + 1) * n] = W @ A[t * n:(t + 1) * n]
+    explicit = np.array([A[:, u::n].T @ A[:, u::n] for u in range(n)])
+    np.testing.assert_allclose(local_gram(Ws, T, per_node=True), explicit, atol=1e-10)
+    np.testing.assert_allclose(local_gram(Ws, T), explicit.sum(axis=0), atol=1e-10)
+    np.testing.assert_allclose(any_gram(list(Ws), False), explicit.sum(axis=0), atol=1e-10)
+    if np.linalg.eigvalsh(explicit.sum(axis=0))[0] > 1e-8:
+        L = gram_factor(explicit.sum(axis=0))
+        assert not np.triu(L, 1).any()
+        np.testing.assert_allclose(L.T @ L, explicit.sum(axis=0), atol=1e-9)
+
+
+def by_cvxpy(H, participation):
+    """The same optimum with nothing known about orthogonality: the constraint is the semidefinite dual of each pattern's sensitivity."""
+    T = len(H)
+    X, F = cp.Variable((T, T), symmetric=True), np.linalg.cholesky(H).T
+    constraints = []
+    for pattern in map(list, participation.patterns()):
+        y = cp.Variable(len(pattern))
+        constraints += [cp.diag(y) - X[pattern, :][:, pattern] >> 0, cp.sum(y) <= 1]
+    return cp.Problem(cp.Minimize(cp.sum([cp.matrix_frac(F[i], X) for i in range(T)])), constraints).solve(solver=cp.CLARABEL)
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 10**6))
+def test_optimum_against_cvxpy(k, b, seed):
+    factor = np.random.default_rng(seed).normal(size=(k * b, k * b + 2))
+    H, participation = factor @ factor.T, Participation.cyclic(k, b)
+    found = optimize(H, participation)
+    assert found.gap <= 1e-8 and found.objective == pytest.approx(by_cvxpy(H, participation), rel=1e-4)
+    assert worst_sensitivity(found.X, participation) == pytest.approx(1, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=25)
+@given(networks(), st.sampled_from(NAMES), st.integers(1, 3), st.integers(1, 4), st.booleans())
+def test_strategies_by_name(Ws, name, k, b, cyclic):
+    W = Ws[0]
+    participation = Participation.cyclic(k, b) if cyclic else Participation.min_sep(k, b, k * b + 1)
+    try: found = strategy(name, participation, W)
+    except ValueError as error:
+        assert "reversible" in str(error) or (not cyclic and "cyclic" in str(error)) or "positive definite" in str(error)
+        return
+    for X in found.X.reshape(-1, participation.T, participation.T): assert worst_sensitivity(X, participation) <= 1 + 1e-9
+    H = local_gram(W, participation.T, per_node=True)
+    X = np.broadcast_to(found.X, H.shape)
+    assert found.objective == pytest.approx(sum(np.trace(Hu @ np.linalg.inv(Xu)) for Hu, Xu in zip(H, X, strict=True)), rel=1e-8)
+    if found.lower_bound is not None: assert found.gap <= 1e-8
+    if cyclic and name != "mafalda_l": assert found.objective >= strategy("mafalda", participation, W).lower_bound
+    if participation.count <= 1000:
+        report = account(mf_dsgd(W, participation.T, found.C), LDP(), participation)
+        assert (report.mu <= 1 + 1e-6).all() and report.mu.max() == pytest.approx(1, abs=1e-6)
+
+
+def test_a_lower_bound_is_below_every_strategy():
+    H, participation = local_gram(gossip_matrix(nx.cycle_graph(7)), 24), Participation.cyclic(4, 6)
+    best, rng = optimize(H, participation), np.random.default_rng(1)
+    for _ in range(50):
+        C = best.C + 0.1 * np.tril(rng.normal(size=(24, 24))) * np.diag(best.C).mean()
+        C /= worst_sensitivity(C.T @ C, participation)
+        assert np.trace(H @ np.linalg.inv(C.T @ C)) >= best.lower_bound
+    assert optimize(3 * H, participation).objective == pytest.approx(3 * best.objective, rel=1e-7)
