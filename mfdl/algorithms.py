@@ -24,13 +24,25 @@ class Messages:
     "What is sent: one entry for each of m messages."
     step: np.ndarray  # int (m,)
     sender: np.ndarray  # int (m,), index of a node
-    receivers: np.ndarray  # bool (m, n)
+    sets: np.ndarray  # bool (r, n), the different sets of receivers
+    which: np.ndarray  # int (m,), row of `sets`
+
+    @property
+    def receivers(self) -> np.ndarray:  # bool (m, n)
+        "Who gets each message."
+        return self.sets[self.which]
 
 @dataclass(frozen=True, eq=False)
 class Noise:
     "What is drawn: one entry for each of q independent standard normal variables (times d)."
     step: np.ndarray  # int (q,)
-    holders: np.ndarray  # bool (q, n), the nodes that can regenerate it
+    sets: np.ndarray  # bool (r, n), the different sets of holders
+    which: np.ndarray  # int (q,), row of `sets`
+
+    @property
+    def holders(self) -> np.ndarray:  # bool (q, n)
+        "The nodes that can regenerate each variable."
+        return self.sets[self.which]
 
 @dataclass(frozen=True, eq=False)
 class Mix:
@@ -115,7 +127,9 @@ def broadcast_algorithm(
     nodes = check_nodes(nodes, n)
     step, node = np.repeat(np.arange(T), n), np.tile(np.arange(n), T)
     hears = {id(W): links(W).T for W in Ws}
-    messages = Messages(np.repeat(np.arange(T), n * rounds), np.tile(np.arange(n), T * rounds), np.vstack([hears[id(W)] for W in Ws for _ in range(rounds)]))
+    place = {key: n * i for i, key in enumerate(hears)}
+    sender, first = np.tile(np.arange(n), T * rounds), np.repeat([place[id(W)] for W in Ws], n * rounds)
+    messages = Messages(np.repeat(np.arange(T), n * rounds), sender, np.vstack(list(hears.values())), first + sender)
     mix = Mix(step, node, D, L)
 
     def matrices():
@@ -128,7 +142,7 @@ def broadcast_algorithm(
 def fresh_noise(F: np.ndarray, holders: np.ndarray, T: int):  # D and Noise
     "The same mix F (n, r) of r new variables in each step, held by `holders`, bool (r, n): D = I_T kron F."
     from scipy.sparse import csr_array, eye_array, kron
-    return kron(eye_array(T), csr_array(F), format="csr"), Noise(np.repeat(np.arange(T), F.shape[1]), np.tile(holders, (T, 1)))
+    return kron(eye_array(T), csr_array(F), format="csr"), Noise(np.repeat(np.arange(T), F.shape[1]), holders, np.tile(np.arange(F.shape[1]), T))
 
 # %% ../nbs/04_algorithms.ipynb #0000000c
 def dsgd(
@@ -256,17 +270,17 @@ def mf_dsgd(
         strategies = [check_strategy(Cu, T, f"C[{u}]") for u, Cu in enumerate(C)]
     else: strategies = [check_strategy(C, T)] * n
     inverses = {id(Cu): solve_triangular(Cu, np.eye(T), lower=True) for Cu in strategies}
-    t, s = np.tril_indices(T)
 
     def local(matrices):  # one (T, T) matrix for each node, as sparse (nT, nT)
-        entries = np.array([M[t, s] for M in matrices])
-        rows, columns = (steps * n + np.arange(n)[:, None] for steps in (t, s))
-        return csr_array((entries[entries != 0], (rows[entries != 0], columns[entries != 0])), shape=(n * T, n * T))
+        entries = {id(M): (*np.nonzero(M), M[np.nonzero(M)]) for M in matrices}
+        t, s, values = (np.concatenate(part) for part in zip(*(entries[id(M)] for M in matrices), strict=True))
+        node = np.repeat(np.arange(n), [len(entries[id(M)][0]) for M in matrices])
+        return csr_array((values, (t * n + node, s * n + node)), shape=(n * T, n * T))
 
-    D, L = local([inverses[id(Cu)] for Cu in strategies]), local(strategies)
     own, noise = fresh_noise(np.eye(n), np.eye(n) > 0, T)
-    if L.nnz < D.nnz: return broadcast_algorithm("MF-D-SGD", Ws, own, noise, nodes, L=L)  # C has fewer bands than its inverse
-    return broadcast_algorithm("MF-D-SGD", Ws, D, noise, nodes)
+    if sum(map(np.count_nonzero, strategies)) < sum(np.count_nonzero(inverses[id(Cu)]) for Cu in strategies):  # C has fewer bands than its inverse
+        return broadcast_algorithm("MF-D-SGD", Ws, own, noise, nodes, L=local(strategies))
+    return broadcast_algorithm("MF-D-SGD", Ws, local([inverses[id(Cu)] for Cu in strategies]), noise, nodes)
 
 def anti_pgd(
     W,  # gossip matrix (n, n), or a sequence of T of them
@@ -305,8 +319,8 @@ def zip_dl(
     sent = receiver != node
     W_T = workload(Ws, T)
     rows = (step * n + node)[sent]
-    messages = Messages(step[sent], node[sent], np.eye(n, dtype=bool)[receiver[sent]])
-    noise = Noise(np.array([t for t, _ in drawn], dtype=int), np.eye(n, dtype=bool)[[u for _, u in drawn]])
+    messages = Messages(step[sent], node[sent], np.eye(n, dtype=bool), receiver[sent])
+    noise = Noise(np.array([t for t, _ in drawn], dtype=int), np.eye(n, dtype=bool), np.array([u for _, u in drawn], dtype=int))
     M_Z = (W_T @ late[:n * T])[rows] + N[sent]
     return LinearAlgorithm("Zip-DL", labels, Ws, messages, noise, Mix(step, node, csr_array(N)), lambda: (W_T[rows], M_Z), rounds=None)
 

@@ -59,9 +59,9 @@ class PNDP(TrustModel):
         "Every node as the only attacker, one after the other."
         return [cls([node]) for node in nodes]
 
-    def sees(self, messages, coalition): return messages.receivers[:, coalition].any(axis=1)
+    def sees(self, messages, coalition): return messages.sets[:, coalition].any(axis=1)[messages.which]
     def knows_gradient(self, owner, coalition): return coalition[owner]
-    def knows_noise(self, noise, coalition): return noise.holders[:, coalition].any(axis=1)
+    def knows_noise(self, noise, coalition): return noise.sets[:, coalition].any(axis=1)[noise.which]
 
 # %% ../nbs/05_attackers.ipynb #0000000c
 OBSERVES = ("all", "received")
@@ -125,7 +125,7 @@ def view(
     return View(
         A=np.where(known, 0, algorithm.M_G[seen]),
         B=algorithm.M_Z[seen][:, secret],
-        messages=Messages(messages.step[seen], messages.sender[seen], messages.receivers[seen]),
+        messages=Messages(messages.step[seen], messages.sender[seen], messages.sets, messages.which[seen]),
         nodes=algorithm.nodes, T=algorithm.T, coalition=coalition,
         complete=algorithm.rounds is not None and bool((seen | coalition[messages.sender]).all()),
     )

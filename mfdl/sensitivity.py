@@ -128,13 +128,13 @@ def certify(
         one = certify(P[None])
         return Certificate(one.upper[0], one.lower[0], one.y[0], one.Y[0])
     k, eye, signs = P.shape[1], np.eye(P.shape[1]), best_signs(P)
-    rounding = 8 * k * np.finfo(float).eps * np.linalg.norm(P, axis=(1, 2))
+    rounding = 8 * k * np.finfo(float).eps * np.sqrt(np.einsum("mij,mij->m", P, P))
     rows, Y = np.abs(P).sum(axis=2), signs[:, :, None] * signs[:, None]
-    best = Certificate(rows.sum(axis=1), (P * Y).sum(axis=(1, 2)), rows.copy(), Y)
+    best = Certificate(rows.sum(axis=1), np.einsum("mij,mij->m", P, Y), rows.copy(), Y)
     enough = (GAP if k <= LONG else LONG_GAP) + k * rounding / np.maximum(best.lower, np.finfo(float).tiny)
 
     def offer(i, y, Y, margin):  # keep what is better than the best; y + margin / k must be feasible
-        y, lower = y + margin * best.lower[i] / k, (P[i] * Y).sum()
+        y, lower = y + margin * best.lower[i] / k, np.einsum("ij,ij->", P[i], Y)
         if y.sum() < best.upper[i] and positive_definite(y * eye - P[i]): best.y[i], best.upper[i] = y + rounding[i], y.sum() + k * rounding[i]
         if lower > best.lower[i]: best.Y[i], best.lower[i] = Y, lower
 
