@@ -29,6 +29,7 @@ def networks(draw):
     return [gossip_matrix(graph, kind)] * T
 
 
+@pytest.mark.filterwarnings("ignore:graph has")
 @settings(deadline=None, max_examples=60)
 @given(networks())
 def test_every_closed_form_is_the_explicit_construction(Ws):
@@ -66,6 +67,7 @@ def test_optimum_against_cvxpy(k, b, seed):
     assert worst_sensitivity(found.X, participation) == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:graph has")
 @settings(deadline=None, max_examples=25)
 @given(networks(), st.sampled_from(NAMES), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_strategies_by_name(Ws, name, k, b, cyclic):
