@@ -87,17 +87,17 @@ def newton_direction(M: np.ndarray, X_inv: np.ndarray, shape: Shape, tolerance: 
         half = M @ D @ X_inv
         return shape.tangent(half + half.T)
 
-    residual, D = shape.tangent(M), 0.0
+    residual, D = shape.tangent(M), np.zeros_like(M)
     gradient = residual
     step = preconditioned = precondition(residual)
     size = first = (residual * preconditioned).sum()
     for _ in range(MAX_INNER):
+        if size <= tolerance**2 * first: break
         applied = apply(step)
         length = size / (step * applied).sum()
         D, residual = D + length * step, residual - length * applied
         preconditioned = precondition(residual)
         before, size = size, (residual * preconditioned).sum()
-        if size <= tolerance**2 * first: break
         step = preconditioned + size / before * step
     return D, (gradient * D).sum()
 
@@ -106,7 +106,7 @@ MAX_STEPS, MAX_INNER = 100, 100
 def minimise(H: np.ndarray, X: np.ndarray, shape: Shape) -> Iterator[tuple[np.ndarray, float, float]]:
     "X, the harm it does and a lower bound, better from step to step (-inf while the steps are long)."
     value, X_inv = harm(H, X)
-    H_root, decrement = symmetric_root(H), 1.0
+    H_root, decrement = symmetric_root(H), value
     while True:
         M = X_inv @ H @ X_inv
         M = (M + M.T) / 2
@@ -169,7 +169,8 @@ def check_gram(H, T: int) -> np.ndarray:
     "Return H as float64 if it is a symmetric positive definite (T, T) matrix; raise a ValueError otherwise."
     H = np.asarray(H, dtype=float)
     if H.shape != (T, T): raise ValueError(f"H has shape {H.shape}: expected ({T}, {T}), one row for each step of the participation")
-    if not np.isfinite(H).all() or np.abs(H - H.T).max() > 1e-9 * np.abs(H).max(): raise ValueError("H is not a symmetric matrix of finite numbers: expected a Gram matrix, such as local_gram(W, T)")
+    if not np.isfinite(H).all() or np.abs(H - H.T).max() > 1e-9 * np.abs(H).max():
+        raise ValueError("H is not a symmetric matrix of finite numbers: expected a Gram matrix, such as local_gram(W, T)")
     H = (H + H.T) / 2
     smallest, largest = np.linalg.eigvalsh(H)[[0, -1]]
     if smallest <= 1e-13 * largest: raise ValueError(f"H has eigenvalue {smallest:.3g}, largest {largest:.3g}: expected a positive definite matrix")
@@ -197,8 +198,8 @@ def optimize(
     kernel = np.sinc(d / participation.b) if bands is None else np.maximum(0, 1 - np.abs(d) / bands)
     start = np.where(shape.free, symmetric_root(H) * kernel, 0.0)
     bound = -np.inf
-    for iterations, (X, value, lower) in enumerate(minimise(H, shape.scaled(start), shape)):
-        bound = max(bound, lower)
+    for iterations, iterate in enumerate(minimise(H, shape.scaled(start), shape)):
+        X, value, bound = *iterate[:2], max(bound, iterate[2])
         if value - bound <= tol * value / 2 or iterations == MAX_STEPS: break
     C = unit_sensitivity(gram_factor(X), participation)
     found = Strategy("optimal", C, participation, harm(H, C.T @ C)[0], bound, iterations)
@@ -263,7 +264,8 @@ def strategy(
         raise ValueError(f"{name}: its optimum is for steps exactly b apart; expected a cyclic participation, or one of {', '.join(BANDED)}")
     if name == "mafalda_l":
         each = [optimize(H, participation, tol) for H in tqdm(local_gram(W, T, per_node=True), desc="nodes", leave=False, disable=None)]
-        return Strategy(name, np.array([one.C for one in each]), participation, sum(one.objective for one in each), sum(one.lower_bound for one in each), max(one.iterations for one in each))
+        total, bound = sum(one.objective for one in each), sum(one.lower_bound for one in each)
+        return Strategy(name, np.array([one.C for one in each]), participation, total, bound, max(one.iterations for one in each))
     H = None if W is None else local_gram(W, T)
     if name in ("mafalda", "equal_norm", "banded"):
         return replace(optimize(H, participation, tol, bands=(bands or b) if name == "banded" else None, equal_norm=name == "equal_norm"), name=name)
@@ -287,7 +289,8 @@ def restart(
     if one.C.ndim != 2: raise ValueError(f"{one.name}: one matrix for each node; expected a strategy with a single C")
     check_count("R", R)
     longer = replace(p, k=R * p.k, T=R * p.T)
-    if p.separation == "at least": raise ValueError("restart: under min-separation, segments do not keep participations b steps apart at their ends; expected a cyclic participation")
+    if p.separation == "at least":
+        raise ValueError("restart: under min-separation, participations in two segments may be closer than b steps; expected a cyclic participation")
     return Strategy(f"{one.name}, {R} segments", unit_sensitivity(block_diag(*[one.C] * R), longer), longer)
 
 # %% ../nbs/14_mafalda.ipynb #00000028
