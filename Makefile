@@ -3,7 +3,7 @@ BIN := .venv/bin
 STAMP := .venv/.mfdl-checkout
 FIGURES := florentine erdos-renyi:n=100 erdos-renyi:n=100,p=0.2 facebook-414
 
-.PHONY: help setup demo test export notebooks readme figures
+.PHONY: help setup demo test export notebooks readme figures benchmarks
 
 help:
 	@echo "make demo       set up, then account for DP-D-SGD on the Florentine families graph (table and figure)"
@@ -11,7 +11,8 @@ help:
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make notebooks  run every chapter again, in place, and clean it"
 	@echo "make readme     write README.md from nbs/index.ipynb"
-	@echo "make figures    run every experiment again, at full size"
+	@echo "make figures    run every experiment again, at full size (about half an hour)"
+	@echo "make benchmarks measure time and memory against other routes and peers (about a quarter of an hour; installs jax-privacy)"
 
 # The stamp holds the path of the checkout that is installed, so that a virtual environment shared by two checkouts is noticed.
 setup:
@@ -47,3 +48,7 @@ figures: setup
 	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done; $(BIN)/mfdl reproduce theorem6
 	@$(BIN)/mfdl reproduce horizons && $(BIN)/mfdl reproduce horizons -p graph facebook-414 -p exact 100
 	@$(BIN)/nbdev_clean --fname figures
+
+benchmarks: setup
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
+	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py
