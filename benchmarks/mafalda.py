@@ -114,12 +114,12 @@ def cases(quick):  # how, workload, k, b, gap
 def draw(table):
     shown = table[table.how != "gram"]
     with plt.rc_context(STYLE):
-        fig, ax = plt.subplots(figsize=(8, 3.4), layout="constrained")
-        labels = [f"{name}\nT = {T}" for name, T in dict.fromkeys(zip(shown.workload, shown["T"], strict=True))]
+        fig, ax = plt.subplots(figsize=(11, 3.4), layout="constrained")
+        labels = [f"{name.replace(', ', chr(10))}\nT = {T}" for name, T in dict.fromkeys(zip(shown.workload, shown["T"], strict=True))]
         for i, (_, group) in enumerate(shown.groupby(["workload", "T"], sort=False)):
             for j, row in enumerate(group.itertuples()):
                 ax.bar(i + 0.25 * (j - (len(group) - 1) / 2), row.cpu, 0.22, color=COLORS[row.how], label=row.how)
-                ax.annotate(f"{row.cpu:.2g} s", (i + 0.25 * (j - (len(group) - 1) / 2), row.cpu), ha="center", va="bottom", fontsize=8)
+                ax.annotate(f"{row.cpu:.2g}", (i + 0.25 * (j - (len(group) - 1) / 2), row.cpu), ha="center", va="bottom", fontsize=8)
         handles, names = ax.get_legend_handles_labels()
         ax.legend(*zip(*dict(zip(names, zip(handles, names, strict=True), strict=True)).values(), strict=True))
         ax.set(yscale="log", ylabel="CPU seconds", title="Optimal correlation, to the same gap", xticks=range(len(labels)))

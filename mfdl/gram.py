@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REVERSIBLE', 'ENTRIES', 'sum_diagonals', 'symmetric_gram', 'stationary_weights', 'symmetric_form', 'modes',
-           'reversible_gram', 'any_gram', 'local_gram', 'gram_factor']
+           'reversible_gram', 'consequences', 'fixed_gram', 'any_gram', 'local_gram', 'gram_factor']
 
 # %% ../nbs/13_lemma12.ipynb #00000002
 import numpy as np
@@ -73,12 +73,29 @@ def reversible_gram(W: np.ndarray, pi: np.ndarray, T: int, per_node: bool) -> np
 # %% ../nbs/13_lemma12.ipynb #00000013
 ENTRIES = 2**24  # of the products that are kept at a time
 
+def consequences(Ws: list) -> list:  # of float64 (n, n): Q_t for every step
+    "All that noise of a step will do, with noise of the same step."
+    Q = [np.zeros_like(Ws[0])]
+    for W in reversed(Ws): Q.append(W.T @ (Q[-1] + np.eye(len(W))) @ W)
+    return Q[:0:-1]
+
+def fixed_gram(W: np.ndarray, T: int, per_node: bool) -> np.ndarray:
+    "By powers of one matrix: O(T n^3 + T^2 n^2)."
+    n, Q = len(W), np.array(consequences([W] * T))
+    H = np.zeros((n, T, T)) if per_node else np.zeros((T, T))
+    for nodes in np.array_split(np.arange(n), -(-n * n * T // ENTRIES)):
+        powers = [np.eye(n)[:, nodes]]
+        for _ in range(T - 1): powers.append(W @ powers[-1])
+        terms = np.transpose(powers, (2, 0, 1)) @ Q[:, :, nodes].transpose(2, 1, 0)  # (nodes, lag, t)
+        for lag in range(T):
+            t, values = np.arange(lag, T), terms[:, lag, lag:]
+            if per_node: H[nodes[:, None], t - lag, t] = H[nodes[:, None], t, t - lag] = values
+            else: H[t - lag, t] = H[t, t - lag] = H[t, t - lag] + values.sum(axis=0)
+    return H
+
 def any_gram(Ws: list, per_node: bool) -> np.ndarray:
-    "By the backward recursion, a block of nodes at a time: O(T^2 n^3)."
-    T, n = len(Ws), len(Ws[0])
-    Q = [np.zeros((n, n))]
-    for W in reversed(Ws): Q.append(W.T @ (Q[-1] + np.eye(n)) @ W)
-    Q = Q[:0:-1]
+    "By products, a block of nodes at a time: O(T^2 n^3)."
+    T, n, Q = len(Ws), len(Ws[0]), consequences(Ws)
     H = np.zeros((n, T, T)) if per_node else np.zeros((T, T))
     for nodes in np.array_split(np.arange(n), -(-n * n * T // ENTRIES)):
         products = np.zeros((n, 0, len(nodes)))  # W_s^T .. W_{t-1}^T Q_t for t = s, s+1, .. and the columns of these nodes
@@ -96,13 +113,13 @@ def local_gram(
 ) -> np.ndarray:  # float64 (T, T), or (n, T, T)
     """H of U's Lemma 12: tr(H inv(C.T @ C)) is the squared error of all models after gossip, when every node's noise is correlated in time by C.
 
-    Symmetric and reversible matrices by their eigenvalues, others by products. Raises ValueError for anything that is not a gossip matrix, or not T of them.
+    Symmetric and reversible matrices by their eigenvalues, other fixed ones by powers, changing ones by products. Raises ValueError for anything that is not a gossip matrix, or not T of them.
     """
     Ws = gossip_sequence(W, check_count("T", T))
     if all(other is Ws[0] or np.array_equal(other, Ws[0]) for other in Ws):
         if np.array_equal(Ws[0], Ws[0].T): return symmetric_gram(Ws[0], T, per_node)
         pi = stationary_weights(Ws[0])
-        if pi is not None: return reversible_gram(Ws[0], pi, T, per_node)
+        return fixed_gram(Ws[0], T, per_node) if pi is None else reversible_gram(Ws[0], pi, T, per_node)
     return any_gram(list(Ws), per_node)
 
 # %% ../nbs/13_lemma12.ipynb #00000018
