@@ -113,7 +113,8 @@ def local_gram(
 ) -> np.ndarray:  # float64 (T, T), or (n, T, T)
     """H of U's Lemma 12: tr(H inv(C.T @ C)) is the squared error of all models after gossip, when every node's noise is correlated in time by C.
 
-    Symmetric and reversible matrices by their eigenvalues, other fixed ones by powers, changing ones by products. Raises ValueError for anything that is not a gossip matrix, or not T of them.
+    Symmetric and reversible matrices by their eigenvalues, other fixed ones by powers, changing ones by products.
+    Raises ValueError for anything that is not a gossip matrix, or not T of them.
     """
     Ws = gossip_sequence(W, check_count("T", T))
     if all(other is Ws[0] or np.array_equal(other, Ws[0]) for other in Ws):
