@@ -135,10 +135,11 @@ def check_run(algorithm, trust, participation, sigma, method, backend) -> list[T
 def knowledge(algorithm: LinearAlgorithm, trust: TrustModel, backend: str):  # Streamed or Factorization, and whether it holds for adaptive gradients
     "What one attacker learns: in one pass where the run is a recursion, from the whole view otherwise."
     if backend != "dense":
-        try: space = state_space(algorithm, trust)
+        try:
+            space = state_space(algorithm, trust)
+            return stream(space), space.complete
         except NotStreamable:
             if backend == "streaming": raise
-        else: return stream(space), space.complete
     seen = view(algorithm, trust)
     return decompose(seen), seen.causal and seen.complete
 

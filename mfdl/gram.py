@@ -127,5 +127,6 @@ def local_gram(
 def gram_factor(
     H: np.ndarray,  # float64 (T, T), positive definite
 ) -> np.ndarray:  # L, float64 (T, T), lower triangular, L.T @ L = H
-    "The workload of a Gram matrix: its reversed Cholesky factor. Raises LinAlgError when H is not positive definite."
+    "The workload of a Gram matrix: its reversed Cholesky factor. Raises LinAlgError when H is not positive definite, ValueError when it is not symmetric."
+    if np.abs(H - H.T).max() > 1e-9 * np.abs(H).max(): raise ValueError("H is not symmetric: expected a Gram matrix")
     return np.linalg.cholesky(H[::-1, ::-1]).T[::-1, ::-1]

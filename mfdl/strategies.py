@@ -23,6 +23,7 @@ from .gram import gram_factor, local_gram, modes
 from .graphs import check_choice, check_count, real_number
 from .participation import Participation
 from .sensitivity import MAX_PATTERNS, worst_sensitivity
+from .workload import gossip_sequence
 
 # %% ../nbs/14_mafalda.ipynb #0000000a
 @dataclass(frozen=True, eq=False)
@@ -130,7 +131,7 @@ class Strategy:
     C: np.ndarray  # float64 (T, T), lower triangular; or (n, T, T), one for each node
     participation: Participation
     objective: float | None = None  # tr(H X^-1)
-    lower_bound: float | None = None  # of the objective, over the X that compete; None where none was computed
+    lower_bound: float | None = None  # of the objective, over the X that compete (see optimize); None where none was computed
     iterations: int = 0
 
     @property
@@ -185,7 +186,7 @@ def optimize(
 ) -> Strategy:
     """The C of least tr(H inv(C.T @ C)) among those of sensitivity 1, with a lower bound that proves it (U, Section 6).
 
-    With `bands` or `equal_norm` least among these. Under min-separation, bands are b by default and columns have equal norm.
+    With `bands` or `equal_norm` least among these with orthogonal co-participating columns. Under min-separation, bands are b by default and columns have equal norm.
     Raises ValueError for bad arguments, RuntimeError when rounding keeps the gap above tol.
     """
     H = check_gram(H, participation.T)
@@ -223,7 +224,9 @@ def toeplitz_harm(values: np.ndarray, M: np.ndarray, c: np.ndarray, T: int):  # 
 def best_toeplitz(W: np.ndarray, participation: Participation, bands: int) -> np.ndarray:  # float64 (bands,)
     "Coefficients of the banded Toeplitz C of least harm; a local minimum, from the banded square root of the prefix workload."
     from scipy.optimize import minimize
-    values, M = modes(W)
+    Ws = gossip_sequence(W, participation.T)
+    if any(not np.array_equal(other, Ws[0]) for other in Ws): raise ValueError("W changes in time: expected one symmetric or reversible gossip matrix for all steps")
+    values, M = modes(Ws[0])
 
     def loss(free):
         c = np.append(1.0, free)
@@ -301,7 +304,7 @@ def network_digest(W) -> str:
 def save_strategy(one: Strategy, path, W=None) -> Path:
     "Write a strategy to one file, with its participation, objective, bound, version, and a digest of the network."
     p = one.participation
-    about = {"strategy": one.name, "participation": [p.k, p.b, p.T, p.separation], "objective": one.objective, "lower_bound": one.lower_bound,
+    about = {"strategy": one.name, "participation": [int(p.k), int(p.b), int(p.T), p.separation], "objective": one.objective, "lower_bound": one.lower_bound,
              "iterations": one.iterations, "network": None if W is None else network_digest(W), "version": version("mfdl")}
     return seal(path, about, {"C": one.C})
 
