@@ -164,3 +164,29 @@ def test_rounds_left_is_the_last_round_within_budget():
 def test_benchmark_runs(tmp_path):
     subprocess.run([sys.executable, ROOT / "benchmarks" / "streaming.py", "--quick", "--output", tmp_path / "b"], check=True, capture_output=True)
     assert {p.suffix for p in tmp_path.iterdir()} == {".png", ".svg", ".csv", ".md"}
+
+
+def test_doubtful_noise_is_left_to_the_dense_route():
+    """Noise that rounding could hide beside stronger noise, and noise that grows without bound: refused, never a small number."""
+    W, n = gossip_matrix(nx.path_graph(4), "uniform"), 4
+    late = np.kron(np.eye(2), np.ones((2, 2)) / 2)
+    fading = np.diag(np.where(np.arange(60) < 30, 1, 1e14))
+    for run in (
+        *(mf_dsgd(W, 6, [np.eye(6) * (weak if u == 1 else 1) for u in range(n)]) for weak in (1e9, 1e11, 1e13)),
+        mf_dsgd(late, 60, [fading if u == 1 else np.eye(60) for u in range(n)]),
+        mf_dsgd(W, 40, np.eye(40) - 2 * np.eye(40, k=-1)),
+    ):
+        every = Participation.every_step(run.T)
+        with pytest.raises(NotStreamable): account(run, PNDP([0]), every, backend="streaming")
+        auto, dense = (account(run, PNDP([0]), every, backend=how) for how in ("auto", "dense"))
+        np.testing.assert_array_equal(auto.mu, dense.mu)
+
+
+def test_online_takes_fresh_noise_only_and_keeps_its_state_on_errors():
+    W, C = gossip_matrix(nx.path_graph(4)), np.eye(6) + 0.9 * np.eye(6, k=-2)
+    with pytest.raises(NotStreamable, match="memory"): OnlineAccountant(lambda Ws, T: mf_dsgd(Ws, T, C[:T, :T]), LDP()).feed(W)
+    online = OnlineAccountant(dp_dsgd, PNDP([0]), b=10**6)
+    assert online.feed(W).participation == Participation.single(1)
+    with pytest.raises(ValueError, match="not stochastic"): online.feed(2 * W)
+    assert online.t == 1
+    with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(dp_dsgd(W, 2), PNDP([0]))).information(0)
