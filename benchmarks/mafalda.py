@@ -61,7 +61,7 @@ def by_cvxpy(H, k, b, gap):
     sums = [cp.sum([X[s, s] for s in pattern]) <= 1 for pattern in participation.patterns()]
     problem = cp.Problem(cp.Minimize(cp.sum([cp.matrix_frac(F[i], X) for i in range(T)])), zeros + sums)
     start = time.process_time()
-    problem.solve(solver=cp.CLARABEL)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
     return {"objective": float(problem.value), "cpu": time.process_time() - start, "steps": problem.solver_stats.num_iters, "gap": None}
 
 
@@ -122,7 +122,7 @@ def draw(table):
                 ax.annotate(f"{row.cpu:.2g}", (i + 0.25 * (j - (len(group) - 1) / 2), row.cpu), ha="center", va="bottom", fontsize=8)
         handles, names = ax.get_legend_handles_labels()
         ax.legend(*zip(*dict(zip(names, zip(handles, names, strict=True), strict=True)).values(), strict=True))
-        ax.set(yscale="log", ylabel="CPU seconds", title="Optimal correlation, to the same gap", xticks=range(len(labels)))
+        ax.set(yscale="log", ylabel="CPU seconds", title="To the same gap, Newton's method needs less time than its peers", xticks=range(len(labels)))
         ax.set_xticklabels(labels)
     return fig
 

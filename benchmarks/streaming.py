@@ -102,12 +102,12 @@ def draw(table):
             ax.set(xscale="log", yscale="log", xlabel=x, ylabel={"seconds": "seconds", "GB": "peak memory, GB"}[y])
             plain_ticks(ax, sorted(table[table.experiment == experiment][x].unique()))
         axes[0].legend(title="backend")
-        axes[0].set_title("Time of one attacker, with certificates")
-        axes[1].set_title("Its memory")
-        axes[2].set_title("Time over the number of nodes")
+        axes[0].set_title("Streaming takes more steps in less time")
+        axes[1].set_title("and in a fraction of the memory")
+        axes[2].set_title("More nodes cost it less, too")
         for (route, shown), color in zip(per_step(table).groupby("route"), (PALETTE["ours"], PALETTE["squared"]), strict=True):
             axes[3].plot(shown.n, shown.ms, "o-", color=color, label=f"{route}: n^{exponent(shown.n, np.maximum(shown.ms, 1e-3)):.1f}")
-        axes[3].set(xscale="log", yscale="log", xlabel="n", ylabel="ms for one more step", title="A step, before and after the filter settles")
+        axes[3].set(xscale="log", yscale="log", xlabel="n", ylabel="ms for one more step", title="Once the filter settles, a step is cheap")
         plain_ticks(axes[3], sorted(per_step(table).n.unique()))
         axes[3].legend()
     return fig
