@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, draw, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, derive_seed, dp_dsgd, draw, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import LDP, PNDP, NotFactorizable, SecLDP, decompose, factorize, view
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
@@ -112,9 +112,10 @@ def test_seeing_all_teaches_no_less_than_receiving(case):
 def test_streams_are_the_noise_of_the_messages(case, seed):
     """What the nodes draw one by one is the noise of the stacked form, and everyone draws only what they hold."""
     run, _ = case
-    Z = np.array([draw(seed, k, 2) for k in range(run.M_Z.shape[1])])
-    for u in run.nodes:
-        own = np.vstack(list(noise_stream(run, u, seed, 2)))
+    Z = np.array([draw(derive_seed(seed, row), j, 2) for j, row in enumerate(run.noise.which)])
+    for u, held in deal_seeds(run, seed).items():
+        assert set(held) == set(np.flatnonzero(run.noise.sets[:, run.nodes.index(u)]))
+        own = np.vstack(list(noise_stream(run, u, held, 2)))
         np.testing.assert_allclose(own, (run.mix.N @ Z)[run.mix.node == u], atol=1e-12)
 
 
