@@ -237,7 +237,8 @@ def corn(
     if missing: raise ValueError(f"groups miss {', '.join(map(repr, missing[:6]))}: expected every node in at least one group")
     roots = [covariance_root(Rk, n, "R" if len(R) == 1 else f"R[{k}]") for k, Rk in enumerate(R)]
     for k, (root, inside) in enumerate(zip(roots, members, strict=True)):
-        if root[~inside].any(): raise ValueError(f"R[{k}] gives noise to nodes outside group {k}: expected zero there")
+        if np.asarray(R[k])[~inside].any(): raise ValueError(f"R[{k}] gives noise to nodes outside group {k}: expected zero there")
+        root[~inside] = root[:, ~inside] = 0  # but for rounding
     columns = [inside & (np.abs(root).max(axis=0) > 0) for root, inside in zip(roots, members, strict=True)]
     F = np.hstack([root[:, used] for root, used in zip(roots, columns, strict=True)])
     holders = np.vstack([np.tile(inside, (used.sum(), 1)) for inside, used in zip(members, columns, strict=True)])
