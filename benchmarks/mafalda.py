@@ -1,20 +1,13 @@
-"""CPU time of the optimal correlation against its peers, one thread each, each measurement in a process of its own: python benchmarks/mafalda.py [--quick] [--output STEM]"""
-import argparse
-import json
-import os
+"""CPU time of the optimal correlation against its peers, one thread each."""
 import resource
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
-import pandas as pd
-from tqdm import tqdm
+from harness import ONE_THREAD, main
 
-from mfdl.figures import PALETTE, STYLE, save_figure
+from mfdl.figures import PALETTE, STYLE
 from mfdl.gossip import gossip_matrix
 from mfdl.gram import gram_factor, local_gram, modes
 from mfdl.participation import Participation
@@ -92,9 +85,10 @@ def by_gram(name, T):
 
 
 def measure(how, name, k, b, gap):
-    if how == "gram": return by_gram(name, k * b)
-    if name == "prefix, Toeplitz": return by_toeplitz(how, k, b)
-    return {"mfdl": by_mfdl, "jax-privacy": by_jax, "cvxpy": by_cvxpy}[how](workload(name, k * b), k, b, gap)
+    if how == "gram": measured = by_gram(name, k * b)
+    elif name == "prefix, Toeplitz": measured = by_toeplitz(how, k, b)
+    else: measured = {"mfdl": by_mfdl, "jax-privacy": by_jax, "cvxpy": by_cvxpy}[how](workload(name, k * b), k, b, gap)
+    return {"T": k * b, **measured}
 
 
 def cases(quick):  # how, workload, k, b, gap
@@ -128,32 +122,10 @@ def draw(table):
 
 
 def report(table):
-    lines = [f"# {__doc__.split(':')[0]}", "", "```", table.to_string(index=False, float_format="%.6g"), "```", ""]
     for (name, T), group in table[table.how != "gram"].groupby(["workload", "T"], sort=False):
         ours = group[group.how == "mfdl"].iloc[0]
         for row in group[group.how != "mfdl"].itertuples():
-            lines.append(f"- {name}, T={T}: {row.cpu / ours.cpu:.1f} times faster than {row.how}; objective relative to it: 1{ours.objective / row.objective - 1:+.1e}")
-    return "\n".join(lines) + "\n"
+            yield f"- {name}, T={T}: {row.cpu / ours.cpu:.1f} times faster than {row.how}; objective relative to it: 1{ours.objective / row.objective - 1:+.1e}"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny cases without jax-privacy, to see that it runs")
-    parser.add_argument("--output", default="benchmarks/mafalda", help="path of table and figure, without suffix")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measure(*json.loads(given.one))))
-        return
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
-    rows = []
-    for how, name, k, b, gap in tqdm(list(cases(given.quick)), desc="measurements"):
-        done = subprocess.run([sys.executable, __file__, "--one", json.dumps([how, name, k, b, gap])], check=True, capture_output=True, text=True, env=one_thread)
-        rows.append({"how": how, "workload": name, "k": k, "b": b, "T": k * b, **json.loads(done.stdout.splitlines()[-1])})
-    table = pd.DataFrame(rows)
-    save_figure(draw(table), given.output, table)
-    Path(given.output).with_suffix(".md").write_text(report(table))
-    print(report(table))
-
-
-if __name__ == "__main__": main()
+if __name__ == "__main__": main(__file__, __doc__, ("how", "workload", "k", "b", "gap"), cases, measure, draw, report, ONE_THREAD)

@@ -1,22 +1,16 @@
-"""Time and peak memory of the routes of an account, each measurement in a process of its own: python benchmarks/streaming.py [--quick] [--output STEM]"""
-import argparse
-import json
+"""Time and peak memory of the routes of an account."""
 import resource
-import subprocess
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
-from tqdm import tqdm
+from harness import main
 
 from mfdl import account
 from mfdl.algorithms import dp_dsgd
 from mfdl.attackers import PNDP, view
-from mfdl.figures import PALETTE, STYLE, save_figure
+from mfdl.figures import PALETTE, STYLE
 from mfdl.gossip import gossip_matrix
 from mfdl.graphs import load_graph
 from mfdl.participation import Participation
@@ -42,7 +36,7 @@ def rows_only(algorithm, attackers, settled):
     gramian_rows(Filter(space))
 
 
-def measure(route, graph, T, attackers):
+def measure(experiment, route, graph, T, attackers):
     "Run one case here: n, seconds and peak memory. `attackers` is the step through the list of nodes; 0 takes the first node only."
     network = load_graph(graph)
     nodes = list(network)
@@ -58,7 +52,8 @@ def measure(route, graph, T, attackers):
             rows_only(algorithm, trusts, route == "settled")
     else: account(algorithm, trusts, participation, backend=route)
     seconds = (time.perf_counter() - start) * (len(nodes) / len(trusts) if attackers else 1)
-    return {"n": len(nodes), "seconds": seconds, "GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    which = {0: "one", 1: "all"}.get(attackers, f"every {attackers}th, scaled to all")
+    return {"attackers": which, "n": len(nodes), "seconds": round(seconds, 3), "GB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3)}
 
 
 def cases(quick):  # experiment, route, graph, T, attackers
@@ -114,40 +109,16 @@ def draw(table):
 
 
 def report(table):
-    "The table, the ratios and the fitted exponents, as markdown."
-    lines = [f"# {__doc__.split(':')[0]}", "", "```", table.to_string(index=False, float_format="%.3f"), "```", ""]
+    "The ratios and the fitted exponents."
     for T, group in table[table.experiment == "all attackers"].groupby("T"):
         seconds = group.set_index("route").seconds
         faster = {route: f"{seconds[route] / seconds['auto']:.1f} times faster than {route}" for route in ("pseudo-inverse", "dense")}
-        lines.append(f"- all attackers, T={T}: auto is " + ", ".join(faster.values()))
+        yield f"- all attackers, T={T}: auto is " + ", ".join(faster.values())
     steps = table[(table.experiment == "steps") & (table.n == table[table.experiment == "steps"].n.max())]
-    for route, shown in steps.groupby("route"): lines.append(f"- {route}, without certificates, n={shown.n.max()}: seconds grow like T^{exponent(shown['T'], shown.seconds):.2f}")
+    for route, shown in steps.groupby("route"): yield f"- {route}, without certificates, n={shown.n.max()}: seconds grow like T^{exponent(shown['T'], shown.seconds):.2f}"
     for route, shown in per_step(table).groupby("route"):
         each = ", ".join(f"{ms:.2f} ms at n={n}" for n, ms in zip(shown.n, shown.ms, strict=True))
-        lines.append(f"- {route}: one more step costs n^{exponent(shown.n, np.maximum(shown.ms, 1e-3)):.2f}, {each}")
-    return "\n".join(lines) + "\n"
+        yield f"- {route}: one more step costs n^{exponent(shown.n, np.maximum(shown.ms, 1e-3)):.2f}, {each}"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny cases, to see that it runs")
-    parser.add_argument("--output", default="benchmarks/streaming", help="path of table and figure, without suffix")
-    parser.add_argument("--one", nargs=4, metavar=("ROUTE", "GRAPH", "T", "ATTACKERS"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        route, graph, T, attackers = given.one
-        print(json.dumps(measure(route, graph, int(T), int(attackers))))
-        return
-    rows = []
-    for experiment, *case in tqdm(list(cases(given.quick)), desc="measurements"):
-        done = subprocess.run([sys.executable, __file__, "--one", *map(str, case)], check=True, capture_output=True, text=True)
-        rows.append({"experiment": experiment, **dict(zip(("route", "graph", "T", "attackers"), case, strict=True)), **json.loads(done.stdout.splitlines()[-1])})
-    table = pd.DataFrame(rows)
-    table["attackers"] = table.attackers.map({0: "one"}).fillna(table.attackers.map(lambda step: "all" if step == 1 else f"every {step}th, scaled to all"))
-    Path(given.output).parent.mkdir(parents=True, exist_ok=True)
-    save_figure(draw(table), given.output, table.round({"seconds": 3, "GB": 3}))
-    Path(given.output).with_suffix(".md").write_text(report(table))
-    print(report(table))
-
-
-if __name__ == "__main__": main()
+if __name__ == "__main__": main(__file__, __doc__, ("experiment", "route", "graph", "T", "attackers"), cases, measure, draw, report)

@@ -360,6 +360,7 @@ def noise_stream(
 
     Keeps one vector for each place, and for each band of `mix.L`. Raises ValueError where noise would be needed whose seed the node lacks.
     """
+    if not isinstance(seeds, dict): raise ValueError(f"seeds is a {type(seeds).__name__}: expected those of the node, such as deal_seeds(algorithm, secret)[{node!r}]")
     seeds = {row: check_seed(f"seeds[{row}]", seed) for row, seed in seeds.items()}
     check_count("dimension", dimension, "a number of parameters")
     u, = algorithm.index([node])

@@ -165,7 +165,8 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
 def reproduce_command(experiment, given, folder):
     """Run an experiment notebook again (papermill), with other parameters if you like.
 
-    EXPERIMENT is the name of a notebook: pndp (who learns how much about whom) or theorem6 (every algorithm under every trust model).
+    EXPERIMENT is the name of a notebook: pndp (who learns how much about whom), theorem6 (every algorithm under every trust model),
+    horizons (longer and longer runs), covariance (noise correlated between nodes) or seeds (who shares it).
     Its parameters are the variables of its first code cell.
 
     \b

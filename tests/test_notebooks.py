@@ -15,6 +15,7 @@ from mfdl.experiments import experiments, reproduce
 CHAPTERS = sorted((ROOT / "nbs").glob("*.ipynb"))
 SMOKE = {  # a size at which each experiment takes seconds
     "pndp": {"graph": "ring:n=8", "T": 3}, "theorem6": {"graph": "ring:n=5", "T": 3}, "horizons": {"graph": "ring:n=6", "T": "3,30"},
+    "covariance": {"n": 5, "graphs": 2, "epsilons": "3,40", "densities": "0.7,1.0", "sizes": "4,6"}, "seeds": {"n": 4, "small": 4, "graphs": 1, "densities": "0.9"},
 }
 
 
