@@ -42,7 +42,8 @@ def privacy_constraint(
     log = -math.log(check_delta(delta))
     most = 8 * (1 - math.sqrt(0.5)) * log
     if calibration == "paper" and epsilon > most:
-        raise ValueError(f"epsilon={epsilon}: calibration 'paper' guarantees only epsilon <= 8 (1 - sqrt(1/2)) log(1/delta) = {most:.4g}; expected less, or calibration 'gdp' or 'rdp'")
+        raise ValueError(f"epsilon={epsilon}: calibration 'paper' guarantees only epsilon <= 8 (1 - sqrt(1/2)) log(1/delta) = {most:.4g}; "
+                         "expected less, or calibration 'gdp' or 'rdp'")
     match calibration:
         case "gdp": mu = GaussianDP.from_epsilon(epsilon, delta).mu * (1 - 1e-12)
         case "rdp": mu = math.sqrt(2) * epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))
@@ -219,7 +220,8 @@ def optimize_covariance(
     if method in ("corn", "decor"): R = rescaled(R, c)
     found = Covariance(method, R / unit, budgets, noise_after(F, R) / unit, float(lower) / unit, price, iterations)
     if not found.gap <= tol:
-        raise RuntimeError(f"rounding keeps the gap at {found.gap:.2g}, above tol={tol:g}; a larger tol, a bound below {bound:g} (if W is nearly singular) or budgets c that are less far apart would help")
+        raise RuntimeError(f"rounding keeps the gap at {found.gap:.2g}, above tol={tol:g}; a larger tol, a bound below {bound:g} (if W is nearly singular) "
+                           "or budgets c that are less far apart would help")
     return found
 
 # %% ../nbs/16_coalitions.ipynb #00000001
@@ -403,13 +405,15 @@ def optimize_coalition(
     W = check_gossip(W)
     n = len(W)
     c, groups = check_budgets(c, n), check_groups(groups, n)
-    if isinstance(q, bool) or not isinstance(q, int | np.integer) or not 0 <= q < n: raise ValueError(f"q={q!r}: expected a number of curious nodes from 0 to {n - 1}, so that somebody is left to protect")
+    if isinstance(q, bool) or not isinstance(q, int | np.integer) or not 0 <= q < n:
+        raise ValueError(f"q={q!r}: expected a number of curious nodes from 0 to {n - 1}, so that somebody is left to protect")
     if not 0 < real_number(tol) < 1: raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
     if not 2 <= real_number(bound) < math.inf: raise ValueError(f"bound={bound!r}: expected a number, at least 2")
     victims, unit = hidden_groups(groups, n, int(q)), math.exp(np.log(c).mean())
     for price in PRICES * (W**2).sum() / n:
         found = priced(W, groups, int(q), c / unit, victims, price)
         if found is not None and found.gap <= tol and np.trace(found.R) <= bound * (unit / c).sum():
-            return replace(found, c=c, sigma2=found.sigma2 / unit, parts=[part / unit for part in found.parts], objective=found.objective / unit, lower_bound=found.lower_bound / unit)
+            scaled = {name: getattr(found, name) / unit for name in ("sigma2", "objective", "lower_bound")}
+            return replace(found, c=c, parts=[part / unit for part in found.parts], **scaled)
     proven = "the solver failed" if found is None else f"the proven gap is {found.gap:.2g}"
     raise RuntimeError(f"{proven}: no covariance within tol={tol:g} and bound={bound:g} was found; a larger tol, or budgets c that are less far apart, would help")
