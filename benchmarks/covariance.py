@@ -44,7 +44,7 @@ def cases(quick):  # how, form, n, p
     if quick:
         yield from (("mfdl", "", 6, 0.5), ("Clarabel", "inverse", 6, 0.5), ("SCS", "inverse", 6, 0.5))
         return
-    for n in (10, 20, 50, 100, 200, 500, 1000): yield "mfdl", "", n, 0.5
+    for n in (10, 20, 30, 40, 50, 100, 200, 500, 1000): yield "mfdl", "", n, 0.5
     yield "mfdl", "", 1000, 0.02
     for form, most in (("n blocks", 20), ("one block", 40), ("inverse", 40)):
         for n in (10, 20, 30, 40):

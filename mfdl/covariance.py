@@ -140,7 +140,7 @@ def decor_covariance(F: np.ndarray, c: np.ndarray, L: np.ndarray, r: float):  # 
     if trace(high) > r: high = brentq(lambda ratio: trace(ratio) - r, 0.0, high, rtol=1e-14)
     if falls(high): low = high
     low = min(low, high)
-    while (middle := (low + high) / 2) not in (low, high):
+    while (middle := (low + high) / 2) not in (low, high) and high * values[-1] > 1e-17:  # below, no secrets at all
         if falls(middle): low = middle
         else: high = middle
     s = share(high).max()
