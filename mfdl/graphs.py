@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FACEBOOK_URL', 'FACEBOOK_SHA256', 'GRAPHS', 'check_choice', 'check_count', 'real_number', 'parse_spec', 'erdos_renyi',
-           'data_folders', 'find_file', 'read_bytes', 'checked', 'download_facebook', 'facebook', 'peertube',
+           'data_folders', 'find_file', 'read_bytes', 'checked', 'fetch', 'tar_member', 'facebook', 'peertube',
            'parse_edges', 'read_graph', 'GraphSource', 'grid', 'load_graph']
 
 # %% ../nbs/01_graphs.ipynb #00000003
@@ -16,6 +16,7 @@ import os
 import re
 import tarfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -113,29 +114,44 @@ def checked(content: bytes, sha256: str, source) -> bytes:
     if found != sha256: raise ValueError(f"{source}: damaged or changed: expected SHA256 {sha256}, found {found}. Remove it and load again.")
     return content
 
-def download_facebook(ego: int) -> Path:  # the file in the user's cache
-    "Fetch the Facebook archive from SNAP and keep `ego`.edges, checked, in the user's cache."
+def fetch(
+    name: str,  # 'folder/file' in a data folder
+    sha256: str,  # of the file, unpacked
+    url: str,  # where its owner publishes it
+    unpack: Callable[[Path], bytes],  # makes the file of what that address gives
+    path: str | Path | None = None,  # the file, when it is not where it is looked for
+) -> bytes:
+    """The content of a data file, checked: from `path`, a data folder, or its owner (then it is kept in the user's cache).
+
+    Raises ValueError when it is damaged, FileNotFoundError when it is nowhere.
+    """
+    found = Path(path) if path else find_file(name)
+    if found and not found.is_file(): raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
+    if found: return checked(read_bytes(found), sha256, found)
     import pooch
-    target = data_folders()[-1] / "facebook_ego" / f"{ego}.edges"
+    target = data_folders()[-1] / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    try: archive = pooch.retrieve(FACEBOOK_URL, known_hash=None, path=target.parent, fname="facebook.tar.gz", progressbar=True)
+    try: archive = pooch.retrieve(url, known_hash=None, path=target.parent, fname=url.rsplit("/", 1)[1], progressbar=True)
     except Exception as error:
         raise FileNotFoundError(
-            f"graph='facebook-{ego}' is not on this machine (looked for facebook_ego/{ego}.edges[.gz] in {', '.join(map(str, data_folders()))}) "
-            f"and {FACEBOOK_URL} could not be downloaded ({type(error).__name__}: {error}). "
-            f"Fetch that archive where there is a network, then pass path=..., or set MFDL_DATA to a folder that holds facebook_ego/{ego}.edges"
+            f"{name} is not on this machine (looked for {name}[.gz] in {', '.join(map(str, data_folders()))}) and {url} could not be downloaded ({type(error).__name__}: {error}). "
+            f"Fetch that address where there is a network, then pass path=..., or set MFDL_DATA to a folder that holds {name}"
         ) from None
-    with tarfile.open(archive) as tar: content = tar.extractfile(f"facebook/{ego}.edges").read()
-    unfinished = target.with_suffix(f".{os.getpid()}.part")
-    unfinished.write_bytes(checked(content, FACEBOOK_SHA256[ego], FACEBOOK_URL))
+    content = checked(unpack(Path(archive)), sha256, url)
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
+    unfinished.write_bytes(content)
     unfinished.replace(target)
-    return target
+    return content
+
+def tar_member(member: str) -> Callable[[Path], bytes]:
+    "Unpacks one file of a tar archive."
+    def unpack(archive):
+        with tarfile.open(archive) as tar: return tar.extractfile(member).read()
+    return unpack
 
 def facebook(ego: int, path: str | Path | None = None) -> nx.Graph:
     "Largest connected component of a Facebook ego network (ego left out), nodes renumbered 0.. in the order of their ids."
-    found = Path(path) if path else find_file(f"facebook_ego/{ego}.edges") or download_facebook(ego)
-    if not found.is_file(): raise FileNotFoundError(f"path={str(found)!r}: no such file; expected the edge list of Facebook ego {ego}")
-    lines = checked(read_bytes(found), FACEBOOK_SHA256[ego], found).decode().splitlines()
+    lines = fetch(f"facebook_ego/{ego}.edges", FACEBOOK_SHA256[ego], FACEBOOK_URL, tar_member(f"facebook/{ego}.edges"), path).decode().splitlines()
     graph = nx.parse_edgelist(lines, nodetype=int)
     number = {node: i for i, node in enumerate(sorted(max(nx.connected_components(graph), key=len)))}
     component = nx.Graph()
