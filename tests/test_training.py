@@ -1,0 +1,220 @@
+"""The batched simulator against a plain loop over runs, nodes and records, for every algorithm; and what it does when it is interrupted or misused."""
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mfdl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.attackers import LDP, PNDP
+from mfdl.data import Batches, Dataset, cut, load_data, round_robin
+from mfdl.gossip import churn, gossip_matrix, links
+from mfdl.participation import Participation
+from mfdl.training import NoiseSource, Run, Simulation, train
+
+GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
+W, T, N = gossip_matrix(GRAPH), 6, 5
+RNG = np.random.default_rng(0)
+C = np.tril(RNG.normal(size=(T, T)) / 3) + 2 * np.eye(T)
+BANDED = np.eye(T) + 0.5 * np.eye(T, k=-1) + 0.25 * np.eye(T, k=-2)
+DIRECTED = RNG.dirichlet(np.ones(N), size=N)
+HALF = [gossip_matrix(GRAPH), *churn(GRAPH, [[0], [3]])] * 2
+R = [np.diag(np.isin(np.arange(N), group) * 0.5) + np.outer(np.isin(np.arange(N), group), np.isin(np.arange(N), group)) for group in ([0, 1, 2], [2, 3, 4])]
+ALGORITHMS = {
+    "no noise": dsgd(W, T), "DP-D-SGD": dp_dsgd(W, T), "directed": dp_dsgd(DIRECTED, T), "changing": dp_dsgd(HALF, T), "Muffliato": muffliato(W, T, 3), "AntiPGD": anti_pgd(W, T),
+    "dense C": mf_dsgd(W, T, C), "banded C": mf_dsgd(W, T, BANDED), "C for each node": mf_dsgd(W, T, [C * (1 + u) for u in range(N)]), "DECOR": decor(HALF, T, 0.7, 1.2),
+    "CorN": corn(W, T, R[0] + R[1]), "CorN, groups": corn(W, T, R, [[0, 1, 2], [2, 3, 4]]), "Zip-DL": zip_dl(W, T), "Zip-DL with self-noise": zip_dl(HALF, T, self_noise=True),
+}
+
+
+def toy(classes, records=23, features=4):
+    X = RNG.normal(size=(records + 10, features)).astype(np.float32)
+    y = RNG.integers(classes, size=records + 10) if classes else RNG.normal(size=records + 10).astype(np.float32)
+    return Dataset("toy", X[:records], y[:records], X[records:], y[records:])
+
+
+CLASSES, NUMBERS = toy(3), toy(None)
+BATCHES = cut(round_robin(23, N), 3)
+
+
+def perceptron(): return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+class Convolution(nn.Module):
+    """Not a chain of linear layers: goes through torch.func."""
+    def __init__(self):
+        super().__init__()
+        self.convolution, self.norm, self.out = nn.Conv1d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.Linear(16, 3)
+
+    def forward(self, x): return self.out(torch.relu(self.norm(self.convolution(x[:, None]))).flatten(1))
+
+
+def regression(): return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 1))
+
+
+def plain_loop(make_model, data, batches, run, lr, clip, protect):
+    """One run, node by node and record by record, with the noise that each node draws for itself; models (n, parameters) after all steps."""
+    algorithm, n = run.algorithm, run.algorithm.n
+    torch.manual_seed(run.seed)
+    model = make_model()
+    loss = nn.CrossEntropyLoss() if data.classes else lambda out, y: ((out.squeeze(-1) - y)**2).mean()
+    theta = [nn.utils.parameters_to_vector(model.parameters()).detach().clone() for _ in range(n)]
+    streams = [noise_stream(algorithm, u, seeds, len(theta[0])) for u, seeds in deal_seeds(algorithm, run.seed).items()]
+
+    def gradient(flat, records):
+        nn.utils.vector_to_parameters(flat, model.parameters())
+        model.zero_grad()
+        loss(model(torch.as_tensor(data.X[records])), torch.as_tensor(data.y[records])).backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    def clipped(g): return g if clip is None else g * min(1.0, clip / float(g.norm()))
+    for t in range(algorithm.T):
+        added = [next(stream) for stream in streams]
+        for u in range(n):
+            records = [i for i in batches.index[u, t % batches.b] if i >= 0]
+            if protect == "record": change = sum(clipped(gradient(theta[u], [i])) for i in records) / batches.size
+            else: change = clipped(gradient(theta[u], records))
+            if algorithm.rounds is not None and len(added[u]): change = change + torch.as_tensor(run.scale * added[u][0], dtype=torch.float32)
+            theta[u] = theta[u] - lr * change
+        Wt = algorithm.gossip[t]
+        for _ in range(algorithm.rounds or 1): theta = [sum(float(Wt[v, u]) * theta[u] for u in range(n)) for v in range(n)]
+        if algorithm.rounds is None:
+            for u in range(n):
+                for share, v in zip(added[u], [*np.flatnonzero(links(Wt)[:, u]), u], strict=False):
+                    theta[v] = theta[v] - lr * float(Wt[v, u]) * torch.as_tensor(run.scale * share, dtype=torch.float32)
+    return torch.stack(theta)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_simulation_is_the_plain_loop(name):
+    algorithm = ALGORITHMS[name]
+    scale = 0.0 if name == "no noise" else 0.3
+    runs = [Run("a", algorithm, scale, 1), Run("b", algorithm, 2 * scale, 1), Run("c", algorithm, scale, 2), Run("other", dsgd(algorithm.gossip, T), 0.0, 2)]
+    simulation = Simulation(perceptron, CLASSES, BATCHES, runs, 0.5, 0.7)
+    simulation.run(progress=False)
+    for k, run in enumerate(runs): np.testing.assert_allclose(simulation.theta[k].numpy(), plain_loop(perceptron, CLASSES, BATCHES, run, 0.5, 0.7, "record").numpy(), atol=2e-5)
+
+
+@pytest.mark.parametrize("make_model, data", [(Convolution, CLASSES), (regression, NUMBERS)])
+@pytest.mark.parametrize("protect, clip", [("record", 0.5), ("node", 0.2)])
+def test_models_losses_and_units_of_protection(make_model, data, protect, clip):
+    run = Run("a", mf_dsgd(W, T, C), 0.2, 3)
+    simulation = Simulation(make_model, data, BATCHES, [run, Run("quiet", dsgd(W, T), seed=3)], 0.3, clip, protect)
+    simulation.run(every=2, progress=False)
+    np.testing.assert_allclose(simulation.theta[0].numpy(), plain_loop(make_model, data, BATCHES, run, 0.3, clip, protect).numpy(), atol=3e-5)
+    frame = simulation.history.to_frame()
+    assert list(frame.columns) == ["step", "run", "seed", "replicate", "node", "metric", "value"] and sorted(frame.step.unique()) == [0, 2, 4, 6]
+    model = make_model()
+    nn.utils.vector_to_parameters(simulation.theta[0, 2], model.parameters())
+    with torch.no_grad(): out = model(torch.as_tensor(data.X_test))
+    expected = nn.functional.cross_entropy(out, torch.as_tensor(data.y_test)) if data.classes else ((out[:, 0] - torch.as_tensor(data.y_test))**2).mean()
+    last = frame[(frame.step == 6) & (frame.replicate == 0) & (frame.node == 2) & (frame.metric == "loss")].value.item()
+    assert last == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_chunks_change_nothing(monkeypatch):
+    runs = [Run(str(k), mf_dsgd(W, T, C), 0.1 * (k + 1), k % 3) for k in range(7)]
+    whole = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
+    whole.run(progress=False)
+    monkeypatch.setattr("mfdl.training.LIMIT", 1)
+    parts = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
+    parts.run(progress=False)
+    np.testing.assert_allclose(parts.theta.numpy(), whole.theta.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
+    runs = [Run("a", ALGORITHMS[name], 0.0 if name == "no noise" else 0.3, seed) for seed in (1, 2)]
+
+    def fresh(): return Simulation(perceptron, CLASSES, BATCHES, runs, 0.5, 0.7)
+    whole, first, second = fresh(), fresh(), fresh()
+    whole.run(every=2, progress=False)
+    first.test()
+    for _ in range(2): first.step()
+    first.test()
+    first.save(tmp_path / "run")
+    second.resume(tmp_path / "run").run(every=2, progress=False)
+    np.testing.assert_array_equal(second.theta.numpy(), whole.theta.numpy())
+    assert second.history.to_frame().equals(whole.history.to_frame())
+
+
+def test_checkpoints_of_other_settings_are_refused(tmp_path):
+    def one(scale=0.3, lr=0.5, data=CLASSES, C=C, seed=1): return Simulation(perceptron, data, BATCHES, [Run("a", mf_dsgd(W, T, C), scale, seed)], lr, 0.7)
+    path = one().save(tmp_path / "run")
+    assert one().resume(path).t == 0
+    for other in (one(scale=0.2), one(lr=0.4), one(data=toy(3)), one(C=2 * C), one(seed=2)):
+        with pytest.raises(ValueError, match="other runs, data or settings"): other.resume(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError): one().resume(path)
+
+
+def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
+    algorithm = mf_dsgd(W, T, C)
+    source = NoiseSource(algorithm, [5], 20000)
+    noise = np.array([next(source)[0] for _ in range(T)])
+    with pytest.raises(StopIteration, match="there is none for step 6"): next(source)
+    measured = np.einsum("tud,svd->tusv", noise, noise) / 20000
+    inverse = np.linalg.inv(C)
+    expected = np.einsum("ts,uv->tusv", inverse @ inverse.T, np.eye(N))
+    np.testing.assert_allclose(measured, expected, atol=6 * np.abs(expected).max() / np.sqrt(20000))
+
+
+@pytest.mark.parametrize("trust", [None, LDP(), PNDP.each(range(5))])
+def test_train_meets_its_budget(trust):
+    done = train(perceptron, CLASSES, GRAPH, epsilon=3.0, delta=1e-5, trust=trust, epochs=4, b=3, seed=1, progress=False)
+    assert done.report.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9) and done.report.participation == Participation.cyclic(4, 3)
+    run = done.simulation.runs[0]
+    again = mfdl.account(run.algorithm, LDP() if trust is None else trust, Participation.cyclic(4, 3), sigma=run.scale / (2 * 1.0 / done.simulation.batches.size))
+    assert again.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
+    assert len(done.models) == 5 and ("do not react" in done.statement) == (trust is not None and trust != LDP())
+    assert "(3, 1e-05)-differential privacy when one record is replaced by another" in done.statement
+
+
+def test_train_resumes_and_draws_fresh_seeds(tmp_path):
+    def go(**options): return train(perceptron, CLASSES, GRAPH, epsilon=3.0, epochs=2, b=3, strategy="identity", progress=False, **options)
+    whole, kept = go(seed=4), go(seed=4, checkpoint=tmp_path / "run")
+    again = go(seed=4, checkpoint=tmp_path / "run")
+    np.testing.assert_array_equal(again.simulation.theta.numpy(), whole.simulation.theta.numpy())
+    assert kept.history.equals(whole.history)
+    with pytest.raises(ValueError, match="needs a seed"): go(checkpoint=tmp_path / "other")
+    seeds = {go().simulation.runs[0].seed for _ in range(3)}
+    assert len(seeds) == 3 and "which nobody knows" in go().statement
+
+
+def test_what_is_refused():
+    run = Run("a", dp_dsgd(W, T), 0.1)
+
+    def wrong(message, make_model=perceptron, data=CLASSES, batches=BATCHES, runs=(run,), lr=0.1, clip=1.0, error=ValueError, **options):
+        with pytest.raises(error, match=message): Simulation(make_model, data, batches, list(runs), lr, clip, **options).step()
+    wrong("BatchNorm1d.*GroupNorm", make_model=lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    wrong("Dropout", make_model=lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)))
+    wrong("T=6 steps are no multiple of the b=4 batches", batches=cut(round_robin(23, N), 4))
+    wrong("batches are for 4 nodes", batches=cut(round_robin(23, 4), 3))
+    wrong("batches name record 29", batches=Batches(np.arange(30).reshape(5, 3, 2)))
+    wrong("without clipping protects nobody", clip=None)
+    wrong("scale=-1", runs=[Run("a", dp_dsgd(W, T), -1)])
+    wrong("X of record 3 is not finite", data=Dataset("toy", np.where(np.arange(23)[:, None] == 3, np.nan, CLASSES.X), CLASSES.y, CLASSES.X_test, CLASSES.y_test))
+    wrong("step 0: the gradient of node 0 in run 'a' is not a number", make_model=lambda: nn.Sequential(nn.Linear(4, 3), nn.LogSigmoid(), Root()), error=FloatingPointError)
+    wrong("did you mean", protect="nodes")
+    with pytest.raises(ValueError, match="no finite noise"): train(perceptron, CLASSES, GRAPH, epsilon=1.0, epochs=2, b=3, strategy=dsgd(W, T), progress=False)
+
+
+class Root(nn.Module):
+    def forward(self, x): return x.sqrt()
+
+
+def test_importing_does_not_load_torch():
+    import subprocess
+    import sys
+    code = "import sys, mfdl, mfdl.training, mfdl.data; assert not {'torch', 'sklearn', 'cvxpy'} & set(sys.modules), set(sys.modules) & {'torch', 'sklearn', 'cvxpy'}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_digits_are_learned():
+    digits = load_data("digits")
+    done = train(lambda: nn.Linear(64, 10), digits, "ring:n=5", epsilon=50, epochs=20, b=4, lr=2.0, seed=0, progress=False)
+    last = done.history[(done.history.step == 80) & (done.history.metric == "accuracy")].value
+    assert last.min() > 0.8
