@@ -6,12 +6,12 @@ FIGURES := florentine erdos-renyi:n=100 erdos-renyi:n=100,p=0.2 facebook-414
 .PHONY: help setup demo test export notebooks readme figures benchmarks
 
 help:
-	@echo "make demo       set up, then account for DP-D-SGD on the Florentine families graph (table and figure)"
+	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make test       set up, then run every check and test"
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make notebooks  run every chapter again, in place, and clean it"
 	@echo "make readme     write README.md from nbs/index.ipynb"
-	@echo "make figures    run every experiment again, at full size (about half an hour)"
+	@echo "make figures    run every experiment again, at full size (about two hours)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about a quarter of an hour; installs jax-privacy)"
 
 # The stamp holds the path of the checkout that is installed, so that a virtual environment shared by two checkouts is noticed.
@@ -25,7 +25,7 @@ setup:
 	fi
 
 demo: setup
-	@$(BIN)/mfdl reproduce pndp -p graph florentine
+	@$(BIN)/mfdl reproduce story
 
 test: export OMP_NUM_THREADS = 1
 test: setup
@@ -47,9 +47,10 @@ readme: setup
 figures: setup
 	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done; $(BIN)/mfdl reproduce theorem6
 	@$(BIN)/mfdl reproduce horizons && $(BIN)/mfdl reproduce horizons -p graph facebook-414 -p exact 100
-	@$(BIN)/mfdl reproduce covariance && $(BIN)/mfdl reproduce seeds
+	@$(BIN)/mfdl reproduce covariance && $(BIN)/mfdl reproduce seeds && $(BIN)/mfdl reproduce story
+	@$(BIN)/mfdl reproduce housing && $(BIN)/mfdl reproduce housing -p graph facebook-414 -p every 20 -p tested 500
 	@$(BIN)/nbdev_clean --fname figures
 
 benchmarks: setup
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
-	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py
+	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py

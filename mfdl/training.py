@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LOSSES', 'PROTECTS', 'LIMIT', 'check_model', 'chain', 'record_loss', 'clip_factors', 'chain_gradients',
-           'any_gradients', 'gradients', 'Run', 'receivers', 'NoiseSource', 'History', 'chunk_runs', 'Simulation',
-           'Trained', 'train']
+           'any_gradients', 'gradients', 'Run', 'receivers', 'Draws', 'looks_back', 'NoiseSource', 'History',
+           'chunk_runs', 'Simulation', 'Trained', 'in_words', 'train']
 
 # %% ../nbs/18_training.ipynb #00000002
 import hashlib
@@ -134,32 +134,58 @@ def receivers(algorithm: LinearAlgorithm) -> np.ndarray:  # int (places,)
     for key, there in sent.items(): to[np.flatnonzero((mix.step == key[0]) & (mix.node == key[1]))[:len(there)]] = there
     return to
 
-class NoiseSource:
-    "What the nodes add in each step, in turn: `next` gives float32 (secrets, nodes, parameters) for one algorithm and several secrets."
-    def __init__(self, algorithm: LinearAlgorithm, secrets: list, dimension: int):
-        self.algorithm, self.secrets, self.dimension, self.step = algorithm, secrets, dimension, 0
-        noise, mix = algorithm.noise, algorithm.mix
+class Draws:
+    "Noise variables as they are drawn, for several secrets; those of earlier steps are kept on demand. Algorithms with the same variables share them."
+    def __init__(self, noise, secrets: list, dimension: int, keep: bool):
+        self.noise, self.width, self.dimension, self.t = noise, len(secrets) * dimension, dimension, -1
         self.seeds = [[derive_seed(secret, row) for row in range(len(noise.sets))] for secret in secrets]
-        self.to = receivers(algorithm)
-        entries = mix.D.tocoo()
-        used = noise.step[entries.col] if len(entries.col) else np.zeros(0, dtype=int)
-        self.keeps = bool((mix.step[entries.row] > used).any())  # variables of earlier steps
+        steps = int(noise.step.max(initial=-1)) + 1
+        self.kept = np.zeros((len(noise.step) // steps, steps, self.width), dtype=np.float32) if keep else None
+
+    def at(self, t: int) -> np.ndarray:  # float32 (variables of the step, secrets * parameters)
+        "Variables of step t; steps come in order, each may be asked for more than once."
+        if t != self.t:
+            new = np.flatnonzero(self.noise.step == t)
+            self.fresh, self.t = np.zeros((len(new), self.width), dtype=np.float32), t
+            for k, j in enumerate(new):
+                self.fresh[k] = np.concatenate([draw(seeds[self.noise.which[j]], int(j), self.dimension) for seeds in self.seeds])
+            if self.kept is not None: self.kept[:, t] = self.fresh
+        return self.fresh
+
+def looks_back(algorithm: LinearAlgorithm) -> bool:
+    "Whether what is added in a step depends on variables of earlier ones (but for what `mix.L` takes back)."
+    entries = algorithm.mix.D.tocoo()
+    return bool((algorithm.mix.step[entries.row] > algorithm.noise.step[entries.col]).any())
+
+class NoiseSource:
+    "What the nodes add in each step, in turn: `next` gives float32 (secrets, nodes, parameters)."
+    def __init__(self, algorithm: LinearAlgorithm, draws: Draws):
+        self.algorithm, self.draws, self.step, self.added = algorithm, draws, 0, {}
+        mix, noise = algorithm.mix, algorithm.noise
+        self.to, self.keeps = receivers(algorithm), looks_back(algorithm)
         self.reach = 0 if mix.L is None else int(np.subtract(*mix.L.nonzero()).max(initial=0))
-        self.drawn, self.variables, self.added = np.zeros((0, len(secrets), dimension), dtype=np.float32), np.zeros(0, dtype=int), {}
+        entries, n = mix.D.tocoo(), algorithm.n
+        self.local = None
+        everyone = np.array_equal(noise.step, np.repeat(np.arange(algorithm.T), n)) and np.array_equal(mix.node, np.tile(np.arange(n), algorithm.T))
+        if self.keeps and everyone and (entries.row % n == entries.col % n).all():
+            self.local = np.zeros((algorithm.T, n, algorithm.T), dtype=np.float32)  # each node combines its own variables: one product with a matrix for each
+            self.local[entries.row // n, entries.row % n, entries.col // n] = entries.data
+
+    def mixed(self, t: int, places: np.ndarray) -> np.ndarray:  # float32 (places, secrets * parameters)
+        "D @ variables, for the rows of one step."
+        fresh, kept = self.draws.at(t), self.draws.kept
+        if self.local is not None: return (self.local[t][:, None, :t + 1] @ kept[:, :t + 1])[:, 0]
+        D = self.algorithm.mix.D[places].astype(np.float32)
+        if not self.keeps: return D[:, self.algorithm.noise.step == t] @ fresh
+        columns = np.arange(D.shape[1]).reshape(-1, len(kept)).T.ravel()  # kept by variable, then step
+        return D[:, columns] @ kept.reshape(len(columns), -1)
 
     def __next__(self) -> np.ndarray:
         algorithm, t = self.algorithm, self.step
         if t >= algorithm.T: raise StopIteration(f"the noise of {algorithm.name} ends after {algorithm.T} steps: there is none for step {t}")
-        mix, noise = algorithm.mix, algorithm.noise
-        new = np.flatnonzero(noise.step == t)
-        fresh = np.zeros((len(new), len(self.secrets), self.dimension), dtype=np.float32)
-        for k, j in enumerate(new):
-            for secret, seeds in enumerate(self.seeds): fresh[k, secret] = draw(seeds[noise.which[j]], int(j), self.dimension)
-        self.drawn = np.concatenate([self.drawn, fresh]) if self.keeps else fresh
-        self.variables = np.concatenate([self.variables, new]) if self.keeps else new
+        mix = algorithm.mix
         places = np.flatnonzero(mix.step == t)
-        D = mix.D[places][:, self.variables].astype(np.float32)
-        total = (D @ self.drawn.reshape(len(self.variables), -1)).reshape(len(places), len(self.secrets), self.dimension)
+        total = self.mixed(t, places)
         if mix.L is not None:
             for k, place in enumerate(places):
                 back = mix.L[[place]].tocoo()
@@ -169,12 +195,13 @@ class NoiseSource:
                 total[k] /= np.float32(weights[place])
                 self.added[int(place)] = total[k].copy()
             self.added = {earlier: kept for earlier, kept in self.added.items() if earlier > places[-1] - self.reach}
-        arriving = np.zeros((algorithm.n, len(self.secrets), self.dimension), dtype=np.float32)
-        W = algorithm.gossip[t]
-        weight = np.ones(len(places)) if algorithm.rounds is not None else W[self.to[places], mix.node[places]]
-        np.add.at(arriving, self.to[places], weight.astype(np.float32)[:, None, None] * total)
+        if algorithm.rounds is None:
+            arriving = np.zeros((algorithm.n, total.shape[1]), dtype=np.float32)
+            np.add.at(arriving, self.to[places], algorithm.gossip[t][self.to[places], mix.node[places], None].astype(np.float32) * total)
+            total = arriving
+        elif len(places) == 0: total = np.zeros((algorithm.n, total.shape[1]), dtype=np.float32)
         self.step += 1
-        return arriving.swapaxes(0, 1)
+        return total.reshape(algorithm.n, -1, self.draws.dimension).swapaxes(0, 1)
 
 # %% ../nbs/18_training.ipynb #0000000e
 LIMIT = 2**28  # bytes that gradients of a chunk of runs may take
@@ -257,12 +284,16 @@ class Simulation:
         groups = {}
         for i, run in enumerate(runs):
             if run.scale: groups.setdefault(id(run.algorithm), (run.algorithm, []))[1].append(i)
-        self.noise = []
+        shared, self.noise = {}, []
         for algorithm, members in groups.values():
             secrets = list(dict.fromkeys(runs[i].seed for i in members))
-            which = torch.tensor([secrets.index(runs[i].seed) for i in members], device=self.device)
-            scale = torch.tensor([runs[i].scale for i in members], dtype=torch.float32, device=self.device)
-            self.noise.append((NoiseSource(algorithm, secrets, self.theta.shape[2]), torch.tensor(members, device=self.device), which, scale))
+            shared.setdefault((*(part.tobytes() for part in (algorithm.noise.step, algorithm.noise.sets, algorithm.noise.which)), tuple(secrets)), []).append((algorithm, members))
+        for (*_, secrets), users in shared.items():
+            draws = Draws(users[0][0].noise, secrets, self.theta.shape[2], any(looks_back(algorithm) for algorithm, _ in users))
+            for algorithm, members in users:
+                which = torch.tensor([secrets.index(runs[i].seed) for i in members], device=self.device)
+                scale = torch.tensor([runs[i].scale for i in members], dtype=torch.float32, device=self.device)
+                self.noise.append((NoiseSource(algorithm, draws), torch.tensor(members, device=self.device), which, scale))
         self.gossip = {}
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
 
@@ -428,6 +459,14 @@ class Trained:
         if not self.report.adaptive: lines.append("These attackers do not see every model: the promise holds for gradients that do not react to what they do not see.")
         return "\n".join(lines)
 
+def in_words(trust) -> str:
+    "A trust model, or several, for a statement."
+    from mfdl.attackers import LDP, SecLDP
+    if isinstance(trust, list | tuple): return in_words(trust[0]) + f" (and so on: {len(trust)} attackers, each on its own)"
+    if isinstance(trust, LDP): return "an eavesdropper who sees every message and knows no gradient and no noise"
+    sees = "every message" if isinstance(trust, SecLDP) and trust.observes == "all" else "the messages sent to them"
+    return f"the curious nodes {', '.join(map(str, trust.nodes))}, who see {sees} and know their own gradients and noise and all secrets that they share"
+
 def train(
     make_model: Callable,  # () -> torch.nn.Module, without batch statistics
     data,  # a Dataset, or the name of one
@@ -471,9 +510,7 @@ def train(
     algorithm = strategy if isinstance(strategy, LinearAlgorithm) else mf_dsgd(W, scheme.T, named_strategy(strategy, scheme, W).C, nodes=network)
     trust = LDP() if trust is None else trust
     report = account(algorithm, trust, scheme).calibrate(epsilon, delta)
-    who = trust if isinstance(trust, list | tuple) else [trust]
-    shown = ", ".join(map(str, who[:3])) + (f" and {len(who) - 3} more, each on its own" if len(who) > 3 else "")
-    attackers = "an eavesdropper who sees every message and knows no gradient and no noise" if who == [LDP()] else shown
+    attackers = "; ".join(map(in_words, trust)) if isinstance(trust, list | tuple) and len(trust) <= 3 else in_words(trust)
     run = Run(algorithm.name, algorithm, report.sigma * row, secrets.randbits(63) if seed is None else seed)
     simulation = Simulation(make_model, data, batches, [run], lr, clip, device=device)
     if checkpoint is not None and Path(checkpoint).exists(): simulation.resume(checkpoint)

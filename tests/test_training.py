@@ -11,7 +11,7 @@ from mfdl.attackers import LDP, PNDP
 from mfdl.data import Batches, Dataset, cut, load_data, round_robin
 from mfdl.gossip import churn, gossip_matrix, links
 from mfdl.participation import Participation
-from mfdl.training import NoiseSource, Run, Simulation, train
+from mfdl.training import Draws, NoiseSource, Run, Simulation, train
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, T, N = gossip_matrix(GRAPH), 6, 5
@@ -153,7 +153,7 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path):
 
 def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
     algorithm = mf_dsgd(W, T, C)
-    source = NoiseSource(algorithm, [5], 20000)
+    source = NoiseSource(algorithm, Draws(algorithm.noise, [5], 20000, keep=True))
     noise = np.array([next(source)[0] for _ in range(T)])
     with pytest.raises(StopIteration, match="there is none for step 6"): next(source)
     measured = np.einsum("tud,svd->tusv", noise, noise) / 20000
