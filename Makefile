@@ -42,7 +42,7 @@ notebooks: export
 readme: setup
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --output-dir . --output README \
 	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns='^#\|\s*hide' nbs/index.ipynb
-	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(([0-9]{2}_)#](nbs/\1#g' README.md && rm README.md.bak
+	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(([0-9]{2}_|tutorials/|experiments/)#](nbs/\1#g' README.md && rm README.md.bak
 
 figures: setup
 	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done; $(BIN)/mfdl reproduce theorem6
