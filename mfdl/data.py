@@ -59,6 +59,8 @@ def cut(
 ) -> Batches:
     "Each node's records cut into b batches, whose sizes differ by at most one; those of all nodes are padded to the largest."
     check_count("b", b, "a number of batches")
+    for u, records in enumerate(holdings):
+        if len(records) and np.asarray(records).dtype.kind not in "iu": raise ValueError(f"holdings[{u}]: expected the numbers of records, got {np.asarray(records).dtype}")
     parts = [np.array_split(np.asarray(records, dtype=np.int64), b) for records in holdings]
     index = np.full((len(parts), b, max(len(part) for node in parts for part in node) if parts else 0), -1)
     for u, node in enumerate(parts):
@@ -114,6 +116,16 @@ class Dataset:
     X_test: np.ndarray
     y_test: np.ndarray
     groups: np.ndarray | None = None  # int (records,): to whom each belongs, such as the writer; None if nobody knows
+
+    def __post_init__(self):
+        for X, y in (("X", "y"), ("X_test", "y_test")):
+            sizes = len(getattr(self, X)), len(getattr(self, y))
+            if sizes[0] != sizes[1] or not sizes[0]: raise ValueError(f"{X} and {y} have {sizes[0]} and {sizes[1]} records: expected equally many, at least one")
+            object.__setattr__(self, X, np.asarray(getattr(self, X), dtype=np.float32))
+            targets = np.asarray(getattr(self, y))
+            targets = targets.astype(np.int64 if targets.dtype.kind in "iub" else np.float32)
+            if targets.dtype.kind == "i" and targets.min() < 0: raise ValueError(f"{y} has the label {targets.min()}: expected classes 0, 1, ..")
+            object.__setattr__(self, y, targets)
 
     @property
     def classes(self) -> int | None:

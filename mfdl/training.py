@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .algorithms import LinearAlgorithm, derive_seed, draw
+from .algorithms import LinearAlgorithm, check_seed, derive_seed, draw
 from .data import Batches, Dataset
 from .files import seal, unseal
 from .graphs import check_choice, check_count, real_number
@@ -24,7 +24,10 @@ from .graphs import check_choice, check_count, real_number
 def check_model(model) -> None:
     "Raise a ValueError for layers that mix the records of a batch."
     from torch import nn
+    for name, value in model.named_parameters():
+        if not value.requires_grad: raise ValueError(f"model has a frozen parameter, {name!r}: all parameters are trained here; expected requires_grad=True")
     for name, module in model.named_modules():
+        if getattr(module, "inplace", False): module.inplace = False  # the same function; what it is applied to is needed for the derivative
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             raise ValueError(f"model has {type(module).__name__} at {name!r}: its statistics mix the records of a batch, so that no record has a gradient of its own to clip; "
                              "use GroupNorm")
@@ -32,20 +35,22 @@ def check_model(model) -> None:
             raise ValueError(f"model has {type(module).__name__} at {name!r}: it draws random numbers that are not part of the account; expected a deterministic model")
 
 def chain(model):  # list of layers, or None
-    "The layers of a model that is a chain of linear layers and activations."
+    "The layers of a model that is a chain of linear layers and activations, exactly: no subclass, no hook, nothing used twice."
     from torch import nn
-    if not isinstance(model, nn.Sequential): return None
-    simple = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.LeakyReLU, nn.Identity)
+    simple = (nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.LeakyReLU, nn.Identity)
+    if type(model) is not nn.Sequential or model._forward_hooks or model._forward_pre_hooks: return None
     layers = list(model)
-    if not all(isinstance(layer, (nn.Linear, *simple)) for layer in layers) or not any(isinstance(layer, nn.Linear) for layer in layers): return None
+    linear = [layer for layer in layers if type(layer) is nn.Linear]
+    parameters = [id(p) for layer in linear for p in layer.parameters(recurse=False)]
+    if any(type(layer) not in simple or layer._forward_hooks or layer._forward_pre_hooks for layer in layers) or not linear or len(set(parameters)) < len(parameters): return None
     return layers
 
 LOSSES = ("squared", "cross-entropy")
 
 def record_loss(kind: str):  # (outputs, targets) -> one loss for each record
-    "Of outputs (.., records, outputs) and targets (.., records)."
+    "Of outputs (.., records, outputs); targets are (.., records) classes, or for 'squared' (.., records, outputs) numbers, over which squares are summed."
     import torch.nn.functional as F
-    if kind == "squared": return lambda outputs, y: (outputs.squeeze(-1) - y)**2
+    if kind == "squared": return lambda outputs, y: (outputs - y).square().sum(-1)
     return lambda outputs, y: F.cross_entropy(outputs.flatten(0, -2), y.expand(outputs.shape[:-1]).flatten(), reduction="none").view(outputs.shape[:-1])
 
 PROTECTS = ("record", "node")
@@ -81,7 +86,7 @@ def chain_gradients(layers, theta, X, y, mask, loss, clip: float | None, size: i
         if protect == "record":
             squares = sum(d.square().sum(-1) * (i.square().sum(-1) + bias) for d, i, (_, bias) in zip(delta, inputs, weights, strict=True))
             factor = clip_factors(squares.sqrt(), mask, clip, size)
-        else: factor = mask / mask.sum(-1, keepdim=True)
+        else: factor = mask / mask.sum(-1, keepdim=True).clamp_min(1)
         parts = []
         for d, i, (_, bias) in zip(delta, inputs, weights, strict=True):
             d = d * factor[..., None]
@@ -104,7 +109,7 @@ def any_gradients(model, theta, X, y, mask, loss, clip: float | None, size: int,
             each = vmap(grad(lambda f, r, target: loss(outputs(f, r[None]), target[None])[0]), in_dims=(None, 0, 0))(flat, records, targets)
             return clip_factors(each.norm(dim=-1), present, clip, size) @ each
     else:
-        def node(flat, records, targets, present): return grad(lambda f: (loss(outputs(f, records), targets) * present).sum() / present.sum())(flat)
+        def node(flat, records, targets, present): return grad(lambda f: (loss(outputs(f, records), targets) * present).sum() / present.sum().clamp_min(1))(flat)
     with torch.no_grad(): return vmap(vmap(node), in_dims=(0, None, None, None))(theta, X, y, mask)
 
 def gradients(model, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):  # tensor (runs, nodes, parameters)
@@ -122,7 +127,11 @@ class Run:
     label: str
     algorithm: LinearAlgorithm
     scale: float = 0.0  # standard deviation of a noise variable, in the units of the gradient: sigma times row sensitivity
-    seed: int = 0  # of initial weights and noise
+    seed: int = 0  # of initial weights, which everybody may know
+    secret: int | None = None  # of the noise, up to 128 bits; None: derived from the seed, for simulations whose results give nobody's data away
+
+    @property
+    def noise_secret(self) -> int: return derive_seed(check_seed("seed", self.seed), 1) if self.secret is None else self.secret
 
 def receivers(algorithm: LinearAlgorithm) -> np.ndarray:  # int (places,)
     "Into whose model the noise of each place goes: one's own, or in Zip-DL that of the message's receiver."
@@ -140,6 +149,8 @@ class Draws:
         self.noise, self.width, self.dimension, self.t = noise, len(secrets) * dimension, dimension, -1
         self.seeds = [[derive_seed(secret, row) for row in range(len(noise.sets))] for secret in secrets]
         steps = int(noise.step.max(initial=-1)) + 1
+        if keep and not np.array_equal(noise.step, np.repeat(np.arange(steps), len(noise.step) // max(steps, 1))):
+            raise ValueError("noise that is taken back later has different numbers of variables in different steps: expected equally many")
         self.kept = np.zeros((len(noise.step) // steps, steps, self.width), dtype=np.float32) if keep else None
 
     def at(self, t: int) -> np.ndarray:  # float32 (variables of the step, secrets * parameters)
@@ -162,9 +173,11 @@ class NoiseSource:
     def __init__(self, algorithm: LinearAlgorithm, draws: Draws):
         self.algorithm, self.draws, self.step, self.added = algorithm, draws, 0, {}
         mix, noise = algorithm.mix, algorithm.noise
+        entries, n = mix.D.tocoo(), algorithm.n
+        if (np.diff(noise.step) < 0).any() or (mix.step[entries.row] < noise.step[entries.col]).any():
+            raise ValueError(f"{algorithm.name}: noise is not drawn step by step, or used before it is drawn; expected variables in the order of their steps")
         self.to, self.keeps = receivers(algorithm), looks_back(algorithm)
         self.reach = 0 if mix.L is None else int(np.subtract(*mix.L.nonzero()).max(initial=0))
-        entries, n = mix.D.tocoo(), algorithm.n
         self.local = None
         everyone = np.array_equal(noise.step, np.repeat(np.arange(algorithm.T), n)) and np.array_equal(mix.node, np.tile(np.arange(n), algorithm.T))
         if self.keeps and everyone and (entries.row % n == entries.col % n).all():
@@ -245,7 +258,7 @@ class Simulation:
         runs: list,  # of Run; with the same nodes and steps
         lr,  # learning rate, or one for each step
         clip: float | None,  # norm to which gradients are clipped; None: not at all
-        protect: str = "record",  # 'record': each record's gradient is clipped; 'node': the mean of a node's batch
+        protect: str = "record",  # 'record': each record's gradient is clipped; 'node': the mean of a node's batch (its account: every_step(T), row_sensitivity(clip, 1, ..))
         loss: str | None = None,  # 'squared' or 'cross-entropy'; by default as the data asks
         device: str = "cpu",
     ):
@@ -270,28 +283,39 @@ class Simulation:
         self.loss_kind = check_choice("loss", loss or ("squared" if data.classes is None else "cross-entropy"), LOSSES)
         self.loss, self.clip, self.protect = record_loss(self.loss_kind), clip, check_choice("protect", protect, PROTECTS)
         self.batches, self.runs, self.rates, self.device, self.t = batches, list(runs), rates, torch.device(device), 0
-        weights = {}
+        self.broken = False
+        weights, buffers = {}, {}
         with torch.random.fork_rng(devices=[]):
             for seed in dict.fromkeys(run.seed for run in runs):
-                torch.manual_seed(seed)
+                torch.manual_seed(derive_seed(check_seed("seed", seed), 0) % 2**63)
                 self.model = make_model()
                 check_model(self.model)
+                for name, value in self.model.named_buffers():
+                    if not torch.equal(value, buffers.setdefault(name, value.clone())):
+                        raise ValueError(f"model has a buffer {name!r} that differs from seed to seed: expected a constant")
                 weights[seed] = torch.nn.utils.parameters_to_vector(self.model.parameters()).detach().float()
         self.model = self.model.float().to(self.device)
         self.theta = torch.stack([weights[run.seed] for run in runs])[:, None].repeat(1, first.n, 1).to(self.device)
         self.X, self.y = (torch.as_tensor(array, device=self.device) for array in (data.X, data.y))
         self.X_test, self.y_test = (torch.as_tensor(array, device=self.device) for array in (data.X_test, data.y_test))
+        if self.loss_kind == "squared": self.y, self.y_test = (y.float().reshape(len(y), -1) for y in (self.y, self.y_test))
+        with torch.no_grad(): made = tuple(self.model(self.X[:1]).shape)
+        changed = [name for name, value in self.model.named_buffers() if not torch.equal(value.cpu(), buffers[name])]
+        if changed: raise ValueError(f"model changes its buffer {changed[0]!r} when it is used: data would leave through it without noise; expected constants only")
+        expected = self.y.shape[1] if self.loss_kind == "squared" else data.classes
+        if len(made) != 2 or (made[1] != expected if self.loss_kind == "squared" else expected is None or made[1] < expected):
+            raise ValueError(f"model makes outputs of shape {made} for one record: expected (1, {expected}) for loss {self.loss_kind!r} on data {data.name!r}")
         groups = {}
         for i, run in enumerate(runs):
             if run.scale: groups.setdefault(id(run.algorithm), (run.algorithm, []))[1].append(i)
         shared, self.noise = {}, []
         for algorithm, members in groups.values():
-            secrets = list(dict.fromkeys(runs[i].seed for i in members))
+            secrets = list(dict.fromkeys(runs[i].noise_secret for i in members))
             shared.setdefault((*(part.tobytes() for part in (algorithm.noise.step, algorithm.noise.sets, algorithm.noise.which)), tuple(secrets)), []).append((algorithm, members))
         for (*_, secrets), users in shared.items():
             draws = Draws(users[0][0].noise, secrets, self.theta.shape[2], any(looks_back(algorithm) for algorithm, _ in users))
             for algorithm, members in users:
-                which = torch.tensor([secrets.index(runs[i].seed) for i in members], device=self.device)
+                which = torch.tensor([secrets.index(runs[i].noise_secret) for i in members], device=self.device)
                 scale = torch.tensor([runs[i].scale for i in members], dtype=torch.float32, device=self.device)
                 self.noise.append((NoiseSource(algorithm, draws), torch.tensor(members, device=self.device), which, scale))
         self.gossip = {}
@@ -311,7 +335,9 @@ class Simulation:
     def step(self) -> None:
         "One gradient step of every node of every run, with its gossip. Raises FloatingPointError where a gradient is not a number."
         import torch
+        if self.broken: raise RuntimeError(f"step {self.t} was interrupted: its noise may have been used; expected a fresh simulation, resumed from the last checkpoint")
         if self.t >= self.T: raise StopIteration(f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
+        self.broken = True  # until all of it is done
         index = torch.as_tensor(self.batches.at(self.t), device=self.device)
         mask = (index >= 0).float()
         X, y = self.X[index.clamp_min(0)], self.y[index.clamp_min(0)]
@@ -339,7 +365,7 @@ class Simulation:
             if len(members) == len(self.runs): self.theta = W @ self.theta
             else: self.theta[members] = W @ self.theta[members]
         if late is not None: self.theta -= rate * late
-        self.t += 1
+        self.t, self.broken = self.t + 1, False
 
     def test(self, records: int | None = None) -> dict:  # metric -> float (runs, nodes)
         "Loss (and accuracy) of every model on the test records, or on the first so many; added to the history."
@@ -383,11 +409,11 @@ class Simulation:
         return self.history
 
     def digest(self) -> str:
-        "SHA-256 of everything that a resumed simulation must share."
+        "SHA-256 of everything that a resumed simulation must share, secrets included; for whoever lacks them it says nothing about the data."
         sha = hashlib.sha256(repr((str(self.model), self.loss_kind, self.clip, self.protect, tuple(self.theta.shape))).encode())
         for array in (self.batches.index, self.rates, self.X.cpu().numpy(), self.y.cpu().numpy()): sha.update(np.ascontiguousarray(array).tobytes())
         for run in self.runs:
-            sha.update(repr((run.label, run.algorithm.name, float(run.scale), int(run.seed), run.algorithm.rounds, run.algorithm.nodes)).encode())
+            sha.update(repr((run.label, run.algorithm.name, float(run.scale), int(run.seed), int(run.noise_secret), run.algorithm.rounds, run.algorithm.nodes)).encode())
             for W in dict.fromkeys(map(bytes, run.algorithm.gossip)): sha.update(W)
             for part in (run.algorithm.mix.D, run.algorithm.mix.L):
                 if part is not None: sha.update(part.data.tobytes() + part.indices.tobytes())
@@ -395,6 +421,7 @@ class Simulation:
 
     def save(self, path) -> Path:
         "Write models, step and history to one file; whole or not at all."
+        if self.broken: raise RuntimeError(f"step {self.t} was interrupted: expected a simulation between two steps")
         arrays = {"theta": self.theta.cpu().numpy(), "steps": np.array(self.history.steps, dtype=np.int64)}
         arrays |= {f"metric {name}": np.array(values) for name, values in self.history.metrics.items()}
         return seal(path, {"training": self.digest(), "step": self.t}, arrays)
@@ -448,24 +475,30 @@ class Trained:
         "What is protected, against whom, at which adjacency."
         sim, p = self.simulation, self.report.participation
         what = "one record is left out (its gradients are zero)" if self.adjacency == "zero-out" else "one record is replaced by another"
-        lines = [
-            f"Protected: each single training record of each of {len(sim.history.nodes)} nodes, in all {p.T} steps together.",
-            f"Promise: ({self.epsilon:g}, {self.delta:g})-differential privacy when {what}; {self.report.worst.mu:.4g}-Gaussian DP for the worst pair.",
+        everybody = set(self.report.victims) == set(sim.history.nodes)
+        promise = f"({self.epsilon:g}, {self.delta:g})-differential privacy when {what}; {self.report.worst.mu:.4g}-Gaussian DP for the worst pair"
+        if self.report.adaptive: promise = f"Promise: {promise}."
+        else:
+            promise = (f"No promise, an estimate: {promise}, if gradients did not react to messages that these attackers do not see; in training they do. "
+                       "Models and history of others are not to be shown to them.")
+        return "\n".join([
+            f"Protected: each single training record of every node{'' if everybody else ' but the attackers'}, in all {p.T} steps together, for any data of the others.",
+            promise,
             f"Against: {self.attackers}.",
             f"Each record takes part in at most {p.k} steps, {p.b} apart; gradients are clipped to norm {sim.clip:g} and averaged over {sim.batches.size}.",
             f"Noise: {sim.runs[0].algorithm.name}, standard deviation {sim.runs[0].scale:.4g} for each variable, "
-            f"from a {'fresh seed, which nobody knows' if self.fresh else 'given seed, which must stay secret'}.",
-        ]
-        if not self.report.adaptive: lines.append("These attackers do not see every model: the promise holds for gradients that do not react to what they do not see.")
-        return "\n".join(lines)
+            f"from a {'fresh secret, which nobody knows' if self.fresh else 'given secret, which must stay one'}.",
+            "Not covered: what was done to the data before, such as scaling by its means, and what was learned from it elsewhere.",
+        ])
 
 def in_words(trust) -> str:
     "A trust model, or several, for a statement."
-    from mfdl.attackers import LDP, SecLDP
-    if isinstance(trust, list | tuple): return in_words(trust[0]) + f" (and so on: {len(trust)} attackers, each on its own)"
-    if isinstance(trust, LDP): return "an eavesdropper who sees every message and knows no gradient and no noise"
-    sees = "every message" if isinstance(trust, SecLDP) and trust.observes == "all" else "the messages sent to them"
-    return f"the curious nodes {', '.join(map(str, trust.nodes))}, who see {sees} and know their own gradients and noise and all secrets that they share"
+    from mfdl.attackers import LDP, PNDP, SecLDP
+    if isinstance(trust, list | tuple): return in_words(trust[0]) + (f" (and so on: {len(trust)} attackers, each on its own)" if len(trust) > 1 else "")
+    if type(trust) is LDP: return "an eavesdropper who sees every message and knows no gradient and no noise"
+    if type(trust) not in (PNDP, SecLDP): return repr(trust)
+    sees = "every message" if type(trust) is SecLDP and trust.observes == "all" else "the messages sent there"
+    return f"whoever sits at {', '.join(map(str, trust.nodes))}, sees {sees}, and knows the gradients, the noise and all shared secrets of that place"
 
 def train(
     make_model: Callable,  # () -> torch.nn.Module, without batch statistics
@@ -478,14 +511,15 @@ def train(
     holdings=None,  # for each node, the records it holds; by default all are dealt round robin
     epochs: int = 20,  # rounds through the batches
     b: int = 16,  # batches of each node
-    lr: float = 0.1,
+    lr: float = 0.1,  # or one for each step, against an eavesdropper
     clip: float = 1.0,  # norm of each record's gradient
     adjacency: str = "replace-one",  # or 'zero-out'
     weights: str = "metropolis",  # of gossip
-    seed: int | None = None,  # of initial weights and noise; None: a fresh one, which nobody knows
+    seed: int = 0,  # of initial weights, which everybody may know
+    secret: int | None = None,  # of the noise, up to 128 bits, for runs that are to be repeated or resumed; None: a fresh one, which nobody knows
     every: int | None = None,  # steps between tests; by default a round
     device: str = "cpu",
-    checkpoint=None,  # path: kept after every test, and resumed from when it exists (then give a seed)
+    checkpoint=None,  # path: kept after every test, and resumed from when it exists (then give a secret)
     progress: bool = True,
 ) -> Trained:
     "Train one model for each node of a graph within a budget. Raises ValueError for arguments that do not fit together, and when no noise meets the budget."
@@ -505,14 +539,21 @@ def train(
     data = data if isinstance(data, Dataset) else load_data(data)
     batches = cut(round_robin(len(data.y), len(network)) if holdings is None else holdings, b)
     scheme, W = batches.participation(epochs), gossip_matrix(network, weights)
-    if checkpoint is not None and seed is None: raise ValueError("checkpoint: a run that is to be resumed needs a seed, or its noise could not be drawn again")
+    if checkpoint is not None and secret is None: raise ValueError("checkpoint: a run that is to be resumed needs a secret, or its noise could not be drawn again")
+    if checkpoint is not None and not Path(checkpoint).parent.is_dir(): raise FileNotFoundError(f"checkpoint={str(checkpoint)!r}: no such folder")
+    if not real_number(epsilon) > 0: raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
     row = row_sensitivity(clip, batches.size, adjacency)
     algorithm = strategy if isinstance(strategy, LinearAlgorithm) else mf_dsgd(W, scheme.T, named_strategy(strategy, scheme, W).C, nodes=network)
     trust = LDP() if trust is None else trust
+    if algorithm.nodes != tuple(network):
+        raise ValueError(f"strategy: {algorithm.name} is for nodes {algorithm.nodes[:4]}.., expected those of the graph, {tuple(network)[:4]}..")
+    if np.ndim(lr) and not (type(trust) is LDP and algorithm.rounds is not None):
+        raise ValueError("lr changes from step to step: for attackers who do not see every model the account holds for a constant one; expected a number, or trust=LDP()")
     report = account(algorithm, trust, scheme).calibrate(epsilon, delta)
-    attackers = "; ".join(map(in_words, trust)) if isinstance(trust, list | tuple) and len(trust) <= 3 else in_words(trust)
-    run = Run(algorithm.name, algorithm, report.sigma * row, secrets.randbits(63) if seed is None else seed)
-    simulation = Simulation(make_model, data, batches, [run], lr, clip, device=device)
-    if checkpoint is not None and Path(checkpoint).exists(): simulation.resume(checkpoint)
-    simulation.run(every or batches.b, progress=progress, checkpoint=checkpoint)
-    return Trained(simulation, report, float(epsilon), float(delta), adjacency, attackers, fresh=seed is None)
+
+    def simulation(key): return Simulation(make_model, data, batches, [Run(algorithm.name, algorithm, report.sigma * row, seed, key)], lr, clip, device=device)
+    settings = int(simulation(0).digest()[:32], 16)  # other settings, other noise: two runs with the same noise would give gradients away
+    trained = simulation(derive_seed(secrets.randbits(128) if secret is None else check_seed("secret", secret), settings))
+    if checkpoint is not None and Path(checkpoint).exists(): trained.resume(checkpoint)
+    trained.run(batches.b if every is None else every, progress=progress, checkpoint=checkpoint)
+    return Trained(trained, report, float(epsilon), float(delta), adjacency, in_words(trust), fresh=secret is None)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import mfdl
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, derive_seed, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import LDP, PNDP
 from mfdl.data import Batches, Dataset, cut, load_data, round_robin
 from mfdl.gossip import churn, gossip_matrix, links
@@ -56,11 +56,11 @@ def regression(): return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 
 def plain_loop(make_model, data, batches, run, lr, clip, protect):
     """One run, node by node and record by record, with the noise that each node draws for itself; models (n, parameters) after all steps."""
     algorithm, n = run.algorithm, run.algorithm.n
-    torch.manual_seed(run.seed)
+    torch.manual_seed(derive_seed(run.seed, 0) % 2**63)
     model = make_model()
     loss = nn.CrossEntropyLoss() if data.classes else lambda out, y: ((out.squeeze(-1) - y)**2).mean()
     theta = [nn.utils.parameters_to_vector(model.parameters()).detach().clone() for _ in range(n)]
-    streams = [noise_stream(algorithm, u, seeds, len(theta[0])) for u, seeds in deal_seeds(algorithm, run.seed).items()]
+    streams = [noise_stream(algorithm, u, seeds, len(theta[0])) for u, seeds in deal_seeds(algorithm, run.noise_secret).items()]
 
     def gradient(flat, records):
         nn.utils.vector_to_parameters(flat, model.parameters())
@@ -164,24 +164,24 @@ def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
 
 @pytest.mark.parametrize("trust", [None, LDP(), PNDP.each(range(5))])
 def test_train_meets_its_budget(trust):
-    done = train(perceptron, CLASSES, GRAPH, epsilon=3.0, delta=1e-5, trust=trust, epochs=4, b=3, seed=1, progress=False)
+    done = train(perceptron, CLASSES, GRAPH, epsilon=3.0, delta=1e-5, trust=trust, epochs=4, b=3, secret=1, progress=False)
     assert done.report.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9) and done.report.participation == Participation.cyclic(4, 3)
     run = done.simulation.runs[0]
     again = mfdl.account(run.algorithm, LDP() if trust is None else trust, Participation.cyclic(4, 3), sigma=run.scale / (2 * 1.0 / done.simulation.batches.size))
     assert again.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
-    assert len(done.models) == 5 and ("do not react" in done.statement) == (trust is not None and trust != LDP())
+    assert len(done.models) == 5 and ("No promise" in done.statement) == (trust is not None and trust != LDP())
     assert "(3, 1e-05)-differential privacy when one record is replaced by another" in done.statement
 
 
 def test_train_resumes_and_draws_fresh_seeds(tmp_path):
     def go(**options): return train(perceptron, CLASSES, GRAPH, epsilon=3.0, epochs=2, b=3, strategy="identity", progress=False, **options)
-    whole, kept = go(seed=4), go(seed=4, checkpoint=tmp_path / "run")
-    again = go(seed=4, checkpoint=tmp_path / "run")
+    whole, kept = go(secret=4), go(secret=4, checkpoint=tmp_path / "run")
+    again = go(secret=4, checkpoint=tmp_path / "run")
     np.testing.assert_array_equal(again.simulation.theta.numpy(), whole.simulation.theta.numpy())
     assert kept.history.equals(whole.history)
-    with pytest.raises(ValueError, match="needs a seed"): go(checkpoint=tmp_path / "other")
-    seeds = {go().simulation.runs[0].seed for _ in range(3)}
-    assert len(seeds) == 3 and "which nobody knows" in go().statement
+    with pytest.raises(ValueError, match="needs a secret"): go(checkpoint=tmp_path / "other")
+    seeds = {go().simulation.runs[0].secret for _ in range(3)}
+    assert len(seeds) == 3 and not any(str(secret) in go().history.to_csv() for secret in seeds) and "which nobody knows" in go().statement
 
 
 def test_what_is_refused():
@@ -215,6 +215,85 @@ def test_importing_does_not_load_torch():
 
 def test_digits_are_learned():
     digits = load_data("digits")
-    done = train(lambda: nn.Linear(64, 10), digits, "ring:n=5", epsilon=50, epochs=20, b=4, lr=2.0, seed=0, progress=False)
+    done = train(lambda: nn.Linear(64, 10), digits, "ring:n=5", epsilon=50, epochs=20, b=4, lr=2.0, secret=0, progress=False)
     last = done.history[(done.history.step == 80) & (done.history.metric == "accuracy")].value
     assert last.min() > 0.8
+
+
+def test_secrets_stay_apart():
+    """Initial weights say nothing about the noise; other settings draw other noise from the same secret."""
+    run = Run("a", dp_dsgd(W, T), 0.1, seed=3)
+    assert run.noise_secret != derive_seed(3, 0) and Run("a", dp_dsgd(W, T), 0.1, seed=3, secret=8).noise_secret == 8
+    keys = {train(perceptron, CLASSES, GRAPH, epsilon=epsilon, epochs=1, b=3, strategy="identity", secret=7, lr=lr, progress=False).simulation.runs[0].secret
+            for epsilon, lr in ((3, 0.1), (4, 0.1), (3, 0.2), (3, 0.1))}
+    assert len(keys) == 3
+
+
+def test_learning_rates_that_change_are_for_eavesdroppers_only():
+    rates = np.geomspace(1, 0.1, 3)
+    train(perceptron, CLASSES, GRAPH, epsilon=3, epochs=1, b=3, strategy="identity", lr=rates, progress=False)
+    with pytest.raises(ValueError, match="lr changes"): train(perceptron, CLASSES, GRAPH, epsilon=3, epochs=1, b=3, strategy="identity", lr=rates, trust=PNDP([0]), progress=False)
+
+
+def test_an_interrupted_step_is_not_gone_on_with(monkeypatch, tmp_path):
+    simulation = Simulation(perceptron, CLASSES, BATCHES, [Run("a", dp_dsgd(W, T), 0.1)], 0.1, 1.0)
+    simulation.step()
+    def stop(*_): raise KeyboardInterrupt
+    monkeypatch.setattr(simulation, "matrix", stop)
+    with pytest.raises(KeyboardInterrupt): simulation.step()
+    monkeypatch.undo()
+    with pytest.raises(RuntimeError, match="step 1 was interrupted"): simulation.step()
+    with pytest.raises(RuntimeError, match="step 1 was interrupted"): simulation.save(tmp_path / "run")
+
+
+class Residual(nn.Sequential):
+    def forward(self, x): return x + super().forward(x)
+
+
+@pytest.mark.parametrize("make_model", [
+    lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 3), nn.LeakyReLU(inplace=True)), lambda: nn.Sequential(Residual(nn.Linear(4, 4)), nn.Linear(4, 3)),
+    lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 3, bias=False)), lambda: nn.Sequential(nn.Identity(), nn.Linear(4, 3, bias=False)),
+])
+def test_chains_and_what_only_looks_like_one(make_model):
+    run = Run("a", dp_dsgd(W, T), 0.1, 2)
+    simulation = Simulation(make_model, CLASSES, BATCHES, [run], 0.3, 0.5)
+    before = simulation.X_test.clone()
+    simulation.run(every=3, progress=False)
+    assert torch.equal(simulation.X_test, before)
+    np.testing.assert_allclose(simulation.theta[0].numpy(), plain_loop(make_model, CLASSES, BATCHES, run, 0.3, 0.5, "record").numpy(), atol=3e-5)
+
+
+def test_a_label_moves_its_own_node_only():
+    """Targets of shape (records, 1), as many records as nodes, batches of one: nothing may be broadcast."""
+    X, y = RNG.normal(size=(5, 4)).astype(np.float32), RNG.normal(size=(5, 1)).astype(np.float32)
+    moved = []
+    for shift in (0, 1):
+        data = Dataset("toy", X, y + shift * (np.arange(5) == 2)[:, None], X, y)
+        simulation = Simulation(regression, data, cut([[u] for u in range(5)], 1), [Run("a", dsgd([np.eye(5)], 1))], 0.5, 1.0)
+        simulation.step()
+        moved.append(simulation.theta[0])
+    assert torch.nonzero((moved[0] != moved[1]).any(dim=1)).flatten().tolist() == [2]
+
+
+def test_models_and_data_that_are_refused():
+    def make(make_model, data=CLASSES): return Simulation(make_model, data, BATCHES, [Run("a", dp_dsgd(W, T), 0.1, 1), Run("b", dp_dsgd(W, T), 0.1, 2)], 0.1, 1.0)
+
+    class Counts(nn.Linear):
+        def __init__(self, start):
+            super().__init__(4, 3)
+            self.register_buffer("seen", start)
+        def forward(self, x):
+            self.seen = self.seen + x.sum()
+            return super().forward(x)
+
+    def frozen():
+        model = perceptron()
+        model[0].weight.requires_grad_(False)
+        return model
+    with pytest.raises(ValueError, match="frozen parameter, '0.weight'"): make(frozen)
+    with pytest.raises(ValueError, match="differs from seed to seed"): make(lambda: Counts(torch.randn(1)))
+    with pytest.raises(ValueError, match="changes its buffer 'seen'"): make(lambda: Counts(torch.zeros(1)))
+    with pytest.raises(ValueError, match=r"outputs of shape \(1, 2\)"): make(lambda: nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="the label -100"): Dataset("toy", np.zeros((2, 1)), np.array([-100, 1]), np.zeros((1, 1)), np.array([0]))
+    with pytest.raises(ValueError, match="2 and 3 records"): Dataset("toy", np.zeros((2, 1)), np.zeros(3), np.zeros((1, 1)), np.zeros(1))
+    assert Dataset("toy", np.zeros((2, 1)), np.array([True, False]), np.zeros((1, 1), dtype=np.uint8), np.array([1])).y.dtype == np.int64
