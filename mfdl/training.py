@@ -552,8 +552,11 @@ def train(
     report = account(algorithm, trust, scheme).calibrate(epsilon, delta)
 
     def simulation(key): return Simulation(make_model, data, batches, [Run(algorithm.name, algorithm, report.sigma * row, seed, key)], lr, clip, device=device)
-    settings = int(simulation(0).digest()[:32], 16)  # other settings, other noise: two runs with the same noise would give gradients away
-    trained = simulation(derive_seed(secrets.randbits(128) if secret is None else check_seed("secret", secret), settings))
+    how = strategy if isinstance(strategy, str) else simulation(0).digest()
+    asked = repr((float(epsilon), float(delta), trust, how, epochs, np.ravel(lr).tolist(), float(clip), adjacency, seed, str(make_model())))
+    settings = hashlib.sha256(b"".join([asked.encode(), *(np.ascontiguousarray(part).tobytes() for part in (W, batches.index, data.X, data.y))])).hexdigest()
+    key = derive_seed(secrets.randbits(128) if secret is None else check_seed("secret", secret), int(settings[:32], 16))  # other settings, other noise
+    trained = simulation(key)
     if checkpoint is not None and Path(checkpoint).exists(): trained.resume(checkpoint)
     trained.run(batches.b if every is None else every, progress=progress, checkpoint=checkpoint)
     return Trained(trained, report, float(epsilon), float(delta), adjacency, in_words(trust), fresh=secret is None)
