@@ -53,7 +53,7 @@ def privacy_constraint(
     if not 0 < c < math.inf: raise ValueError(f"epsilon={epsilon}, clip={clip}, T={T}: the constraint is out of the range of floating-point numbers; expected less extreme values")
     return c
 
-# %% ../nbs/15_covariance.ipynb #00000012
+# %% ../nbs/15_covariance.ipynb #00000014
 HALF_OF_THE_DIGITS = 1e-8  # eigenvalues of a square below this fraction of the largest are not worth their digits
 
 def spectrum(A: np.ndarray):  # singular values (n,), right singular vectors (n, n)
@@ -85,7 +85,7 @@ def best_covariance(F: np.ndarray, c: np.ndarray, tol: float, multiplier: np.nda
         multiplier = following
     return R, bound, multiplier, iterations
 
-# %% ../nbs/15_covariance.ipynb #00000017
+# %% ../nbs/15_covariance.ipynb #00000019
 SINGULAR = 1e-7  # ratio of singular values of F below which infinite variance is treated as such
 
 def bounded_covariance(F: np.ndarray, c: np.ndarray, tol: float, r: float):  # R (n, n), lower bound, tau, iterations
@@ -117,7 +117,7 @@ def bounded_covariance(F: np.ndarray, c: np.ndarray, tol: float, r: float):  # R
         if noise_after(F, harder[0]) - harder[1] > noise_after(F, R) - lower: return solve(log_tau + math.log(10))  # rounding
     return solve(brentq(excess, log_tau, log_tau + math.log(10), xtol=1e-12))
 
-# %% ../nbs/15_covariance.ipynb #00000019
+# %% ../nbs/15_covariance.ipynb #0000001b
 def decor_covariance(F: np.ndarray, c: np.ndarray, L: np.ndarray, r: float):  # R (n, n), lower bound
     "The R = s Diag(1/c) + e L of least tr(F R F.T) with [R^-1]_ii <= c_i and tr R <= r."
     from scipy.optimize import brentq
@@ -146,7 +146,7 @@ def decor_covariance(F: np.ndarray, c: np.ndarray, L: np.ndarray, r: float):  # 
     s = share(high).max()
     return s * (np.diag(1 / c) + high * L), (a + b * low) * s
 
-# %% ../nbs/15_covariance.ipynb #0000001b
+# %% ../nbs/15_covariance.ipynb #0000001d
 METHODS = ("corn", "decor", "ldp", "cdp")
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +229,7 @@ import itertools
 import warnings
 from dataclasses import dataclass, field, replace
 
-# %% ../nbs/16_coalitions.ipynb #00000005
+# %% ../nbs/16_coalitions.ipynb #00000007
 FAMILIES = ("disjoint", "edges", "neighbourhoods", "leave-one-out", "windows")
 
 def seed_groups(
@@ -265,7 +265,7 @@ def hidden_groups(groups: list, n: int, q: int) -> dict:  # tuple of groups -> b
         victims[hidden] = victims.get(hidden, False) | outside
     return victims
 
-# %% ../nbs/16_coalitions.ipynb #00000008
+# %% ../nbs/16_coalitions.ipynb #0000000a
 @dataclass(frozen=True, eq=False)
 class CoalitionCovariance:
     "Noise from own draws and from seeds of groups, with a proof of how good it is."
