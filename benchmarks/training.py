@@ -57,7 +57,8 @@ def by_loop(T, b):
 
 def by_mfdl(T, b, seeds):
     data, W, batches = problem(T, b)
-    simulation = Simulation(perceptron, data, batches, [Run("DP-D-SGD", dp_dsgd(W, T), SCALE, seed) for seed in range(seeds)], RATE, CLIP)
+    algorithm = dp_dsgd(W, T)
+    simulation = Simulation(perceptron, data, batches, [Run("DP-D-SGD", algorithm, SCALE, seed) for seed in range(seeds)], RATE, CLIP)
     start = time.perf_counter()
     while simulation.t < T: simulation.step()
     return time.perf_counter() - start

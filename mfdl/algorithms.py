@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SEED_BITS', 'Messages', 'Noise', 'Mix', 'LinearAlgorithm', 'check_nodes', 'broadcast_algorithm', 'fresh_noise',
            'dsgd', 'dp_dsgd', 'muffliato', 'decor', 'covariance_root', 'corn', 'check_strategy', 'mf_dsgd', 'anti_pgd',
-           'zip_dl', 'derive_seed', 'check_seed', 'deal_seeds', 'draw', 'noise_stream']
+           'zip_dl', 'derive_seed', 'check_seed', 'deal_seeds', 'block_size', 'draw_block', 'draw', 'noise_stream']
 
 # %% ../nbs/04_algorithms.ipynb #00000003
 import hashlib
@@ -44,6 +44,15 @@ class Noise:
     def holders(self) -> np.ndarray:  # bool (q, n)
         "The nodes that can regenerate each variable."
         return self.sets[self.which]
+
+    @cached_property
+    def number(self) -> np.ndarray:  # int (q,)
+        "Of each variable, how many of its holders' variables came before it."
+        order = np.argsort(self.which, kind="stable")
+        first = np.searchsorted(self.which[order], np.arange(len(self.sets)))
+        count = np.empty(len(order), dtype=int)
+        count[order] = np.arange(len(order)) - first[self.which[order]]
+        return count
 
 @dataclass(frozen=True, eq=False)
 class Mix:
@@ -346,9 +355,18 @@ def deal_seeds(algorithm: LinearAlgorithm, secret: int) -> dict:  # label of a n
     seeds = [derive_seed(secret, row) for row in range(len(sets))]
     return {label: {int(row): seeds[row] for row in np.flatnonzero(sets[:, u])} for u, label in enumerate(algorithm.nodes)}
 
-def draw(seed: int, variable: int, dimension: int) -> np.ndarray:  # float64 (dimension,)
-    "One noise variable, standard normal; the same for everyone who holds the seed, independent of every other variable."
-    return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, variable, 0])).standard_normal(dimension)
+def block_size(dimension: int) -> int:
+    "How many variables of a seed are drawn together: some 8000 numbers."
+    return max(1, 2**13 // check_count("dimension", dimension, "a number of parameters"))
+
+def draw_block(seed: int, block: int, dimension: int) -> np.ndarray:  # float64 (block_size(dimension), dimension)
+    "Consecutive noise variables, standard normal; the same for everyone who holds the seed, independent of every other block."
+    return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, block, 0])).standard_normal((block_size(dimension), dimension))
+
+def draw(seed: int, number: int, dimension: int) -> np.ndarray:  # float64 (dimension,)
+    "One noise variable of a seed."
+    block, place = divmod(number, block_size(dimension))
+    return draw_block(seed, block, dimension)[place]
 
 def noise_stream(
     algorithm: LinearAlgorithm,
@@ -358,13 +376,20 @@ def noise_stream(
 ):  # generator of float64 (places, dimension), one for each step
     """What one node adds, step after step: one row for each place where it adds noise (its model; in Zip-DL, each message).
 
-    Keeps one vector for each place, and for each band of `mix.L`. Raises ValueError where noise would be needed whose seed the node lacks.
+    Keeps a block of variables for each seed, and one vector for each place and for each band of `mix.L`. Raises ValueError where noise would be needed whose seed the node lacks.
     """
     if not isinstance(seeds, dict): raise ValueError(f"seeds is a {type(seeds).__name__}: expected those of the node, such as deal_seeds(algorithm, secret)[{node!r}]")
     seeds = {row: check_seed(f"seeds[{row}]", seed) for row, seed in seeds.items()}
-    check_count("dimension", dimension, "a number of parameters")
+    size = block_size(dimension)
     u, = algorithm.index([node])
     mix, which = algorithm.mix, algorithm.noise.which
+    newest = {}  # of each seed, the block that was used last
+
+    def value(row, number):
+        block, place = divmod(number, size)
+        if row not in newest or newest[row][0] != block: newest[row] = block, draw_block(seeds[row], block, dimension)
+        return newest[row][1][place]
+
     added = {}  # earlier additions that later ones take back a part of, by place
     reach = 0 if mix.L is None else int(np.subtract(*mix.L.nonzero()).max())
     for t in range(algorithm.T):
@@ -374,7 +399,7 @@ def noise_stream(
         lacking = [int(variable) for variable in used if which[variable] not in seeds]
         if lacking: raise ValueError(f"node {node!r} lacks the seed of noise variable {lacking[0]}, which it would have to add in step {t}")
         total = np.zeros((rows.shape[0], dimension))
-        for variable in used: total += np.outer(rows[:, [variable]].toarray(), draw(seeds[which[variable]], int(variable), dimension))
+        for variable in used: total += np.outer(rows[:, [variable]].toarray(), value(which[variable], int(algorithm.noise.number[variable])))
         for k, place in enumerate(places if mix.L is not None else []):
             back = mix.L[[place]].tocoo()
             weights = dict(zip(back.col.tolist(), back.data.tolist(), strict=True))

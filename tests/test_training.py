@@ -154,7 +154,7 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path):
 def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
     algorithm = mf_dsgd(W, T, C)
     source = NoiseSource(algorithm, Draws(algorithm.noise, [5], 20000, keep=True))
-    noise = np.array([next(source)[0] for _ in range(T)])
+    noise = np.array([next(source)[:, 0] for _ in range(T)])
     with pytest.raises(StopIteration, match="there is none for step 6"): next(source)
     measured = np.einsum("tud,svd->tusv", noise, noise) / 20000
     inverse = np.linalg.inv(C)
