@@ -96,6 +96,18 @@ def test_simulation_is_the_plain_loop(name):
     for k, run in enumerate(runs): np.testing.assert_allclose(simulation.theta[k].numpy(), plain_loop(perceptron, CLASSES, BATCHES, run, 0.5, 0.7, "record").numpy(), atol=2e-5)
 
 
+def test_a_sweep_of_everything_is_each_run_alone():
+    """Algorithms that share variables are combined in one product, others share nothing; each run gets what it would get alone."""
+    runs = [Run(name, algorithm, 0.0 if name == "no noise" else 0.1 * (k + 1), seed) for k, (name, algorithm) in enumerate(ALGORITHMS.items()) for seed in (1, 2)]
+    together = Simulation(perceptron, CLASSES, BATCHES, runs[::-1], 0.5, 0.7)
+    together.run(progress=False)
+    assert len(together.noise) < len(ALGORITHMS) - 1
+    for run, models in zip(runs, together.theta.flip(0), strict=True):
+        alone = Simulation(perceptron, CLASSES, BATCHES, [run], 0.5, 0.7)
+        alone.run(progress=False)
+        np.testing.assert_allclose(models.numpy(), alone.theta[0].numpy(), atol=2e-6)
+
+
 @pytest.mark.parametrize("make_model, data", [(Convolution, CLASSES), (regression, NUMBERS)])
 @pytest.mark.parametrize("protect, clip", [("record", 0.5), ("node", 0.2)])
 def test_models_losses_and_units_of_protection(make_model, data, protect, clip):
@@ -153,7 +165,7 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path):
 
 def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
     algorithm = mf_dsgd(W, T, C)
-    source = NoiseSource(algorithm, Draws(algorithm.noise, [5], 20000, keep=True))
+    source = NoiseSource([algorithm], Draws(algorithm.noise, [5], 20000, keep=True))
     noise = np.array([next(source)[:, 0] for _ in range(T)])
     with pytest.raises(StopIteration, match="there is none for step 6"): next(source)
     measured = np.einsum("tud,svd->tusv", noise, noise) / 20000
@@ -248,6 +260,23 @@ def test_an_interrupted_step_is_not_gone_on_with(monkeypatch, tmp_path):
 
 class Residual(nn.Sequential):
     def forward(self, x): return x + super().forward(x)
+
+
+IMAGES = Dataset("images", *(part.reshape(len(part), 1, 2, 2) if part.ndim > 1 else part for part in (CLASSES.X, CLASSES.y, CLASSES.X_test, CLASSES.y_test)))
+
+
+@pytest.mark.parametrize("make_model", [
+    lambda: nn.Sequential(nn.Conv2d(1, 4, 2, stride=(1, 2), padding=(1, 0), bias=False), nn.GroupNorm(2, 4), nn.SiLU(), nn.Flatten(), nn.Linear(12, 3)),
+    lambda: nn.Sequential(nn.Conv2d(1, 3, 2, padding="same"), nn.Flatten(), nn.Linear(12, 3)), lambda: nn.Sequential(nn.Linear(2, 3), nn.Flatten(), nn.Linear(6, 3)),
+    lambda: nn.Sequential(nn.GroupNorm(1, 1, affine=False), nn.AvgPool2d(2), nn.Conv2d(1, 3, 1), nn.Flatten()),
+    lambda: nn.Sequential(nn.Conv2d(1, 2, 1, dilation=2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 3), nn.GroupNorm(1, 3)),
+])
+def test_images(make_model):
+    runs = [Run("a", dp_dsgd(W, T), 0.1, 2), Run("b", dp_dsgd(W, T), 0.2, 3)]
+    simulation = Simulation(make_model, IMAGES, BATCHES, runs, 0.3, 0.5)
+    simulation.run(progress=False)
+    for run, models in zip(runs, simulation.theta, strict=True):
+        np.testing.assert_allclose(models.numpy(), plain_loop(make_model, IMAGES, BATCHES, run, 0.3, 0.5, "record").numpy(), atol=3e-5)
 
 
 @pytest.mark.parametrize("make_model", [
