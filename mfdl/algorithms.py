@@ -115,6 +115,17 @@ class LinearAlgorithm:
         hears = np.any([links(W) for W in {id(W): W for W in self.gossip}.values()], axis=0)
         return hops(hears, np.isin(np.arange(self.n), self.index(attackers)))
 
+    def until(self, step: int) -> "LinearAlgorithm":
+        "The same algorithm, stopped before that step."
+        if not 1 <= check_count("step", step, "a number of steps") <= self.T: raise ValueError(f"step={step}: expected 1 to {self.T}, the steps of {self.name}")
+        messages, noise, mix = self.messages, self.noise, self.mix
+        sent, drawn, added = messages.step < step, noise.step < step, mix.step < step
+        return replace(
+            self, gossip=self.gossip[:step], messages=Messages(messages.step[sent], messages.sender[sent], messages.sets, messages.which[sent]),
+            noise=Noise(noise.step[drawn], noise.sets, noise.which[drawn]),
+            mix=Mix(mix.step[added], mix.node[added], mix.D[added][:, drawn], None if mix.L is None else mix.L[added][:, added]),
+            matrices=lambda: (self.M_G[sent][:, :self.n * step], self.M_Z[sent][:, drawn]))
+
 # %% ../nbs/04_algorithms.ipynb #0000000a
 def check_nodes(nodes, n: int) -> tuple:
     "Labels of n nodes, 0 .. n-1 by default; raises ValueError when they are not n different ones."

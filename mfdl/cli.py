@@ -166,7 +166,8 @@ def reproduce_command(experiment, given, folder):
     """Run an experiment notebook again (papermill), with other parameters if you like.
 
     EXPERIMENT is the name of a notebook: pndp (who learns how much about whom), theorem6 (every algorithm under every trust model),
-    horizons (longer and longer runs), covariance (noise correlated between nodes) or seeds (who shares it).
+    horizons (longer and longer runs), covariance (noise correlated between nodes), seeds (who shares it), story (all of it, shortly),
+    housing, writers, quadratic and correlated (what is learned, on several tasks).
     Its parameters are the variables of its first code cell.
 
     \b

@@ -5,13 +5,15 @@
 # %% auto #0
 __all__ = ['PARTS', 'LOSSES', 'PROTECTS', 'LIMIT', 'CACHE', 'check_model', 'LinearPart', 'ExplicitPart', 'ConvolutionPart',
            'NormPart', 'torch_cat', 'chain', 'record_loss', 'clip_factors', 'activations', 'dense', 'Scratch',
-           'dense_gradients', 'layer_gradients', 'any_gradients', 'gradients', 'Run', 'receivers', 'Draws',
-           'looks_back', 'NoiseSource', 'History', 'chunks', 'Simulation', 'Trained', 'in_words', 'train']
+           'dense_gradients', 'apply_layers', 'layer_gradients', 'any_gradients', 'gradients', 'Run', 'receivers',
+           'Draws', 'looks_back', 'NoiseSource', 'History', 'numbers', 'slices', 'chunks', 'forward_code', 'Simulation',
+           'Trained', 'in_words', 'train']
 
 # %% ../nbs/18_training.ipynb #00000002
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
@@ -27,7 +29,9 @@ from .graphs import check_choice, check_count, real_number
 def check_model(model) -> None:
     "Raise a ValueError for layers that mix the records of a batch."
     from torch import nn
+    if not any(True for _ in model.parameters()): raise ValueError("model has no parameter: expected some to train")
     for name, value in model.named_parameters():
+        if isinstance(value, nn.parameter.UninitializedParameter): raise ValueError(f"model has a lazy parameter, {name!r}: expected layers with their numbers of features")
         if not value.requires_grad: raise ValueError(f"model has a frozen parameter, {name!r}: all parameters are trained here; expected requires_grad=True")
     for name, module in model.named_modules():
         if getattr(module, "inplace", False): module.inplace = False  # the same function; what it is applied to is needed for the derivative
@@ -112,9 +116,11 @@ def chain(model, record):  # list of layers, or None
     import torch
     from torch import nn
     free = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Identity, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten)
-    if type(model) is not nn.Sequential or any(layer._forward_hooks or layer._forward_pre_hooks for layer in (model, *model)): return None
-    parameters = [id(p) for layer in model for p in layer.parameters()]
-    if not parameters or len(set(parameters)) < len(parameters): return None
+    if type(model) is not nn.Sequential: return None
+    for layer in (model, *model):
+        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks or "forward" in vars(layer): return None
+    expected = [f"{k}.{name}" for k, layer in enumerate(model) for name in ("weight", "bias") if getattr(layer, name, None) is not None]
+    if [name for name, _ in model.named_parameters()] != expected: return None  # in another order, shared, or more
     a = record
     for layer in model:
         if type(layer) not in (nn.Linear, nn.Conv2d, nn.GroupNorm, *free): return None
@@ -152,9 +158,9 @@ def activations() -> dict:
     }
 
 def dense(layers):  # list of (linear layer, activation or None), or None
-    "A chain of nothing but linear layers, each with an activation or none."
+    "A chain of nothing but linear layers, each with an activation or none, and all numbers of a record flattened before them."
     pairs = []
-    for layer in layers:
+    for layer in layers[1:] if type(layers[0]).__name__ == "Flatten" else layers:
         if type(layer).__name__ == "Linear": pairs.append((layer, None))
         elif type(layer) in activations() and pairs and pairs[-1][1] is None: pairs[-1] = pairs[-1][0], layer
         else: return None
@@ -169,9 +175,9 @@ class Scratch(dict):
         return self[key][:numbers].view(shape)
 
 def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: int, protect: str, scratch: Scratch):
-    "Clipped mean gradient (nodes, runs, parameters) of such a chain, in place; X is (nodes, records, features), activations are (nodes * runs, features, records)."
+    "Clipped mean gradient (nodes, runs, parameters) of such a chain, in place; X is (nodes, records, ..), activations are (nodes * runs, features, records)."
     import torch
-    (n, runs, _), m, acts = theta.shape, X.shape[1], activations()
+    (n, runs, _), m, acts, X = theta.shape, X.shape[1], activations(), X.flatten(2)
     matrices, inputs, at = [], [], 0
     with torch.no_grad():
         for k, (linear, activation) in enumerate(pairs):
@@ -208,7 +214,7 @@ def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: in
         found, at = torch.empty_like(theta), 0
         for k, ((linear, _), d) in enumerate(zip(pairs, deltas, strict=True)):
             d.mul_(factor)
-            left, right = (d, inputs[k - 1].mT) if k else (d.view(n, -1, m), X)
+            left, right = (d, inputs[k - 1].mT) if k else (d.reshape(n, -1, m), X)
             product = torch.bmm(left, right) if linear.in_features > linear.out_features else torch.bmm(right.mT, left.mT).mT  # the narrow factor first
             found[..., at:at + linear.weight.numel()] = product.reshape(n, runs, -1)
             at += linear.weight.numel()
@@ -217,10 +223,9 @@ def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: in
                 at += linear.out_features
         return found
 
-def layer_gradients(layers, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):
-    "Clipped mean gradient (nodes, runs, parameters) of a chain of layers; X is (nodes, records, ..)."
-    import torch
-    a, parts, returned, at = X[:, None], [], [], 0
+def apply_layers(layers, theta, X):
+    "Outputs (nodes, runs, records, ..) of all models for X (nodes, 1, records, ..); the layers with parameters, and what they returned."
+    a, parts, returned, at = X, [], [], 0
     for layer in layers:
         if type(layer).__name__ not in PARTS:
             a = layer(a.flatten(0, 2)).unflatten(0, a.shape[:3])
@@ -232,14 +237,17 @@ def layer_gradients(layers, theta, X, y, mask, loss, clip: float | None, size: i
         if count:
             parts.append(part)
             returned.append(a if a.requires_grad else a.requires_grad_())
-    deltas = torch.autograd.grad((loss(a, y[:, None]) * mask[:, None]).sum(), returned)
+    return a, parts, returned
+
+def layer_gradients(layers, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):
+    "Clipped mean gradient (nodes, runs, parameters) of a chain of layers; X is (nodes, records, ..)."
+    import torch
+    outputs, parts, returned = apply_layers(layers, theta, X[:, None])
+    deltas = torch.autograd.grad((loss(outputs, y[:, None]) * mask[:, None]).sum(), returned)
     with torch.no_grad():
-        if protect == "record":
-            squares = sum(part.squares(delta) for part, delta in zip(parts, deltas, strict=True))
-            factor = clip_factors(squares.sqrt(), mask[:, None], clip, size)
-        else:
-            for part, delta in zip(parts, deltas, strict=True): part.squares(delta)
-            factor = mask[:, None] / mask[:, None].sum(-1, keepdim=True).clamp_min(1)
+        squares = sum(part.squares(delta) for part, delta in zip(parts, deltas, strict=True))
+        if protect == "record": factor = clip_factors(squares.sqrt(), mask[:, None], clip, size)
+        else: factor = mask[:, None] / mask[:, None].sum(-1, keepdim=True).clamp_min(1)
         return torch.cat([part.total(factor.expand(*theta.shape[:2], -1)) for part in parts], dim=-1)
 
 def any_gradients(model, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):
@@ -341,6 +349,9 @@ class NoiseSource:
         which = np.repeat(np.arange(self.count), [len(mix.step) for mix in mixes])
         order = np.lexsort((which, node, step))
         self.step, self.row, self.weight = step[order], None, None  # places of a step come by node, then algorithm
+        everyone = np.array([np.repeat(np.arange(self.T), self.n * self.count), np.tile(np.repeat(np.arange(self.n), self.count), self.T)])
+        if algorithms[0].rounds is not None and len(step) and not np.array_equal([step[order], node[order]], everyone):
+            raise ValueError(f"{algorithms[0].name}: nodes add noise to their models in several places of a step, or not in each; expected one place for each node and step")
         if algorithms[0].rounds is None:
             to = np.concatenate([receivers(algorithm) for algorithm in algorithms])
             self.weight = np.array([algorithms[a].gossip[t][v, u] for a, t, v, u in zip(which, step, to, node, strict=True)], dtype=np.float32)[order, None]
@@ -348,13 +359,15 @@ class NoiseSource:
         self.D, self.L = csr_array(vstack([mix.D for mix in mixes])[order].astype(np.float32)), None
         if mixes[0].L is not None:
             self.L = csr_array(csr_array(block_diag([mix.L for mix in mixes]))[order][:, order])
+            self.L.eliminate_zeros()
             self.reach = int(np.subtract(*self.L.nonzero()).max(initial=0))
         self.keeps, self.local = looks_back(algorithms[0]), None
-        steps, entries = range(self.T), self.D.tocoo()
-        if self.keeps and np.array_equal(noise.step, np.repeat(steps, self.n)) and np.array_equal(self.step, np.repeat(steps, self.n * self.count)):
+        entries = self.D.tocoo()
+        if self.keeps and np.array_equal(noise.step, np.repeat(np.arange(self.T), self.n)) and np.array_equal(self.step, everyone[0]):
             if (entries.row // self.count % self.n == entries.col % self.n).all():  # each node combines its own variables: one product with a matrix for each
                 self.local = np.zeros((self.T, self.n, self.count, self.T), dtype=np.float32)
                 self.local.reshape(-1, self.T)[entries.row, entries.col // self.n] = entries.data
+                self.D = None
 
     def mixed(self, t: int, places: slice) -> np.ndarray:  # float32 (places, secrets * parameters)
         "D @ variables, for the rows of one step."
@@ -411,22 +424,32 @@ class History:
         tidy.insert(2, "seed", np.array(self.seeds)[tidy.replicate])
         return tidy
 
+def numbers(layers, record) -> int:
+    "How many numbers a chain computes on the way for one record (1, ..)."
+    import torch
+    a, count = record, record.numel()
+    with torch.no_grad():
+        for k, layer in enumerate(layers):
+            a = layer(a)
+            if k and not isinstance(layer, torch.nn.Flatten): count += a.numel()
+            if isinstance(layer, torch.nn.Conv2d): count += layer.weight.numel() + layer.weight[0].numel() * a[0, 0].numel()  # gradient, and windows
+    return count
+
+def slices(whole: int, most: int) -> list:
+    "Parts of a range, of nearly equal length."
+    parts = -(-whole // max(1, most))
+    return [slice(k * whole // parts, (k + 1) * whole // parts) for k in range(parts)]
+
 def chunks(layers, theta, record, m: int):  # list of pairs of slices, of nodes and runs
     "Parts of all models that are taken at a time, so that what is computed on the way for batches of m records stays small; record is (1, ..)."
-    import torch
-    a, one = record, 0 if layers else theta.shape[2]  # numbers for each record
-    with torch.no_grad():
-        for layer in layers or ():
-            a = layer(a)
-            one += a.numel()
-            if isinstance(layer, torch.nn.Conv2d): one += layer.weight.numel() + layer.weight[0].numel() * a[0, 0].numel()  # gradient, and windows
-    most = max(1, (CACHE if layers and theta.device.type == "cpu" else LIMIT) // (4 * one * m))  # models at a time
+    one = numbers(layers, record) if layers else theta.shape[2]
+    most = max(1, (CACHE if layers and theta.device.type == "cpu" else LIMIT) // (4 * one * m))  # models
+    return list(product(slices(len(theta), most), slices(theta.shape[1], most // len(theta))))
 
-    def parts(whole, length):
-        number = -(-whole // length)
-        return [slice(k * whole // number, (k + 1) * whole // number) for k in range(number)]
-    n, runs, _ = theta.shape
-    return list(product(parts(n, min(n, most)), parts(runs, max(1, most // n))))
+def forward_code(module):
+    "What a module's class does, as far as its code shows: its name, and that of `forward`."
+    code = getattr(type(module).forward, "__code__", None)
+    return type(module).__qualname__, code and (code.co_code, code.co_names, [c for c in code.co_consts if isinstance(c, int | float | str | tuple)])
 
 class Simulation:
     """All nodes of all runs, advanced together in float32.
@@ -454,9 +477,11 @@ class Simulation:
             if run.algorithm.T != first.T or run.algorithm.nodes != first.nodes:
                 raise ValueError(f"run {run.label!r} has {run.algorithm.T} steps or other nodes: expected those of {runs[0].label!r}, {first.T} steps")
             if not 0 <= real_number(run.scale) < np.inf: raise ValueError(f"run {run.label!r}: scale={run.scale!r}, expected a finite number >= 0")
+            if run.scale and not len(run.algorithm.noise.step): raise ValueError(f"run {run.label!r}: scale={run.scale!r}, but {run.algorithm.name} draws no noise; expected 0")
         if first.T % batches.b:
             raise ValueError(f"T={first.T} steps are no multiple of the b={batches.b} batches: records would take part differently often; expected whole rounds")
-        if clip is not None and not 0 < real_number(clip) < np.inf: raise ValueError(f"clip={clip!r}: expected a positive number, or None")
+        if clip is not None and not 1e-15 <= real_number(clip) < np.inf:
+            raise ValueError(f"clip={clip!r}: expected a number >= 1e-15, below which squares of float32 vanish, or None")
         if clip is None and any(run.scale for run in runs): raise ValueError("clip=None: noise without clipping protects nobody; expected a norm")
         rates = np.broadcast_to(np.asarray(lr, dtype=float), first.T) if np.ndim(lr) == 0 or np.shape(lr) == (first.T,) else None
         if rates is None or not (np.isfinite(rates) & (rates > 0)).all(): raise ValueError(f"lr={lr!r}: expected a positive number, or {first.T} of them, one for each step")
@@ -480,18 +505,24 @@ class Simulation:
                 weights[seed] = torch.nn.utils.parameters_to_vector(self.model.parameters()).detach().float()
         self.model = self.model.float().to(self.device)
         self.models = torch.stack([weights[run.seed] for run in runs]).repeat(first.n, 1, 1).to(self.device)
-        self.X, self.y = (torch.as_tensor(array, device=self.device) for array in (data.X, data.y))
-        self.X_test, self.y_test = (torch.as_tensor(array, device=self.device) for array in (data.X_test, data.y_test))
+        self.start = [hashlib.sha256(weights[run.seed].numpy().tobytes()).hexdigest() for run in runs]
+        self.X, self.y = (torch.tensor(array, device=self.device) for array in (data.X, data.y))
+        self.X_test, self.y_test = (torch.tensor(array, device=self.device) for array in (data.X_test, data.y_test))
         if self.loss_kind == "squared": self.y, self.y_test = (y.float().reshape(len(y), -1) for y in (self.y, self.y_test))
-        with torch.no_grad(): made = tuple(self.model(self.X[:1]).shape)
+        record = self.X[:1].clone()
+        try:
+            with torch.no_grad(): made = tuple(self.model(record).shape)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise ValueError(f"model does not take a record of data {data.name!r}, of shape {tuple(record.shape)}: {error}") from None
+        if not torch.equal(record, self.X[:1]): raise ValueError("model changes the records that it is given: expected one that leaves them as they are")
         changed = [name for name, value in self.model.named_buffers() if not torch.equal(value.cpu(), buffers[name])]
         if changed: raise ValueError(f"model changes its buffer {changed[0]!r} when it is used: data would leave through it without noise; expected constants only")
         expected = self.y.shape[1] if self.loss_kind == "squared" else data.classes
         if len(made) != 2 or (made[1] != expected if self.loss_kind == "squared" else expected is None or made[1] < expected):
             raise ValueError(f"model makes outputs of shape {made} for one record: expected (1, {expected}) for loss {self.loss_kind!r} on data {data.name!r}")
+        self.own = batches.index.max(axis=(1, 2))[:, None]  # for each node a record of its own, to stand in empty places
         self.layers, self.scratch = chain(self.model, self.X[:1]), Scratch()
         self.parts = chunks(self.layers, self.models, self.X[:1], batches.size)
-        self.noise = self.noise_sources()
         self.gossip = {}
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
 
@@ -501,7 +532,8 @@ class Simulation:
     @property
     def theta(self): return self.models.swapaxes(0, 1)  # tensor (runs, nodes, parameters)
 
-    def noise_sources(self) -> list:  # of (NoiseSource, runs, their places in what it gives, scales)
+    @cached_property
+    def noise(self) -> list:  # of (NoiseSource, runs, their places in what it gives, scales)
         "Runs by what they draw, and by how they combine it."
         import torch
         groups, sources = {}, []
@@ -537,9 +569,10 @@ class Simulation:
         if self.broken: raise RuntimeError(f"step {self.t} was interrupted: its noise may have been used; expected a fresh simulation, resumed from the last checkpoint")
         if self.t >= self.T: raise StopIteration(f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
         self.broken = True  # until all of it is done
-        index = torch.as_tensor(self.batches.at(self.t), device=self.device)
-        mask = (index >= 0).float()
-        X, y = self.X[index.clamp_min(0)], self.y[index.clamp_min(0)]
+        index = self.batches.at(self.t)
+        mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=self.device)
+        index = torch.as_tensor(np.where(index >= 0, index, self.own), device=self.device)
+        X, y = self.X[index], self.y[index]
         change = torch.empty_like(self.models)
         for part in self.parts:
             nodes, _ = part
@@ -566,53 +599,70 @@ class Simulation:
     def test(self, records: int | None = None) -> dict:  # metric -> float (runs, nodes)
         "Loss (and accuracy) of every model on the test records, or on the first so many; added to the history."
         import torch
-        X, y = self.X_test[:records], self.y_test[:records]
+        tested = len(self.y_test) if records is None else min(check_count("records", records, "a number of records"), len(self.y_test))
         found = {name: np.zeros(self.theta.shape[:2]) for name in (["loss"] if self.loss_kind == "squared" else ["loss", "accuracy"])}
         shapes = {name: p.shape for name, p in self.model.named_parameters()}
         sizes = [shape.numel() for shape in shapes.values()]
 
-        def outputs(flat):
+        def outputs(flat, X):
             parts = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), flat.split(sizes), strict=True)}
             return torch.func.functional_call(self.model, parts, (X,))
 
-        widest = max([X[0].numel(), *(layer.out_features for layer in self.model.modules() if hasattr(layer, "out_features"))])
-        chunk = max(1, LIMIT // (12 * len(X) * widest))
+        one = numbers(self.layers, self.X[:1]) if self.layers else max(self.X[0].numel(), *sizes)
+        limit = (CACHE if self.layers and self.device.type == "cpu" else LIMIT) // (4 * one)  # records of all models
         flat = self.theta.flatten(0, 1)
         with torch.no_grad():
-            for start in range(0, len(flat), chunk):
-                out = torch.func.vmap(outputs)(flat[start:start + chunk])
-                where = np.unravel_index(np.arange(start, start + len(out)), self.theta.shape[:2])
-                found["loss"][where] = self.loss(out, y).mean(dim=-1).cpu()
-                if "accuracy" in found: found["accuracy"][where] = (out.argmax(dim=-1) == y).float().mean(dim=-1).cpu()
+            for these in slices(tested, min(limit, 1024)):
+                X, y = self.X_test[these], self.y_test[these]
+                for some in slices(len(flat), limit // len(y)):
+                    if self.layers: out = apply_layers(self.layers, flat[some][None], X[None, None])[0][0]
+                    else: out = torch.func.vmap(outputs, in_dims=(0, None))(flat[some], X)
+                    where = np.unravel_index(np.arange(some.start, some.stop), self.theta.shape[:2])
+                    found["loss"][where] += self.loss(out, y).sum(dim=-1).cpu().numpy() / tested
+                    if "accuracy" in found: found["accuracy"][where] += (out.argmax(dim=-1) == y).sum(dim=-1).cpu().numpy() / tested
         self.history.steps.append(self.t)
         for name, values in found.items(): self.history.metrics.setdefault(name, []).append(values)
         return found
 
     def run(self, every: int | None = None, records: int | None = None, progress: bool = True, checkpoint=None, spent: Callable | None = None) -> History:
-        "All steps that are left, tested at the end and `every` so many steps; with a checkpoint, its file is rewritten after every test."
+        "All steps that are left, tested at the end and `every` so many; with a checkpoint, its file is rewritten after every test; `spent` gives mu after a step."
         from tqdm import tqdm
         if every is not None: check_count("every", every, "a number of steps")
         bar = tqdm(total=self.T, initial=self.t, desc="training", disable=None if progress else True)
-        if every and not self.t: self.test(records)
+        if every and not self.history.steps: self.test(records)
         while self.t < self.T:
             self.step()
             bar.update()
             if self.t == self.T or every and self.t % every == 0:
                 found = self.test(records)
                 if checkpoint is not None: self.save(checkpoint)
-                bar.set_postfix(loss=f"{found['loss'].mean():.4g}", **({} if spent is None else {"mu": f"{spent(self.t):.3g}"}))
+                if not bar.disable: bar.set_postfix(loss=f"{found['loss'].mean():.4g}", **({} if spent is None else {"mu": f"{spent(self.t):.3g}"}))
         bar.close()
         return self.history
 
-    def digest(self) -> str:
-        "SHA-256 of everything that a resumed simulation must share, secrets included; for whoever lacks them it says nothing about the data."
-        sha = hashlib.sha256(repr((str(self.model), self.loss_kind, self.clip, self.protect, tuple(self.theta.shape))).encode())
-        for array in (self.batches.index, self.rates, self.X.cpu().numpy(), self.y.cpu().numpy()): sha.update(np.ascontiguousarray(array).tobytes())
-        for run in self.runs:
-            sha.update(repr((run.label, run.algorithm.name, float(run.scale), int(run.seed), int(run.noise_secret), run.algorithm.rounds, run.algorithm.nodes)).encode())
-            for W in dict.fromkeys(map(bytes, run.algorithm.gossip)): sha.update(W)
-            for part in (run.algorithm.mix.D, run.algorithm.mix.L):
-                if part is not None: sha.update(part.data.tobytes() + part.indices.tobytes())
+    def digest(self, exact: bool = True) -> str:
+        """SHA-256 of everything that a resumed simulation must share, secrets included; for whoever lacks them it says nothing about the data.
+
+        Not exact: without what depends on rounding, the numbers in the mix of noise and its scale, and without secrets.
+        """
+        sha, matrices = hashlib.sha256(), {}
+
+        def add(*parts):
+            for part in parts:
+                if isinstance(part, np.ndarray): sha.update(repr((part.shape, part.dtype.str)).encode() + np.ascontiguousarray(part).tobytes())
+                else: sha.update(repr(part).encode())
+        add(str(self.model), [forward_code(module) for module in self.model.modules()], [(name, tuple(p.shape)) for name, p in self.model.named_parameters()])
+        for buffer in self.model.buffers(): add(buffer.cpu().numpy())
+        add(self.loss_kind, self.clip, self.protect, tuple(self.theta.shape), self.batches.index, self.rates)
+        for data in (self.X, self.y): add(data.cpu().numpy())
+        for run, start in zip(self.runs, self.start, strict=True):
+            algorithm, noise, mix = run.algorithm, run.algorithm.noise, run.algorithm.mix
+            add(run.label, algorithm.name, int(run.seed), start, algorithm.rounds, algorithm.nodes, noise.step, noise.sets, noise.which, mix.step, mix.node)
+            add([matrices.setdefault(W.tobytes(), len(matrices)) for W in algorithm.gossip])
+            if exact:
+                add(float(run.scale), int(run.noise_secret))
+                for part in (mix.D, mix.L): add(*(None,) if part is None else (part.shape, part.indptr, part.indices, part.data))
+        for W in matrices: add(W)
         return sha.hexdigest()
 
     def save(self, path) -> Path:
@@ -628,12 +678,15 @@ class Simulation:
         about, arrays = unseal(path)
         if about.get("training") != self.digest():
             raise ValueError(f"path={str(path)!r}: a checkpoint of other runs, data or settings (or not one at all); expected one of this simulation")
-        if self.t: raise ValueError(f"resume: this simulation is at step {self.t} already; expected a fresh one")
+        if self.t or self.broken or any(source.t for source, *_ in self.noise):
+            raise ValueError(f"resume: this simulation is at step {self.t} already, or was interrupted; expected a fresh one")
+        self.broken = True  # until all of it is done
         for _ in range(about["step"]):  # what was drawn is drawn again, so that what comes next is what would have come
             for source, *_ in self.noise: next(source)
         self.t, self.models = about["step"], torch.as_tensor(arrays["theta"], device=self.device).swapaxes(0, 1).contiguous()
         self.history.steps = arrays["steps"].tolist()
         self.history.metrics = {name.removeprefix("metric "): list(values) for name, values in arrays.items() if name.startswith("metric ")}
+        self.broken = False
         return self
 
 # %% ../nbs/18_training.ipynb #00000017
@@ -657,7 +710,7 @@ class Trained:
         found = []
         for flat in self.simulation.theta[0].cpu():
             model = copy.deepcopy(self.simulation.model).cpu()
-            torch.nn.utils.vector_to_parameters(flat, model.parameters())
+            torch.nn.utils.vector_to_parameters(flat.clone(), model.parameters())
             found.append(model)
         return found
 
@@ -712,7 +765,7 @@ def train(
     adjacency: str = "replace-one",  # or 'zero-out'
     weights: str = "metropolis",  # of gossip
     seed: int = 0,  # of initial weights, which everybody may know
-    secret: int | None = None,  # of the noise, up to 128 bits, for runs that are to be repeated or resumed; None: a fresh one, which nobody knows
+    secret: int | None = None,  # of the noise, up to 128 bits, for runs of one model that are to be repeated or resumed; None: a fresh one, which nobody knows
     every: int | None = None,  # steps between tests; by default a round
     device: str = "cpu",
     checkpoint=None,  # path: kept after every test, and resumed from when it exists (then give a secret)
@@ -748,11 +801,12 @@ def train(
     report = account(algorithm, trust, scheme).calibrate(epsilon, delta)
 
     def simulation(key): return Simulation(make_model, data, batches, [Run(algorithm.name, algorithm, report.sigma * row, seed, key)], lr, clip, device=device)
-    how = strategy if isinstance(strategy, str) else simulation(0).digest()
-    asked = repr((float(epsilon), float(delta), trust, how, epochs, np.ravel(lr).tolist(), float(clip), adjacency, seed, str(make_model())))
-    settings = hashlib.sha256(b"".join([asked.encode(), *(np.ascontiguousarray(part).tobytes() for part in (W, batches.index, data.X, data.y))])).hexdigest()
+    asked = repr((float(epsilon), float(delta), trust, strategy if isinstance(strategy, str) else algorithm.name, adjacency, b, epochs))
+    settings = hashlib.sha256((asked + simulation(0).digest(exact=not isinstance(strategy, str))).encode()).hexdigest()
     key = derive_seed(secrets.randbits(128) if secret is None else check_seed("secret", secret), int(settings[:32], 16))  # other settings, other noise
     trained = simulation(key)
     if checkpoint is not None and Path(checkpoint).exists(): trained.resume(checkpoint)
-    trained.run(batches.b if every is None else every, progress=progress, checkpoint=checkpoint)
+
+    def spent(t): return account(algorithm.until(-(-t // b) * b), trust, batches.participation(-(-t // b)), report.sigma).worst.mu  # at the end of the round
+    trained.run(batches.b if every is None else every, progress=progress, checkpoint=checkpoint, spent=spent if progress else None)
     return Trained(trained, report, float(epsilon), float(delta), adjacency, in_words(trust), fresh=secret is None)

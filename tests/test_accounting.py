@@ -119,6 +119,21 @@ def test_streams_are_the_noise_of_the_messages(case, seed):
         np.testing.assert_allclose(own, (run.mix.N @ Z)[run.mix.node == u], atol=1e-12)
 
 
+@given(runs_with_attackers(shared=True), st.data())
+def test_an_algorithm_stopped_early_is_its_beginning(case, data):
+    """The messages of its first steps, the same noise in them, and never more privacy spent than in the end."""
+    run, attackers = case
+    step = data.draw(st.integers(1, run.T))
+    early, sent = run.until(step), run.messages.step < step
+    np.testing.assert_array_equal(early.M_G, run.M_G[sent][:, :run.n * step])
+    Z = np.random.default_rng(0).normal(size=(len(run.noise.step), 2))
+    np.testing.assert_allclose(early.M_Z @ Z[run.noise.step < step], (run.M_Z @ Z)[sent], atol=1e-12)
+    for u, held in deal_seeds(run, 5).items():
+        for now, later in zip(noise_stream(early, u, held, 2), noise_stream(run, u, held, 2), strict=False): np.testing.assert_allclose(now, later, atol=1e-12)
+    spent, in_the_end = (account(r, PNDP(attackers), Participation.every_step(r.T)).mu for r in (early, run))
+    assert (spent <= in_the_end * (1 + TOL) + TOL).all()
+
+
 def test_two_processes_draw_the_same_secret():
     code = "from mfdl.algorithms import draw; print(draw(11, 5, 3).tolist())"
     first, second = (subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout for _ in range(2))

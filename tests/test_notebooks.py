@@ -18,7 +18,11 @@ SMOKE = {  # a size at which each experiment takes seconds
     "pndp": {"graph": "ring:n=8", "T": 3}, "theorem6": {"graph": "ring:n=5", "T": 3}, "horizons": {"graph": "ring:n=6", "T": "3,30"},
     "covariance": {"n": 5, "graphs": 2, "epsilons": "3,40", "densities": "0.7,1.0", "sizes": "4,6"}, "seeds": {"n": 4, "small": 4, "graphs": 1, "densities": "0.9"},
     "story": {"graph": "ring:n=4", "epochs": 2, "b": 3, "seeds": 1}, "housing": {"graph": "ring:n=8", "epochs": 2, "b": 8, "mus": "1,5", "seeds": 1, "every": 8, "tested": 50},
+    "quadratic": {"n": 6, "T": 20, "epsilons": "3,40", "densities": "0.7,1.0", "seeds": 2},
+    "correlated": {"data": "digits", "n": 4, "T": 20, "hidden": 8, "batch": 50, "rates": "0.1,0.01", "epsilons": "3,40", "densities": "0.7,1.0", "seeds": 1},
+    "writers": {"graph": "ring:n=3", "mus": "1", "methods": "no noise,identity,mafalda", "size": 1, "epochs": 1, "b": 4, "every": 4, "tested": 20},
 }
+NEEDS = {"housing": "california_housing/cal_housing.csv", "writers": "qmnist_writers/qmnist-train-labels-idx2-int"}  # experiments that cannot do without these data
 
 
 def directive(cell, pattern): return cell.cell_type == "code" and re.search(rf"^#\|\s*{pattern}", cell.source, re.M)
@@ -62,8 +66,7 @@ def test_every_experiment_has_a_smoke_size():
 
 @pytest.mark.parametrize("name", sorted(SMOKE))
 def test_experiment_runs_at_smoke_size(name, tmp_path):
-    if name == "housing" and find_file("california_housing/cal_housing.csv") is None:
-        pytest.skip("data set housing is not on this machine: set MFDL_DATA to the folder that holds it")
+    if name in NEEDS and find_file(NEEDS[name]) is None: pytest.skip(f"data of {name} are not on this machine: set MFDL_DATA to the folder that holds {NEEDS[name]}")
     result = reproduce(name, SMOKE[name], tmp_path, progress=False)
     assert {path.suffix for path in result.files} == {".csv", ".png", ".svg"} and result.summary
     assert not [path for path in os.listdir(tmp_path) if "failed" in path]

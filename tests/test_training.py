@@ -1,11 +1,16 @@
 """The batched simulator against a plain loop over runs, nodes and records, for every algorithm; and what it does when it is interrupted or misused."""
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
+from tqdm import tqdm
 
 import mfdl
+from mfdl.accounting import account
 from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, derive_seed, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import LDP, PNDP
 from mfdl.data import Batches, Dataset, cut, load_data, round_robin
@@ -129,7 +134,7 @@ def test_chunks_change_nothing(monkeypatch):
     runs = [Run(str(k), mf_dsgd(W, T, C), 0.1 * (k + 1), k % 3) for k in range(7)]
     whole = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
     whole.run(progress=False)
-    monkeypatch.setattr("mfdl.training.LIMIT", 1)
+    for limit in ("LIMIT", "CACHE"): monkeypatch.setattr(f"mfdl.training.{limit}", 1)
     parts = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
     parts.run(progress=False)
     np.testing.assert_allclose(parts.theta.numpy(), whole.theta.numpy(), atol=1e-6)
@@ -247,6 +252,14 @@ def test_learning_rates_that_change_are_for_eavesdroppers_only():
     with pytest.raises(ValueError, match="lr changes"): train(perceptron, CLASSES, GRAPH, epsilon=3, epochs=1, b=3, strategy="identity", lr=rates, trust=PNDP([0]), progress=False)
 
 
+def test_progress_shows_loss_and_what_is_spent(capsys, monkeypatch):
+    monkeypatch.setattr("tqdm.tqdm", lambda **options: tqdm(**options | {"disable": False}))
+    done = train(perceptron, CLASSES, GRAPH, epsilon=5, epochs=2, b=3)
+    shown = capsys.readouterr().err
+    first, last = (account(done.simulation.runs[0].algorithm.until(3 * k), LDP(), BATCHES.participation(k), done.report.sigma).worst.mu for k in (1, 2))
+    assert f"mu={first:.3g}" in shown and f"mu={last:.3g}" in shown and "loss=" in shown and first < last == pytest.approx(done.report.worst.mu)
+
+
 def test_an_interrupted_step_is_not_gone_on_with(monkeypatch, tmp_path):
     simulation = Simulation(perceptron, CLASSES, BATCHES, [Run("a", dp_dsgd(W, T), 0.1)], 0.1, 1.0)
     simulation.step()
@@ -281,6 +294,7 @@ def test_images(make_model):
 
 @pytest.mark.parametrize("make_model", [
     lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 3), nn.LeakyReLU(inplace=True)), lambda: nn.Sequential(Residual(nn.Linear(4, 4)), nn.Linear(4, 3)),
+    lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)),
     lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 3, bias=False)), lambda: nn.Sequential(nn.Identity(), nn.Linear(4, 3, bias=False)),
 ])
 def test_chains_and_what_only_looks_like_one(make_model):
@@ -290,6 +304,129 @@ def test_chains_and_what_only_looks_like_one(make_model):
     simulation.run(every=3, progress=False)
     assert torch.equal(simulation.X_test, before)
     np.testing.assert_allclose(simulation.theta[0].numpy(), plain_loop(make_model, CLASSES, BATCHES, run, 0.3, 0.5, "record").numpy(), atol=3e-5)
+
+
+def with_one_more():
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    model.extra = nn.Parameter(torch.ones(1))
+    return model
+
+
+def with_bias_first():
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    weight = model[0].weight
+    del model[0].weight
+    model[0].weight = weight
+    return model
+
+
+def patched():
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    model[1].forward = torch.sin
+    return model
+
+
+@pytest.mark.parametrize("make_model", [with_one_more, with_bias_first, patched])
+def test_models_that_are_no_chain_though_their_layers_are(make_model):
+    """They go through torch.func; what is trained is the model, in the order of its parameters."""
+    model = make_model()
+    simulation = Simulation(make_model, CLASSES, BATCHES, [Run("a", dp_dsgd(W, T), 0.1, 2)], 0.3, 0.5)
+    assert simulation.layers is None
+    simulation.run(progress=False)
+    nn.utils.vector_to_parameters(simulation.theta[0, 1].clone(), model.parameters())
+    with torch.no_grad(): loss = nn.functional.cross_entropy(model(torch.as_tensor(CLASSES.X_test)), torch.as_tensor(CLASSES.y_test))
+    assert simulation.history.metrics["loss"][-1][0, 1] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_a_secret_gives_other_noise_wherever_anything_differs():
+    """Two runs with the same noise and other data, weights or batches would give the gradients away by subtraction."""
+    class Plain(nn.Module):
+        def __init__(self, start=None):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            if start is not None: nn.init.constant_(self.layer.weight, start)
+        def forward(self, x): return self.layer(x)
+
+    class Twice(Plain):
+        def forward(self, x): return 2 * self.layer(x)
+    Twice.__name__ = Twice.__qualname__ = "Plain"
+    A, B = gossip_matrix(GRAPH), gossip_matrix(GRAPH, "uniform")
+    options = [
+        {}, {"b": 3}, {"b": 6, "epochs": 1}, {"make_model": lambda: Plain(0.5)}, {"make_model": Twice}, {"clip": 2.0}, {"epsilon": 3}, {"adjacency": "zero-out"}, {"seed": 1},
+        {"lr": 0.2}, *({"strategy": mf_dsgd(Ws, 6, np.eye(6), nodes=GRAPH)} for Ws in ([A, B, A, B, A, B], [A, A, A, B, B, B])),
+        {"strategy": mf_dsgd(A, 6, np.eye(6) + 1e-3 * np.eye(6, k=-1), nodes=GRAPH)},
+        {"data": Dataset("toy", CLASSES.X + np.eye(23, 4, dtype=np.float32), CLASSES.y, CLASSES.X_test, CLASSES.y_test)},
+    ]
+    usual = {"make_model": Plain, "data": CLASSES, "graph": GRAPH, "epsilon": 2, "epochs": 3, "b": 2, "strategy": "identity", "secret": 7, "progress": False}
+
+    def secret(given): return train(**usual | given).simulation.runs[0].secret
+    found = [secret(given) for given in options]
+    assert len(set(found)) == len(options) and found[0] == secret({})
+
+
+def test_checkpoints_of_other_algorithms_are_refused(tmp_path):
+    def one(algorithm, batches=BATCHES): return Simulation(perceptron, CLASSES, batches, [Run("a", algorithm, 0.1, 1)], 0.1, 1.0)
+    A, B = gossip_matrix(GRAPH), gossip_matrix(GRAPH, "uniform")
+    for first, other in (
+        ((dp_dsgd([A, B] * 3, T),), (dp_dsgd([A] * 3 + [B] * 3, T),)), ((ALGORITHMS["CorN, groups"],), (ALGORITHMS["CorN"],)),
+        ((dp_dsgd(A, T), Batches(np.arange(20).reshape(5, 2, 2))), (dp_dsgd(A, T), Batches(np.arange(20).reshape(5, 1, 4)))),
+    ):
+        path = one(*first).save(tmp_path / "run")
+        one(*first).resume(path)
+        with pytest.raises(ValueError, match="a checkpoint of other runs"): one(*other).resume(path)
+
+
+def test_an_interrupted_resume_is_not_gone_on_with(tmp_path, monkeypatch):
+    def one(): return Simulation(perceptron, CLASSES, BATCHES, [Run("a", anti_pgd(W, T), 0.1)], 0.1, 1.0)
+    first = one()
+    for _ in range(3): first.step()
+    path, second, count = first.save(tmp_path / "run"), one(), []
+    def stop(source):
+        count.append(None)
+        if len(count) > 1: raise KeyboardInterrupt
+        return original(source)
+    original = NoiseSource.__next__
+    monkeypatch.setattr(NoiseSource, "__next__", stop)
+    with pytest.raises(KeyboardInterrupt): second.resume(path)
+    monkeypatch.undo()
+    for go_on in (lambda: second.resume(path), second.step): pytest.raises((ValueError, RuntimeError), go_on)
+
+
+def test_noise_in_several_places_of_a_step_is_refused():
+    algorithm = dp_dsgd(W, T)
+    mix = replace(algorithm.mix, step=np.repeat(algorithm.mix.step, 2), node=np.repeat(algorithm.mix.node, 2), D=csr_array(np.repeat(algorithm.mix.D.toarray(), 2, axis=0)))
+    with pytest.raises(ValueError, match="several places of a step"): NoiseSource([replace(algorithm, mix=mix)], Draws(algorithm.noise, [1], 2, keep=False))
+
+
+def test_what_is_given_out_and_what_is_given_stay_as_they_are():
+    done = train(perceptron, CLASSES, GRAPH, epsilon=5, epochs=1, b=3, strategy="identity", progress=False)
+    before = done.simulation.theta.clone()
+    for parameter in done.models[0].parameters(): parameter.data.zero_()
+    assert torch.equal(done.simulation.theta, before)
+
+    class Shifting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+        def forward(self, x):
+            x -= 1
+            return self.layer(x)
+    X = CLASSES.X.copy()
+    with pytest.raises(ValueError, match="model changes the records"): Simulation(Shifting, CLASSES, BATCHES, [Run("a", dp_dsgd(W, T), 0.1)], 0.1, 1.0)
+    np.testing.assert_array_equal(CLASSES.X, X)
+
+
+def test_an_empty_place_is_nobody_elses_record():
+    """Record 0, whose gradient is not a number, belongs to node 0 alone: no other node meets it."""
+    data = replace(NUMBERS, X=np.vstack([np.zeros((1, 4)), np.abs(NUMBERS.X[1:]) + 1]).astype(np.float32))
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = nn.Parameter(torch.ones(4))
+        def forward(self, x): return (x * self.factor.square()).sum(-1, keepdim=True).sqrt()
+    simulation = Simulation(Root, data, Batches(np.array([[[1, -1]], [[2, 3]]])), [Run("a", dsgd(gossip_matrix(nx.path_graph(2)), 1))], 0.1, 1.0)
+    simulation.step()
+    assert torch.isfinite(simulation.theta).all()
 
 
 def test_a_label_moves_its_own_node_only():
