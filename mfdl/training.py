@@ -574,9 +574,8 @@ class Simulation:
         index = torch.as_tensor(np.where(index >= 0, index, self.own), device=self.device)
         X, y = self.X[index], self.y[index]
         change = torch.empty_like(self.models)
-        for part in self.parts:
-            nodes, _ = part
-            change[part] = gradients(self.model, self.layers, self.models[part], X[nodes], y[nodes], mask[nodes], self.loss, self.clip, self.batches.size, self.protect, self.scratch)
+        how = self.loss, self.clip, self.batches.size, self.protect, self.scratch
+        for nodes, some in self.parts: change[nodes, some] = gradients(self.model, self.layers, self.models[nodes, some], X[nodes], y[nodes], mask[nodes], *how)
         bad = torch.nonzero(~torch.isfinite(change.sum(dim=-1)))
         if len(bad):
             node, run = bad[0].tolist()
@@ -625,7 +624,7 @@ class Simulation:
         return found
 
     def run(self, every: int | None = None, records: int | None = None, progress: bool = True, checkpoint=None, spent: Callable | None = None) -> History:
-        "All steps that are left, tested at the end and `every` so many; with a checkpoint, its file is rewritten after every test; `spent` gives mu after a step."
+        "All steps that are left, tested at the end and `every` so many; a checkpoint is rewritten after every test; `spent` gives mu after a step."
         from tqdm import tqdm
         if every is not None: check_count("every", every, "a number of steps")
         bar = tqdm(total=self.T, initial=self.t, desc="training", disable=None if progress else True)
