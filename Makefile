@@ -11,7 +11,7 @@ help:
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make notebooks  run every chapter again, in place, and clean it"
 	@echo "make readme     write README.md from nbs/index.ipynb"
-	@echo "make figures    run every experiment again, at full size (about two hours)"
+	@echo "make figures    run every experiment again, at full size (about three hours)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about a quarter of an hour; installs jax-privacy)"
 
 # The stamp holds the path of the checkout that is installed, so that a virtual environment shared by two checkouts is noticed.
@@ -49,7 +49,7 @@ figures: setup
 	@$(BIN)/mfdl reproduce horizons && $(BIN)/mfdl reproduce horizons -p graph facebook-414 -p exact 100
 	@$(BIN)/mfdl reproduce covariance && $(BIN)/mfdl reproduce seeds && $(BIN)/mfdl reproduce story
 	@$(BIN)/mfdl reproduce housing && $(BIN)/mfdl reproduce housing -p graph facebook-414 -p every 20 -p tested 500 && $(BIN)/mfdl reproduce writers
-	@$(BIN)/mfdl reproduce quadratic && $(BIN)/mfdl reproduce correlated && $(BIN)/mfdl reproduce correlated -p data mnist -p hidden 16 -p T 1000 -p rates 0.1,0.05,0.01 -p seeds 2
+	@$(BIN)/mfdl reproduce quadratic && $(BIN)/mfdl reproduce correlated && $(BIN)/mfdl reproduce correlated -p data mnist -p hidden 16 -p T 500 -p rates 0.1,0.05 -p seeds 2
 	@$(BIN)/nbdev_clean --fname figures
 
 benchmarks: setup
