@@ -48,7 +48,8 @@ figures: setup
 	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done; $(BIN)/mfdl reproduce theorem6
 	@$(BIN)/mfdl reproduce horizons && $(BIN)/mfdl reproduce horizons -p graph facebook-414 -p exact 100
 	@$(BIN)/mfdl reproduce covariance && $(BIN)/mfdl reproduce seeds && $(BIN)/mfdl reproduce story
-	@$(BIN)/mfdl reproduce housing && $(BIN)/mfdl reproduce housing -p graph facebook-414 -p every 20 -p tested 500 && $(BIN)/mfdl reproduce writers
+	@$(BIN)/mfdl reproduce housing && $(BIN)/mfdl reproduce housing -p graph facebook-414 -p every 20 -p tested 500
+	@$(BIN)/mfdl reproduce housing -p graph erdos-renyi:n=100 -p seeds 5 -p every 20 -p tested 500 && $(BIN)/mfdl reproduce writers
 	@$(BIN)/mfdl reproduce quadratic && $(BIN)/mfdl reproduce correlated && $(BIN)/mfdl reproduce correlated -p data mnist -p hidden 16 -p T 500 -p rates 0.1,0.05 -p seeds 2
 	@$(BIN)/nbdev_clean --fname figures
 
