@@ -24,7 +24,7 @@ def space_time_workload(W, T: int) -> np.ndarray:  # A, float64 (nT, nT)
     rows = workload(Ws, T).reshape(T, n, -1)
     return np.concatenate([Wt @ row for Wt, row in zip(Ws, rows, strict=True)])
 
-# %% ../nbs/21_space_time.ipynb #00000007
+# %% ../nbs/21_space_time.ipynb #00000009
 def pattern_blocks(participation: Participation, n: int) -> np.ndarray:  # int (n * b, k): indices t * n + u
     "For each node and pattern of steps, where its gradients are."
     steps = np.array(list(participation.patterns()))
@@ -94,7 +94,7 @@ def optimize_space_time(
         blocks = following
     raise ValueError(f"W: after {at_most} iterations the gap is {best.gap:.1e}, more than tol={tol:g}; expected a larger tol, or a larger price where W is nearly singular")
 
-# %% ../nbs/21_space_time.ipynb #00000011
+# %% ../nbs/21_space_time.ipynb #00000015
 def space_time(
     W,  # gossip matrix (n, n), or one for each step
     best: SpaceTime,
