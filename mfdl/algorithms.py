@@ -56,19 +56,20 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    "What nodes add: each of r places where noise enters is a combination of noise variables, `L @ added = D @ noise`."
+    "What nodes add: each of r places where noise enters is a combination of noise variables, `L @ added = D @ noise`, or of n such combinations of its step."
     step: np.ndarray  # int (r,)
     node: np.ndarray  # int (r,), who adds it
     D: object  # scipy.sparse.csr_array (r, q), the coefficients of the variables
     L: object = None  # scipy.sparse.csr_array (r, r), lower-triangular, the part of earlier additions that a node takes back; None: the identity
+    basis: np.ndarray | None = None  # float64 (n, n): the places of a step are those of n combinations, which node u adds up with weights basis[u]; None: the identity
 
     @property
     def N(self):  # scipy.sparse.csr_array (r, q)
         "added = N @ noise."
-        if self.L is None: return self.D
-        from scipy.sparse import csr_array
+        from scipy.sparse import csr_array, eye_array, kron
         from scipy.sparse.linalg import spsolve_triangular
-        return csr_array(spsolve_triangular(self.L, self.D.toarray(), lower=True))
+        N = self.D if self.L is None else csr_array(spsolve_triangular(self.L, self.D.toarray(), lower=True))
+        return N if self.basis is None else csr_array(kron(eye_array(len(self.step) // len(self.basis)), self.basis) @ N)
 
 @dataclass(frozen=True, eq=False)
 class LinearAlgorithm:
@@ -123,7 +124,7 @@ class LinearAlgorithm:
         return replace(
             self, gossip=self.gossip[:step], messages=Messages(messages.step[sent], messages.sender[sent], messages.sets, messages.which[sent]),
             noise=Noise(noise.step[drawn], noise.sets, noise.which[drawn]),
-            mix=Mix(mix.step[added], mix.node[added], mix.D[added][:, drawn], None if mix.L is None else mix.L[added][:, added]),
+            mix=Mix(mix.step[added], mix.node[added], mix.D[added][:, drawn], None if mix.L is None else mix.L[added][:, added], mix.basis),
             matrices=lambda: (self.M_G[sent][:, :self.n * step], self.M_Z[sent][:, drawn]))
 
 # %% ../nbs/04_algorithms.ipynb #0000000a
@@ -142,6 +143,7 @@ def broadcast_algorithm(
     nodes=None,  # labels; 0 .. n-1 by default
     rounds: int = 1,  # rounds of gossip after each gradient step, all with the W of that step
     L=None,  # sparse (nT, nT), see Mix
+    basis=None,  # float64 (n, n), see Mix
 ) -> LinearAlgorithm:
     "A linear algorithm in which node u sends its model to all that hear it, once a round, and adds noise with its gradient."
     T, n = len(Ws), len(Ws[0])
@@ -151,7 +153,7 @@ def broadcast_algorithm(
     place = {key: n * i for i, key in enumerate(hears)}
     sender, first = np.tile(np.arange(n), T * rounds), np.repeat([place[id(W)] for W in Ws], n * rounds)
     messages = Messages(np.repeat(np.arange(T), n * rounds), sender, np.vstack(list(hears.values())), first + sender)
-    mix = Mix(step, node, D, L)
+    mix = Mix(step, node, D, L, basis)
 
     def matrices():
         every_round = workload([W for W in Ws for _ in range(rounds)], T * rounds)
@@ -404,7 +406,7 @@ def noise_stream(
     added = {}  # earlier additions that later ones take back a part of, by place
     reach = 0 if mix.L is None else int(np.subtract(*mix.L.nonzero()).max())
     for t in range(algorithm.T):
-        places = np.flatnonzero((mix.step == t) & (mix.node == u))
+        places = np.flatnonzero((mix.step == t) & ((mix.node == u) | (mix.basis is not None)))
         rows = mix.D[places].tocsc()
         used = np.flatnonzero(np.diff(rows.indptr))
         lacking = [int(variable) for variable in used if which[variable] not in seeds]
@@ -416,4 +418,4 @@ def noise_stream(
             weights = dict(zip(back.col.tolist(), back.data.tolist(), strict=True))
             total[k] = (total[k] - sum(weight * added[earlier] for earlier, weight in weights.items() if earlier != place)) / weights[place]
             added = {earlier: added[earlier] for earlier in added if place - earlier < reach} | {place: total[k].copy()}
-        yield total
+        yield total if mix.basis is None else mix.basis[[u]] @ total

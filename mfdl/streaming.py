@@ -79,6 +79,7 @@ def blocks(entries: tuple, m: int, q: int, memory: int) -> list:  # memory + 1 a
 def check_streamable(algorithm: LinearAlgorithm, trust: TrustModel, coalition: np.ndarray, seen: np.ndarray, known: np.ndarray) -> None:
     "Raise NotStreamable unless what the attackers do not know is exactly the models, gradients and noise of the other nodes."
     if algorithm.rounds is None: raise NotStreamable(f"{algorithm.name}: its messages are not the models of its senders; expected backend='dense'")
+    if algorithm.mix.basis is not None: raise NotStreamable(f"{algorithm.name}: what nodes add is recombined between them; expected backend='dense'")
     seen = seen.reshape(algorithm.T, algorithm.rounds, algorithm.n)
     if (seen != seen[:, :1]).any(): raise NotStreamable("the attackers see only some rounds of a step; expected backend='dense'")
     own_noise = np.abs(algorithm.mix.D)[:, ~known].sum(axis=1).reshape(-1, algorithm.n)[:, coalition]

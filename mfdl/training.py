@@ -361,6 +361,7 @@ class NoiseSource:
             self.L = csr_array(csr_array(block_diag([mix.L for mix in mixes]))[order][:, order])
             self.L.eliminate_zeros()
             self.reach = int(np.subtract(*self.L.nonzero()).max(initial=0))
+        self.basis = None if mixes[0].basis is None else np.array([mix.basis for mix in mixes], dtype=np.float32)
         self.keeps, self.local = looks_back(algorithms[0]), None
         entries = self.D.tocoo()
         if self.keeps and np.array_equal(noise.step, np.repeat(np.arange(self.T), self.n)) and np.array_equal(self.step, everyone[0]):
@@ -394,6 +395,7 @@ class NoiseSource:
                 total[k] /= np.float32(weights[place])
                 self.added[place] = total[k].copy()
             self.added = {earlier: kept for earlier, kept in self.added.items() if earlier >= places.stop - self.reach}
+        if self.basis is not None: total = (self.basis @ total.reshape(self.n, self.count, -1).swapaxes(0, 1)).swapaxes(0, 1).reshape(total.shape)
         if self.row is not None or not len(total):
             arriving = np.zeros((self.n * self.count, total.shape[1]), dtype=np.float32)
             if self.row is not None: np.add.at(arriving, self.row[places], self.weight[places] * total)
@@ -542,7 +544,7 @@ class Simulation:
         shared = {}
         for members in groups.values():
             algorithm, secrets = self.runs[members[0]].algorithm, tuple(dict.fromkeys(self.runs[i].noise_secret for i in members))
-            kind = looks_back(algorithm), algorithm.mix.L is None, algorithm.rounds is None
+            kind = looks_back(algorithm), algorithm.mix.L is None, algorithm.mix.basis is None, algorithm.rounds is None
             variables = *(part.tobytes() for part in (algorithm.noise.step, algorithm.noise.sets, algorithm.noise.which)), secrets
             shared.setdefault(variables, {}).setdefault(kind, []).append(members)
         for (*_, secrets), kinds in shared.items():
@@ -661,6 +663,7 @@ class Simulation:
             if exact:
                 add(float(run.scale), int(run.noise_secret))
                 for part in (mix.D, mix.L): add(*(None,) if part is None else (part.shape, part.indptr, part.indices, part.data))
+                if mix.basis is not None: add(mix.basis)
         for W in matrices: add(W)
         return sha.hexdigest()
 
