@@ -12,7 +12,7 @@ help:
 	@echo "make notebooks  run every chapter again, in place, and clean it"
 	@echo "make readme     write README.md from nbs/index.ipynb"
 	@echo "make figures    run every experiment again, at full size (about three hours)"
-	@echo "make benchmarks measure time and memory against other routes and peers (about a quarter of an hour; installs jax-privacy)"
+	@echo "make benchmarks measure time and memory against other routes and peers (about twenty minutes; installs jax-privacy)"
 
 # The stamp holds the path of the checkout that is installed, so that a virtual environment shared by two checkouts is noticed.
 setup:
@@ -55,4 +55,4 @@ figures: setup
 
 benchmarks: setup
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
-	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py
+	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/space_time.py

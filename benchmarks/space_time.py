@@ -57,8 +57,8 @@ def draw(table):
 
 def report(table):
     yield "harm and bound are relative to independent noise; the bound is one for any noise.\n"
-    for row in table[table.graph == "facebook-414"].itertuples():
-        yield f"- {row.graph}, {row.weights}: n = {row.n}, T = {row.T}, {row[table.columns.get_loc('cpu seconds') + 1]:.0f} processor seconds, harm {row.harm:.4f}, gap {row.gap:.1%}"
+    for _, row in table[table.graph == "facebook-414"].iterrows():
+        yield f"- {row.graph}, {row.weights}: n = {row.n}, T = {row['T']}, {row['cpu seconds']:.0f} processor seconds, harm {row.harm:.4f}, gap {row.gap:.1%}"
 
 
 if __name__ == "__main__": main(__file__, __doc__, ("series", "method", "graph", "weights", "k", "b"), cases, measure, draw, report)

@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mfdl.accounting import account
-from mfdl.attackers import LDP
+from mfdl.accounting import account, overheard
+from mfdl.algorithms import broadcast_algorithm, deal_seeds, dp_dsgd, mf_dsgd, noise_stream
+from mfdl.attackers import LDP, PNDP, SecLDP, decompose, view
 from mfdl.covariance import optimize_covariance
 from mfdl.gossip import gossip_matrix
 from mfdl.participation import Participation
-from mfdl.space_time import exact_space_time, space_time, space_time_workload
+from mfdl.space_time import exact_space_time, optimize_local, optimize_space_time, space_time, space_time_workload
 from mfdl.strategies import strategy
+from mfdl.training import Draws, NoiseSource, looks_back
 
 SCHEMES = (Participation.single(3), Participation.every_step(3), Participation.cyclic(2, 2), Participation.cyclic(3, 2))
 
@@ -84,3 +86,102 @@ def test_values_of_record():
     for graph, value in ((nx.florentine_families_graph(), 0.2242489), (nx.gnp_random_graph(20, 0.3, seed=3), 0.2095387)):
         best = exact_space_time(gossip_matrix(graph), Participation.cyclic(5, 8), tol=1e-4)
         assert best.lower_bound / best.independent <= value * (1 + 1e-6) and best.objective / best.independent >= value * (1 - 1e-6)
+
+
+@given(networks(), st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+def test_a_group_is_safe_from_every_coalition_that_misses_it(case, seed):
+    W, scheme = case
+    W = list(W) if W.ndim == 3 else W
+    n = len(W[0])
+    member = np.random.default_rng(seed).integers(0, 2, n)
+    groups = [np.flatnonzero(member == g).tolist() for g in range(2) if (member == g).any()]
+    best = exact_space_time(W, scheme, groups=groups)
+    run = space_time(W, best)
+    assert best.objective >= exact_space_time(W, scheme).lower_bound * (1 - 1e-9)
+    assert account(run, LDP(), scheme).mu.max() <= 1 + 1e-8
+    for group, others in zip(groups, reversed(groups), strict=True):
+        if group == others: continue
+        found = account(run, SecLDP(others), scheme)
+        assert found.mu.max() <= 1 + 1e-8 and np.isinf(account(run, SecLDP(others[:1]), scheme).mu).sum() == len(others) - 1
+
+
+@given(networks())
+@settings(max_examples=30, deadline=None)
+def test_noise_along_directions_is_feasible_and_its_bound_is_below_all_noise(case):
+    W, scheme = case
+    if W.ndim == 3: W = W[0]
+    exact, found = exact_space_time(W, scheme, tol=1e-6), optimize_space_time(W, scheme, method="directions")
+    assert found.lower_bound <= exact.objective * (1 + 1e-9) and exact.lower_bound <= found.objective * (1 + 1e-9)
+    run, T = space_time(W, found), scheme.T
+    by_parts, whole = (account(run, LDP(), scheme, backend=backend) for backend in ("auto", "dense"))
+    assert whole.mu.max() <= 1 + 1e-7 and by_parts.mu == pytest.approx(whole.mu, rel=1e-6)
+    A, N = space_time_workload(W, T), run.mix.N.toarray()
+    assert np.linalg.norm(A @ N)**2 == pytest.approx(found.objective, rel=1e-8)
+    assert np.isinf(account(run, PNDP([0]), scheme).mu[0])
+
+
+@given(st.integers(2, 5), st.integers(2, 4), st.integers(0, 2**31), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_what_an_eavesdropper_overhears_is_what_the_whole_view_shows(n, T, seed, recombined):
+    rng = np.random.default_rng(seed)
+    W, C = rng.dirichlet(np.ones(n), size=n), [np.tril(rng.normal(size=(T, T)), -1) + np.diag(rng.uniform(0.5, 2, T)) for _ in range(n)]
+    run = mf_dsgd(W, T, C)
+    if recombined: run = broadcast_algorithm("any", run.gossip, run.mix.D, run.noise, L=run.mix.L, basis=rng.normal(size=(n, n)) + 3 * np.eye(n))
+    heard, whole = overheard(run, LDP()), decompose(view(run, LDP()))
+    np.testing.assert_allclose(heard.information(np.arange(n)), whole.information(np.arange(n)), rtol=1e-7, atol=1e-9)
+    assert overheard(run, PNDP([0])) is None and overheard(run, SecLDP([0])) is None
+
+
+def test_simulated_and_streamed_noise_are_one():
+    W, scheme = gossip_matrix(nx.path_graph(4)), Participation.cyclic(2, 3)
+    for method in ("exact", "directions"):
+        run = space_time(W, optimize_space_time(W, scheme, tol=1e-4, method=method))
+        source = NoiseSource([run], Draws(run.noise, [11, 12], 3, keep=looks_back(run)))
+        together = np.array([next(source) for _ in range(6)])  # (T, n, secrets, 3)
+        for k, secret in enumerate((11, 12)):
+            alone = np.array([list(noise_stream(run, u, seeds, 3)) for u, seeds in deal_seeds(run, secret).items()])[:, :, 0]
+            np.testing.assert_allclose(together[:, :, k], alone.swapaxes(0, 1), rtol=1e-4, atol=1e-4)
+        half = run.until(3)
+        np.testing.assert_allclose(half.M_Z, run.M_Z[:12, :12], atol=1e-12)
+
+
+def local_by_cvxpy(W, scheme, attackers, mu):
+    """min sum tr(H_u S_u): each attacker's information about each pattern is below a diagonal matrix of trace mu^2."""
+    n, T = len(W), scheme.T
+    A, parts = space_time_workload(W, T), [cp.Variable((T, T), PSD=True) for _ in range(n)]
+    places = [np.kron(np.eye(T), np.eye(n)[:, [u]]) for u in range(n)]
+    S, limits = sum(E @ part @ E.T for E, part in zip(places, parts, strict=True)), []
+    for a, model in enumerate(attackers):
+        F = view(dp_dsgd(W, T), model).A
+        _, size, rows = np.linalg.svd(F)
+        V = rows[:np.sum(size > 1e-13 * size[0])]
+        for u in set(range(n)) - set(model.nodes):
+            for pattern in scheme.patterns():
+                y, E = cp.Variable(len(pattern)), V[:, np.array(pattern) * n + u]
+                limits += [cp.bmat([[V @ S @ V.T, E], [E.T, cp.diag(y)]]) >> 0, cp.sum(y) <= mu[a, u]**2]
+    return cp.Problem(cp.Minimize(sum(cp.trace(E.T @ A.T @ A @ E @ part) for E, part in zip(places, parts, strict=True))), limits).solve(solver="CLARABEL")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[:3])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_least_local_noise_is_a_generic_solvers(scheme, seed):
+    rng = np.random.default_rng(seed)
+    W = 0.4 * np.eye(3) + 0.6 * (gossip_matrix(nx.path_graph(3)) if seed else rng.dirichlet(np.ones(3), size=3))
+    attackers, mu = [PNDP([0]), PNDP([1]), PNDP([2]), PNDP([0, 2])], rng.uniform(0.3, 2, size=(4, 3))
+    found = optimize_local(W, scheme, attackers, mu, tol=1e-3)
+    generic = local_by_cvxpy(W, scheme, attackers, mu)
+    assert found.lower_bound <= generic * (1 + 1e-5) and generic * (1 - 1e-5) <= found.objective <= generic * (1 + 1e-3)
+
+
+@given(networks())
+@settings(max_examples=10, deadline=None)
+def test_insiders_never_need_more_noise_than_an_eavesdropper(case):
+    W, scheme = case
+    W = list(W) if W.ndim == 3 else W
+    n = len(W[0])
+    eavesdropper, insiders = optimize_local(W, scheme, LDP(), tol=1e-3), optimize_local(W, scheme, PNDP.each(range(n)), tol=0.05)
+    assert insiders.lower_bound <= eavesdropper.objective * (1 + 1e-9)
+    assert account(mf_dsgd(W, scheme.T, insiders.C), PNDP.each(range(n)), scheme).mu.max() <= 1 + 1e-8
+    groups = exact_space_time(W, scheme, groups=[[u] for u in range(n)], tol=1e-4)
+    assert eavesdropper.objective == pytest.approx(groups.objective, rel=2e-3)
