@@ -86,20 +86,20 @@ def best_within(A: np.ndarray, participation: Participation, price: float, tol: 
     if extreme[0] < 1e-7 * extreme[1]: raise ValueError(f"W: some noise vanishes within a step (price={price:.3g}); expected a larger price, such as 1e-4")
     for iteration in range(1, at_most + 1):
         singular, half, other, following = dual_point(priced, where, blocks)
-        if price: singular = np.linalg.svd(A @ scattered(blocks, where, N), compute_uv=False)
-        bound = singular.sum()**2 / (blocks**2).sum(axis=-1).max(axis=1).sum()
         squared = np.abs((other @ other.T)[where]).sum(axis=(1, 2)).max()  # at least the largest squared sensitivity
-        objective = squared * np.linalg.norm(A @ half)**2
-        if objective < bound * (1 - 1e-9): raise ArithmeticError(f"the bound {bound:.9g} is above what was found, {objective:.9g}: rounding; expected a larger price")
-        if objective <= (1 + tol) * bound: return squared * half @ half.T, objective, bound, iteration
+        multipliers = (blocks**2).sum(axis=-1).max(axis=1).sum()
+        gap = squared * singular.sum() * multipliers / singular.sum()**2 - 1  # of harm and price together
+        if gap < -1e-9: raise ArithmeticError(f"a bound is {-gap:.1e} above what was found: rounding; expected a larger price")
+        if gap <= tol:
+            if price: singular = np.linalg.svd(A @ scattered(blocks, where, N), compute_uv=False)
+            return squared * half @ half.T, squared * np.linalg.norm(A @ half)**2, singular.sum()**2 / multipliers, iteration
         blocks = following
-    gap = objective / bound - 1
     raise ValueError(f"W: after {at_most} iterations the gap is {gap:.1e}, more than tol={tol:g}; expected a larger tol, or a larger price where W is nearly singular")
 
 def exact_space_time(
     W,  # gossip matrix (n, n), or one for each step; directed or not
     participation: Participation,  # exactly b steps apart
-    tol: float = 1e-6,  # relative gap
+    tol: float = 1e-6,  # relative gap, of harm and price together
     price: float = 0.0,  # of a unit of variance of each noise, relative to its mean harm; needed where W is singular
     groups=None,  # lists of nodes (0 .. n-1) that share a seed, each node in one of them; by default one group of all
     at_most: int = 300,  # iterations
@@ -235,7 +235,7 @@ def weighed_directions(W: np.ndarray, T: int, multipliers: np.ndarray) -> np.nda
     return d[:, None] * np.linalg.eigh(d[:, None] * sum(consequences([W] * T)) * d)[1]
 
 # %% ../nbs/22_directions.ipynb #00000015
-EXACT = 1200  # nT up to which 'auto' solves exactly
+EXACT = 800  # nT up to which 'auto' solves exactly
 SETTLED, PATIENCE = 1e-3, 60  # gap at which noise along given directions is good enough, and iterations to get there
 
 def along_directions(W: np.ndarray, participation: Participation, price: float) -> SpaceTime:
@@ -261,10 +261,10 @@ METHODS = ("auto", "exact", "directions")
 def optimize_space_time(
     W,  # gossip matrix (n, n), or one for each step; directed or not
     participation: Participation,  # exactly b steps apart
-    tol: float = 1e-6,  # relative gap of the exact method
+    tol: float = 1e-4,  # relative gap of the exact method, of harm and price together
     price: float = 0.0,  # of a unit of variance of each noise, relative to its mean harm; needed where W is singular
     groups=None,  # lists of nodes (0 .. n-1) that share a seed, each node in one of them; by default one group of all
-    method: str = "auto",  # 'exact' (nT up to some 2000), 'directions' (one fixed W, one group), 'auto': exact for nT up to 1200, or where it must be
+    method: str = "auto",  # 'exact' (nT up to some 2000), 'directions' (one fixed W, one group), 'auto': exact for nT up to 800, or where it must be
 ) -> SpaceTime:
     """Noise, correlated in time and between nodes, that does the least harm at sensitivity 1 against an eavesdropper; with a lower bound for any such noise.
 
