@@ -2,6 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.mfdl-checkout
 FIGURES := florentine erdos-renyi:n=100 erdos-renyi:n=100,p=0.2 facebook-414
+SMALL := ring:n=16 florentine erdos-renyi:n=20
 
 .PHONY: help setup demo test export notebooks readme figures benchmarks
 
@@ -51,6 +52,8 @@ figures: setup
 	@$(BIN)/mfdl reproduce housing && $(BIN)/mfdl reproduce housing -p graph facebook-414 -p every 20 -p tested 500
 	@$(BIN)/mfdl reproduce housing -p graph erdos-renyi:n=100 -p seeds 5 -p every 20 -p tested 500 && $(BIN)/mfdl reproduce writers
 	@$(BIN)/mfdl reproduce quadratic && $(BIN)/mfdl reproduce correlated && $(BIN)/mfdl reproduce correlated -p data mnist -p hidden 16 -p T 500 -p rates 0.1,0.05 -p seeds 2
+	@for task in housing quadratic; do $(BIN)/mfdl reproduce together -p task $$task -p graphs "$(SMALL)" && $(BIN)/mfdl reproduce together -p task $$task -p graphs facebook-414 || exit 1; done
+	@$(BIN)/mfdl reproduce together -p task writers -p graphs "$(SMALL)" -p mus 0.5,1,2 -p seeds 2 && $(BIN)/mfdl reproduce together -p task writers -p graphs facebook-414 -p mus 0.5,1,2 -p seeds 1
 	@$(BIN)/nbdev_clean --fname figures
 
 benchmarks: setup

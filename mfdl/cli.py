@@ -167,7 +167,7 @@ def reproduce_command(experiment, given, folder):
 
     EXPERIMENT is the name of a notebook: pndp (who learns how much about whom), theorem6 (every algorithm under every trust model),
     horizons (longer and longer runs), covariance (noise correlated between nodes), seeds (who shares it), story (all of it, shortly),
-    housing, writers, quadratic and correlated (what is learned, on several tasks).
+    housing, writers, quadratic, correlated and together (what is learned, on several tasks).
     Its parameters are the variables of its first code cell.
 
     \b

@@ -1,4 +1,6 @@
 """The best noise in time and space: against a generic solver, its two restrictions, the account, and symmetries."""
+import tracemalloc
+
 import cvxpy as cp
 import networkx as nx
 import numpy as np
@@ -11,6 +13,7 @@ from mfdl.algorithms import broadcast_algorithm, deal_seeds, dp_dsgd, mf_dsgd, n
 from mfdl.attackers import LDP, PNDP, SecLDP, decompose, view
 from mfdl.covariance import optimize_covariance
 from mfdl.gossip import gossip_matrix
+from mfdl.gram import consequences
 from mfdl.participation import Participation
 from mfdl.space_time import exact_space_time, optimize_local, optimize_space_time, space_time, space_time_workload
 from mfdl.strategies import strategy
@@ -113,6 +116,9 @@ def test_noise_along_directions_is_feasible_and_its_bound_is_below_all_noise(cas
     if W.ndim == 3: W = W[0]
     exact, found = exact_space_time(W, scheme, tol=1e-6), optimize_space_time(W, scheme, method="directions")
     assert found.lower_bound <= exact.objective * (1 + 1e-9) and exact.lower_bound <= found.objective * (1 + 1e-9)
+    in_time = strategy("mafalda", scheme, W).objective
+    in_space = scheme.k * (sum(consequences([W] * scheme.T)) * optimize_covariance(W, horizon=scheme.T).R).sum()
+    assert found.objective <= min(in_time, in_space) * (1 + 2e-3)
     run, T = space_time(W, found), scheme.T
     by_parts, whole = (account(run, LDP(), scheme, backend=backend) for backend in ("auto", "dense"))
     assert whole.mu.max() <= 1 + 1e-7 and by_parts.mu == pytest.approx(whole.mu, rel=1e-6)
@@ -144,6 +150,19 @@ def test_simulated_and_streamed_noise_are_one():
             np.testing.assert_allclose(together[:, :, k], alone.swapaxes(0, 1), rtol=1e-4, atol=1e-4)
         half = run.until(3)
         np.testing.assert_allclose(half.M_Z, run.M_Z[:12, :12], atol=1e-12)
+
+
+def test_memory_of_a_stream_does_not_grow_with_steps():
+    def most(T):
+        W = 0.5 * np.eye(3) + 0.5 * gossip_matrix(nx.path_graph(3))
+        run = space_time(W, optimize_space_time(W, Participation.cyclic(2, T // 2), method="directions"))
+        stream = noise_stream(run, 0, deal_seeds(run, 1)[0], 20_000)
+        tracemalloc.start()
+        for _ in stream: pass
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+    assert most(40) < 1.3 * most(10)
 
 
 def local_by_cvxpy(W, scheme, attackers, mu):
