@@ -52,7 +52,7 @@ figures: setup
 	@$(BIN)/mfdl reproduce housing && $(BIN)/mfdl reproduce housing -p graph facebook-414 -p every 20 -p tested 500
 	@$(BIN)/mfdl reproduce housing -p graph erdos-renyi:n=100 -p seeds 5 -p every 20 -p tested 500 && $(BIN)/mfdl reproduce writers
 	@$(BIN)/mfdl reproduce quadratic && $(BIN)/mfdl reproduce correlated && $(BIN)/mfdl reproduce correlated -p data mnist -p hidden 16 -p T 500 -p rates 0.1,0.05 -p seeds 2
-	@for task in housing quadratic; do $(BIN)/mfdl reproduce together -p task $$task -p graphs "$(SMALL)" && $(BIN)/mfdl reproduce together -p task $$task -p graphs facebook-414 || exit 1; done
+	@$(BIN)/mfdl reproduce together; for task in housing quadratic; do $(BIN)/mfdl reproduce together -p task $$task -p graphs "$(SMALL)" && $(BIN)/mfdl reproduce together -p task $$task -p graphs facebook-414 || exit 1; done
 	@$(BIN)/mfdl reproduce together -p task writers -p graphs "$(SMALL)" -p mus 0.5,1,2 -p seeds 2 && $(BIN)/mfdl reproduce together -p task writers -p graphs facebook-414 -p mus 0.5,1,2 -p seeds 1
 	@$(BIN)/nbdev_clean --fname figures
 
