@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['SEED_BITS', 'Messages', 'Noise', 'Mix', 'LinearAlgorithm', 'check_nodes', 'broadcast_algorithm', 'fresh_noise',
-           'dsgd', 'dp_dsgd', 'muffliato', 'decor', 'covariance_root', 'corn', 'check_strategy', 'mf_dsgd', 'anti_pgd',
-           'zip_dl', 'derive_seed', 'check_seed', 'deal_seeds', 'block_size', 'draw_block', 'draw', 'noise_stream']
+           'dsgd', 'dp_dsgd', 'muffliato', 'decor', 'covariance_root', 'corn', 'check_strategy', 'side_by_side',
+           'mf_dsgd', 'anti_pgd', 'zip_dl', 'derive_seed', 'check_seed', 'deal_seeds', 'block_size', 'draw_block',
+           'draw', 'noise_stream']
 
 # %% ../nbs/04_algorithms.ipynb #00000003
 import hashlib
@@ -279,6 +280,15 @@ def check_strategy(C, T: int, name: str = "C") -> np.ndarray:
     if len(zero): raise ValueError(f"{name}[{zero[0]}, {zero[0]}] = 0: expected a non-zero diagonal, or {name}^-1 does not exist")
     return C
 
+def side_by_side(matrices):  # scipy.sparse.csr_array (nT, nT)
+    "One matrix (T, T) in time for each of n things, as one for all of them, step by step."
+    from scipy.sparse import csr_array
+    n, T = len(matrices), len(matrices[0])
+    entries = {id(M): (*np.nonzero(M), M[np.nonzero(M)]) for M in matrices}
+    t, s, values = (np.concatenate(part) for part in zip(*(entries[id(M)] for M in matrices), strict=True))
+    place = np.repeat(np.arange(n), [len(entries[id(M)][0]) for M in matrices])
+    return csr_array((values, (t * n + place, s * n + place)), shape=(n * T, n * T))
+
 def mf_dsgd(
     W,  # gossip matrix (n, n), or a sequence of T of them
     T: int,  # gradient steps, at least 1
@@ -287,7 +297,6 @@ def mf_dsgd(
 ) -> LinearAlgorithm:
     "MF-D-SGD: every node correlates its noise in time by C^-1, messages = W_T @ (gradients + N noise) (U, Algorithm 1)."
     from scipy.linalg import solve_triangular
-    from scipy.sparse import csr_array
     Ws = gossip_sequence(W, T)
     n = len(Ws[0])
     if np.ndim(C) == 3 or isinstance(C, list | tuple) and np.ndim(C[0]) == 2:
@@ -296,16 +305,10 @@ def mf_dsgd(
     else: strategies = [check_strategy(C, T)] * n
     inverses = {id(Cu): solve_triangular(Cu, np.eye(T), lower=True) for Cu in strategies}
 
-    def local(matrices):  # one (T, T) matrix for each node, as sparse (nT, nT)
-        entries = {id(M): (*np.nonzero(M), M[np.nonzero(M)]) for M in matrices}
-        t, s, values = (np.concatenate(part) for part in zip(*(entries[id(M)] for M in matrices), strict=True))
-        node = np.repeat(np.arange(n), [len(entries[id(M)][0]) for M in matrices])
-        return csr_array((values, (t * n + node, s * n + node)), shape=(n * T, n * T))
-
     own, noise = fresh_noise(np.eye(n), np.eye(n) > 0, T)
     if sum(map(np.count_nonzero, strategies)) < sum(np.count_nonzero(inverses[id(Cu)]) for Cu in strategies):  # C has fewer bands than its inverse
-        return broadcast_algorithm("MF-D-SGD", Ws, own, noise, nodes, L=local(strategies))
-    return broadcast_algorithm("MF-D-SGD", Ws, local([inverses[id(Cu)] for Cu in strategies]), noise, nodes)
+        return broadcast_algorithm("MF-D-SGD", Ws, own, noise, nodes, L=side_by_side(strategies))
+    return broadcast_algorithm("MF-D-SGD", Ws, side_by_side([inverses[id(Cu)] for Cu in strategies]), noise, nodes)
 
 def anti_pgd(
     W,  # gossip matrix (n, n), or a sequence of T of them
