@@ -1,8 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.mfdl-checkout
-FIGURES := florentine erdos-renyi:n=100 erdos-renyi:n=100,p=0.2 facebook-414
-SMALL := ring:n=16 florentine erdos-renyi:n=20
 
 .PHONY: help setup demo test export notebooks readme figures benchmarks
 
@@ -12,7 +10,7 @@ help:
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make notebooks  run every chapter again, in place, and clean it"
 	@echo "make readme     write README.md from nbs/index.ipynb"
-	@echo "make figures    run every experiment again, at full size (about three hours)"
+	@echo "make figures    run every experiment again, at full size (about three hours; can be stopped, and goes on)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about twenty minutes; installs jax-privacy)"
 
 # The stamp holds the path of the checkout that is installed, so that a virtual environment shared by two checkouts is noticed.
@@ -46,15 +44,7 @@ readme: setup
 	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(([0-9]{2}_|tutorials/|experiments/)#](nbs/\1#g' README.md && rm README.md.bak
 
 figures: setup
-	@for graph in $(FIGURES); do $(BIN)/mfdl reproduce pndp -p graph $$graph || exit 1; done; $(BIN)/mfdl reproduce theorem6
-	@$(BIN)/mfdl reproduce horizons && $(BIN)/mfdl reproduce horizons -p graph facebook-414 -p exact 100
-	@$(BIN)/mfdl reproduce covariance && $(BIN)/mfdl reproduce seeds && $(BIN)/mfdl reproduce story
-	@$(BIN)/mfdl reproduce housing && $(BIN)/mfdl reproduce housing -p graph facebook-414 -p every 20 -p tested 500
-	@$(BIN)/mfdl reproduce housing -p graph erdos-renyi:n=100 -p seeds 5 -p every 20 -p tested 500 && $(BIN)/mfdl reproduce writers
-	@$(BIN)/mfdl reproduce quadratic && $(BIN)/mfdl reproduce correlated && $(BIN)/mfdl reproduce correlated -p data mnist -p hidden 16 -p T 500 -p rates 0.1,0.05 -p seeds 2
-	@$(BIN)/mfdl reproduce together; for task in housing quadratic; do $(BIN)/mfdl reproduce together -p task $$task -p graphs "$(SMALL)" && $(BIN)/mfdl reproduce together -p task $$task -p graphs facebook-414 || exit 1; done
-	@$(BIN)/mfdl reproduce together -p task writers -p graphs "$(SMALL)" -p mus 0.5,1,2 -p seeds 2 && $(BIN)/mfdl reproduce together -p task writers -p graphs facebook-414 -p mus 0.5,1,2 -p seeds 1
-	@$(BIN)/nbdev_clean --fname figures
+	@$(BIN)/mfdl reproduce all && $(BIN)/nbdev_clean --fname figures
 
 benchmarks: setup
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
