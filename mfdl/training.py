@@ -6,8 +6,8 @@
 __all__ = ['PARTS', 'LOSSES', 'PROTECTS', 'LIMIT', 'CACHE', 'check_model', 'LinearPart', 'ExplicitPart', 'ConvolutionPart',
            'NormPart', 'torch_cat', 'chain', 'record_loss', 'clip_factors', 'activations', 'dense', 'Scratch',
            'dense_gradients', 'apply_layers', 'layer_gradients', 'any_gradients', 'gradients', 'Run', 'receivers',
-           'Draws', 'looks_back', 'NoiseSource', 'History', 'numbers', 'slices', 'chunks', 'forward_code', 'Simulation',
-           'Trained', 'in_words', 'train']
+           'Draws', 'looks_back', 'NoiseSource', 'History', 'numbers', 'slices', 'chunks', 'forward_code', 'Learner',
+           'check_rates', 'check_run', 'Simulation', 'Trained', 'in_words', 'train']
 
 # %% ../nbs/18_training.ipynb #00000002
 import hashlib
@@ -453,7 +453,131 @@ def forward_code(module):
     code = getattr(type(module).forward, "__code__", None)
     return type(module).__qualname__, code and (code.co_code, code.co_names, [c for c in code.co_consts if isinstance(c, int | float | str | tuple)])
 
-class Simulation:
+class Learner:
+    "Nodes that learn: a model, data, batches, and what the gradients are at the models (nodes, runs, parameters) that the nodes have in float32."
+    def __init__(self, make_model, data: Dataset, batches: Batches, seeds: list, clip: float | None, protect: str, loss: str | None, device: str):
+        import torch
+        if clip is not None and not 1e-15 <= real_number(clip) < np.inf:
+            raise ValueError(f"clip={clip!r}: expected a number >= 1e-15, below which squares of float32 vanish, or None")
+        for name, array in (("X", data.X), ("y", data.y), ("X_test", data.X_test), ("y_test", data.y_test)):
+            bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+            if len(bad): raise ValueError(f"data {data.name!r}: {name} of record {bad[0]} is not finite")
+        if batches.index.max() >= len(data.y): raise ValueError(f"batches name record {batches.index.max()}: data {data.name!r} has {len(data.y)}")
+        self.loss_kind = check_choice("loss", loss or ("squared" if data.classes is None else "cross-entropy"), LOSSES)
+        self.loss, self.clip, self.protect = record_loss(self.loss_kind), clip, check_choice("protect", protect, PROTECTS)
+        self.batches, self.device = batches, torch.device(device)
+        weights, self.buffers = self.initial_weights(make_model, seeds)
+        self.model = self.model.float().to(self.device)
+        self.models = torch.stack([weights[seed] for seed in seeds]).repeat(batches.n, 1, 1).to(self.device)
+        self.start = [hashlib.sha256(weights[seed].numpy().tobytes()).hexdigest() for seed in seeds]
+        self.X, self.y = (torch.tensor(array, device=self.device) for array in (data.X, data.y))
+        self.X_test, self.y_test = (torch.tensor(array, device=self.device) for array in (data.X_test, data.y_test))
+        if self.loss_kind == "squared": self.y, self.y_test = (y.float().reshape(len(y), -1) for y in (self.y, self.y_test))
+        self.check_outputs(data)
+        self.own = batches.index.max(axis=(1, 2))[:, None]  # for each node a record of its own, to stand in empty places
+        self.layers, self.scratch = chain(self.model, self.X[:1]), Scratch()
+        self.parts = chunks(self.layers, self.models, self.X[:1], batches.size)
+
+    def initial_weights(self, make_model, seeds: list):  # {seed: tensor (parameters,)}, {name: buffer}
+        "Of each seed; raises ValueError for a model that cannot be trained here."
+        import torch
+        weights, buffers = {}, {}
+        with torch.random.fork_rng(devices=[]):
+            for seed in dict.fromkeys(seeds):
+                torch.manual_seed(derive_seed(check_seed("seed", seed), 0) % 2**63)
+                self.model = make_model()
+                check_model(self.model)
+                for name, value in self.model.named_buffers():
+                    if not torch.equal(value, buffers.setdefault(name, value.clone())):
+                        raise ValueError(f"model has a buffer {name!r} that differs from seed to seed: expected a constant")
+                weights[seed] = torch.nn.utils.parameters_to_vector(self.model.parameters()).detach().float()
+        return weights, buffers
+
+    def check_outputs(self, data: Dataset) -> None:
+        "Raise a ValueError for a model that does not fit to the data, or that changes what it is given or itself."
+        import torch
+        record = self.X[:1].clone()
+        try:
+            with torch.no_grad(): made = tuple(self.model(record).shape)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise ValueError(f"model does not take a record of data {data.name!r}, of shape {tuple(record.shape)}: {error}") from None
+        if not torch.equal(record, self.X[:1]): raise ValueError("model changes the records that it is given: expected one that leaves them as they are")
+        changed = [name for name, value in self.model.named_buffers() if not torch.equal(value.cpu(), self.buffers[name])]
+        if changed: raise ValueError(f"model changes its buffer {changed[0]!r} when it is used: data would leave through it without noise; expected constants only")
+        expected = self.y.shape[1] if self.loss_kind == "squared" else data.classes
+        if len(made) != 2 or (made[1] != expected if self.loss_kind == "squared" else expected is None or made[1] < expected):
+            raise ValueError(f"model makes outputs of shape {made} for one record: expected (1, {expected}) for loss {self.loss_kind!r} on data {data.name!r}")
+
+    def changes(self, t: int):  # tensor (nodes, runs, parameters)
+        "The clipped gradients of step t. Raises FloatingPointError where one is not a number."
+        import torch
+        index = self.batches.at(t)
+        mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=self.device)
+        index = torch.as_tensor(np.where(index >= 0, index, self.own), device=self.device)
+        X, y = self.X[index], self.y[index]
+        change = torch.empty_like(self.models)
+        how = self.loss, self.clip, self.batches.size, self.protect, self.scratch
+        for nodes, some in self.parts: change[nodes, some] = gradients(self.model, self.layers, self.models[nodes, some], X[nodes], y[nodes], mask[nodes], *how)
+        bad = torch.nonzero(~torch.isfinite(change.sum(dim=-1)))
+        if len(bad):
+            node, run = bad[0].tolist()
+            raise FloatingPointError(f"step {t}: the gradient of node {self.history.nodes[node]!r} in run {self.history.runs[run]!r} is not a number")
+        return change
+
+    @property
+    def theta(self): return self.models.swapaxes(0, 1)  # tensor (runs, nodes, parameters)
+
+    def test(self, records: int | None = None) -> dict:  # metric -> float (runs, nodes)
+        "Loss (and accuracy) of every model on the test records, or on the first so many; added to the history."
+        import torch
+        tested = len(self.y_test) if records is None else min(check_count("records", records, "a number of records"), len(self.y_test))
+        found = {name: np.zeros(self.theta.shape[:2]) for name in (["loss"] if self.loss_kind == "squared" else ["loss", "accuracy"])}
+        shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        sizes = [shape.numel() for shape in shapes.values()]
+
+        def outputs(flat, X):
+            parts = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), flat.split(sizes), strict=True)}
+            return torch.func.functional_call(self.model, parts, (X,))
+
+        one = numbers(self.layers, self.X[:1]) if self.layers else max(self.X[0].numel(), *sizes)
+        limit = (CACHE if self.layers and self.device.type == "cpu" else LIMIT) // (4 * one)  # records of all models
+        flat = self.theta.flatten(0, 1)
+        with torch.no_grad():
+            for these in slices(tested, min(limit, 1024)):
+                X, y = self.X_test[these], self.y_test[these]
+                for some in slices(len(flat), limit // len(y)):
+                    if self.layers: out = apply_layers(self.layers, flat[some][None], X[None, None])[0][0]
+                    else: out = torch.func.vmap(outputs, in_dims=(0, None))(flat[some], X)
+                    where = np.unravel_index(np.arange(some.start, some.stop), self.theta.shape[:2])
+                    found["loss"][where] += self.loss(out, y).sum(dim=-1).cpu().numpy() / tested
+                    if "accuracy" in found: found["accuracy"][where] += (out.argmax(dim=-1) == y).sum(dim=-1).cpu().numpy() / tested
+        self.history.steps.append(self.t)
+        for name, values in found.items(): self.history.metrics.setdefault(name, []).append(values)
+        return found
+
+    def describe(self) -> list:
+        "What a resumed run must share: model, loss, clipping, batches and data."
+        model = self.model
+        about = [str(model), [forward_code(module) for module in model.modules()], [(name, tuple(p.shape)) for name, p in model.named_parameters()]]
+        return [*about, *(buffer.cpu().numpy() for buffer in model.buffers()), self.loss_kind, self.clip, self.protect, tuple(self.theta.shape), self.batches.index,
+                *(part.cpu().numpy() for part in (self.X, self.y)), *self.start]
+
+# %% ../nbs/18_training.ipynb #00000010
+def check_rates(lr, T: int) -> np.ndarray:  # float64 (T,)
+    "One learning rate for each step; raises ValueError unless they are positive numbers."
+    rates = np.broadcast_to(np.asarray(lr, dtype=float), T) if np.ndim(lr) == 0 or np.shape(lr) == (T,) else None
+    if rates is None or not (np.isfinite(rates) & (rates > 0)).all(): raise ValueError(f"lr={lr!r}: expected a positive number, or {T} of them, one for each step")
+    return rates
+
+def check_run(run: Run, batches: Batches, clip: float | None) -> None:
+    "Raise a ValueError for a run whose noise, steps and batches do not fit together."
+    if not 0 <= real_number(run.scale) < np.inf: raise ValueError(f"run {run.label!r}: scale={run.scale!r}, expected a finite number >= 0")
+    if run.scale and not len(run.algorithm.noise.step): raise ValueError(f"run {run.label!r}: scale={run.scale!r}, but {run.algorithm.name} draws no noise; expected 0")
+    if run.algorithm.T % batches.b:
+        raise ValueError(f"T={run.algorithm.T} steps are no multiple of the b={batches.b} batches: records would take part differently often; expected whole rounds")
+    if clip is None and run.scale: raise ValueError("clip=None: noise without clipping protects nobody; expected a norm")
+
+class Simulation(Learner):
     """All nodes of all runs, advanced together in float32.
 
     `step()` takes one step, `test()` measures, `save(path)` and `resume(path)` keep and restore; the noise is drawn again from the seeds,
@@ -471,68 +595,19 @@ class Simulation:
         loss: str | None = None,  # 'squared' or 'cross-entropy'; by default as the data asks
         device: str = "cpu",
     ):
-        import torch
         if not runs: raise ValueError("runs=[]: expected at least one Run")
         first = runs[0].algorithm
         for run in runs:
             if run.algorithm.n != batches.n: raise ValueError(f"batches are for {batches.n} nodes, run {run.label!r} has {run.algorithm.n}")
             if run.algorithm.T != first.T or run.algorithm.nodes != first.nodes:
                 raise ValueError(f"run {run.label!r} has {run.algorithm.T} steps or other nodes: expected those of {runs[0].label!r}, {first.T} steps")
-            if not 0 <= real_number(run.scale) < np.inf: raise ValueError(f"run {run.label!r}: scale={run.scale!r}, expected a finite number >= 0")
-            if run.scale and not len(run.algorithm.noise.step): raise ValueError(f"run {run.label!r}: scale={run.scale!r}, but {run.algorithm.name} draws no noise; expected 0")
-        if first.T % batches.b:
-            raise ValueError(f"T={first.T} steps are no multiple of the b={batches.b} batches: records would take part differently often; expected whole rounds")
-        if clip is not None and not 1e-15 <= real_number(clip) < np.inf:
-            raise ValueError(f"clip={clip!r}: expected a number >= 1e-15, below which squares of float32 vanish, or None")
-        if clip is None and any(run.scale for run in runs): raise ValueError("clip=None: noise without clipping protects nobody; expected a norm")
-        rates = np.broadcast_to(np.asarray(lr, dtype=float), first.T) if np.ndim(lr) == 0 or np.shape(lr) == (first.T,) else None
-        if rates is None or not (np.isfinite(rates) & (rates > 0)).all(): raise ValueError(f"lr={lr!r}: expected a positive number, or {first.T} of them, one for each step")
-        for name, array in (("X", data.X), ("y", data.y), ("X_test", data.X_test), ("y_test", data.y_test)):
-            bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
-            if len(bad): raise ValueError(f"data {data.name!r}: {name} of record {bad[0]} is not finite")
-        if batches.index.max() >= len(data.y): raise ValueError(f"batches name record {batches.index.max()}: data {data.name!r} has {len(data.y)}")
-        self.loss_kind = check_choice("loss", loss or ("squared" if data.classes is None else "cross-entropy"), LOSSES)
-        self.loss, self.clip, self.protect = record_loss(self.loss_kind), clip, check_choice("protect", protect, PROTECTS)
-        self.batches, self.runs, self.rates, self.device, self.t = batches, list(runs), rates, torch.device(device), 0
-        self.broken = False
-        weights, buffers = {}, {}
-        with torch.random.fork_rng(devices=[]):
-            for seed in dict.fromkeys(run.seed for run in runs):
-                torch.manual_seed(derive_seed(check_seed("seed", seed), 0) % 2**63)
-                self.model = make_model()
-                check_model(self.model)
-                for name, value in self.model.named_buffers():
-                    if not torch.equal(value, buffers.setdefault(name, value.clone())):
-                        raise ValueError(f"model has a buffer {name!r} that differs from seed to seed: expected a constant")
-                weights[seed] = torch.nn.utils.parameters_to_vector(self.model.parameters()).detach().float()
-        self.model = self.model.float().to(self.device)
-        self.models = torch.stack([weights[run.seed] for run in runs]).repeat(first.n, 1, 1).to(self.device)
-        self.start = [hashlib.sha256(weights[run.seed].numpy().tobytes()).hexdigest() for run in runs]
-        self.X, self.y = (torch.tensor(array, device=self.device) for array in (data.X, data.y))
-        self.X_test, self.y_test = (torch.tensor(array, device=self.device) for array in (data.X_test, data.y_test))
-        if self.loss_kind == "squared": self.y, self.y_test = (y.float().reshape(len(y), -1) for y in (self.y, self.y_test))
-        record = self.X[:1].clone()
-        try:
-            with torch.no_grad(): made = tuple(self.model(record).shape)
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise ValueError(f"model does not take a record of data {data.name!r}, of shape {tuple(record.shape)}: {error}") from None
-        if not torch.equal(record, self.X[:1]): raise ValueError("model changes the records that it is given: expected one that leaves them as they are")
-        changed = [name for name, value in self.model.named_buffers() if not torch.equal(value.cpu(), buffers[name])]
-        if changed: raise ValueError(f"model changes its buffer {changed[0]!r} when it is used: data would leave through it without noise; expected constants only")
-        expected = self.y.shape[1] if self.loss_kind == "squared" else data.classes
-        if len(made) != 2 or (made[1] != expected if self.loss_kind == "squared" else expected is None or made[1] < expected):
-            raise ValueError(f"model makes outputs of shape {made} for one record: expected (1, {expected}) for loss {self.loss_kind!r} on data {data.name!r}")
-        self.own = batches.index.max(axis=(1, 2))[:, None]  # for each node a record of its own, to stand in empty places
-        self.layers, self.scratch = chain(self.model, self.X[:1]), Scratch()
-        self.parts = chunks(self.layers, self.models, self.X[:1], batches.size)
-        self.gossip = {}
+            check_run(run, batches, clip)
+        self.runs, self.rates, self.t, self.broken, self.gossip = list(runs), check_rates(lr, first.T), 0, False, {}
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
+        super().__init__(make_model, data, batches, [run.seed for run in runs], clip, protect, loss, device)
 
     @property
     def T(self) -> int: return self.runs[0].algorithm.T
-
-    @property
-    def theta(self): return self.models.swapaxes(0, 1)  # tensor (runs, nodes, parameters)
 
     @cached_property
     def noise(self) -> list:  # of (NoiseSource, runs, their places in what it gives, scales)
@@ -571,17 +646,7 @@ class Simulation:
         if self.broken: raise RuntimeError(f"step {self.t} was interrupted: its noise may have been used; expected a fresh simulation, resumed from the last checkpoint")
         if self.t >= self.T: raise StopIteration(f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
         self.broken = True  # until all of it is done
-        index = self.batches.at(self.t)
-        mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=self.device)
-        index = torch.as_tensor(np.where(index >= 0, index, self.own), device=self.device)
-        X, y = self.X[index], self.y[index]
-        change = torch.empty_like(self.models)
-        how = self.loss, self.clip, self.batches.size, self.protect, self.scratch
-        for nodes, some in self.parts: change[nodes, some] = gradients(self.model, self.layers, self.models[nodes, some], X[nodes], y[nodes], mask[nodes], *how)
-        bad = torch.nonzero(~torch.isfinite(change.sum(dim=-1)))
-        if len(bad):
-            node, run = bad[0].tolist()
-            raise FloatingPointError(f"step {self.t}: the gradient of node {self.history.nodes[node]!r} in run {self.runs[run].label!r} is not a number")
+        change = self.changes(self.t)
         late = None
         for source, members, where, scale in self.noise:
             z = torch.as_tensor(next(source), device=self.device)[:, where].mul_(scale[:, None])
@@ -596,34 +661,6 @@ class Simulation:
         else: self.models = torch.bmm(torch.stack(matrices), self.theta).swapaxes(0, 1).contiguous()
         if late is not None: self.models.sub_(late, alpha=rate)
         self.t, self.broken = self.t + 1, False
-
-    def test(self, records: int | None = None) -> dict:  # metric -> float (runs, nodes)
-        "Loss (and accuracy) of every model on the test records, or on the first so many; added to the history."
-        import torch
-        tested = len(self.y_test) if records is None else min(check_count("records", records, "a number of records"), len(self.y_test))
-        found = {name: np.zeros(self.theta.shape[:2]) for name in (["loss"] if self.loss_kind == "squared" else ["loss", "accuracy"])}
-        shapes = {name: p.shape for name, p in self.model.named_parameters()}
-        sizes = [shape.numel() for shape in shapes.values()]
-
-        def outputs(flat, X):
-            parts = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), flat.split(sizes), strict=True)}
-            return torch.func.functional_call(self.model, parts, (X,))
-
-        one = numbers(self.layers, self.X[:1]) if self.layers else max(self.X[0].numel(), *sizes)
-        limit = (CACHE if self.layers and self.device.type == "cpu" else LIMIT) // (4 * one)  # records of all models
-        flat = self.theta.flatten(0, 1)
-        with torch.no_grad():
-            for these in slices(tested, min(limit, 1024)):
-                X, y = self.X_test[these], self.y_test[these]
-                for some in slices(len(flat), limit // len(y)):
-                    if self.layers: out = apply_layers(self.layers, flat[some][None], X[None, None])[0][0]
-                    else: out = torch.func.vmap(outputs, in_dims=(0, None))(flat[some], X)
-                    where = np.unravel_index(np.arange(some.start, some.stop), self.theta.shape[:2])
-                    found["loss"][where] += self.loss(out, y).sum(dim=-1).cpu().numpy() / tested
-                    if "accuracy" in found: found["accuracy"][where] += (out.argmax(dim=-1) == y).sum(dim=-1).cpu().numpy() / tested
-        self.history.steps.append(self.t)
-        for name, values in found.items(): self.history.metrics.setdefault(name, []).append(values)
-        return found
 
     def run(self, every: int | None = None, records: int | None = None, progress: bool = True, checkpoint=None, spent: Callable | None = None) -> History:
         "All steps that are left, tested at the end and `every` so many; a checkpoint is rewritten after every test; `spent` gives mu after a step."
@@ -652,13 +689,10 @@ class Simulation:
             for part in parts:
                 if isinstance(part, np.ndarray): sha.update(repr((part.shape, part.dtype.str)).encode() + np.ascontiguousarray(part).tobytes())
                 else: sha.update(repr(part).encode())
-        add(str(self.model), [forward_code(module) for module in self.model.modules()], [(name, tuple(p.shape)) for name, p in self.model.named_parameters()])
-        for buffer in self.model.buffers(): add(buffer.cpu().numpy())
-        add(self.loss_kind, self.clip, self.protect, tuple(self.theta.shape), self.batches.index, self.rates)
-        for data in (self.X, self.y): add(data.cpu().numpy())
-        for run, start in zip(self.runs, self.start, strict=True):
+        add(*self.describe(), self.rates)
+        for run in self.runs:
             algorithm, noise, mix = run.algorithm, run.algorithm.noise, run.algorithm.mix
-            add(run.label, algorithm.name, int(run.seed), start, algorithm.rounds, algorithm.nodes, noise.step, noise.sets, noise.which, mix.step, mix.node)
+            add(run.label, algorithm.name, int(run.seed), algorithm.rounds, algorithm.nodes, noise.step, noise.sets, noise.which, mix.step, mix.node)
             add([matrices.setdefault(W.tobytes(), len(matrices)) for W in algorithm.gossip])
             if exact:
                 add(float(run.scale), int(run.noise_secret))
@@ -691,7 +725,7 @@ class Simulation:
         self.broken = False
         return self
 
-# %% ../nbs/18_training.ipynb #00000017
+# %% ../nbs/18_training.ipynb #00000019
 @dataclass(eq=False)
 class Trained:
     "Models, their history, and what the training promises."
