@@ -406,6 +406,7 @@ def noise_stream(
     last = {}  # step after which a block is no longer needed
     for t, variable in zip(mix.step[mine][entries.row].tolist(), entries.col.tolist(), strict=True):
         key = which[variable], blocks[variable]
+        if key[0] not in seeds: raise ValueError(f"node {node!r} lacks the seed of noise variable {variable}, which it would have to add in step {t}")
         last[key] = max(t, last.get(key, 0))
     kept = {}
 
@@ -421,8 +422,6 @@ def noise_stream(
         places = mine[mix.step[mine] == t]
         rows = mix.D[places].tocsc()
         used = np.flatnonzero(np.diff(rows.indptr))
-        lacking = [int(variable) for variable in used if which[variable] not in seeds]
-        if lacking: raise ValueError(f"node {node!r} lacks the seed of noise variable {lacking[0]}, which it would have to add in step {t}")
         total = np.zeros((rows.shape[0], dimension))
         needed = {}
         for variable in used.tolist(): needed.setdefault((which[variable], blocks[variable]), []).append(variable)

@@ -165,8 +165,8 @@ def describe_sweep(statuses: dict, folder: Path, every: bool = False) -> str:
     states = [status["state"] for status in statuses.values()]
     lines = [f"{len(states)} cells: " + ", ".join(f"{states.count(state)} {state}" for state in sweeps.STATES if state in states)]
     if every:
-        rows = [{"state": status["state"], "seconds": f"{status['seconds']:.1f}" if "seconds" in status else "", "cell": name} for name, status in statuses.items()]
-        lines += ["", pd.DataFrame(rows).to_string(index=False)]
+        rows = [{"state": status["state"], "seconds": status.get("seconds", float("nan")), "cell": name} for name, status in statuses.items()]
+        lines += ["", pd.DataFrame(rows).to_string(index=False, na_rep="", float_format="%.1f")]
     return "\n".join(lines + [f"failed: {folder / name}: {status['error']}" for name, status in statuses.items() if "error" in status])
 
 def conclude(statuses: dict, folder: Path) -> None:

@@ -6,8 +6,9 @@
 __all__ = ['PARTS', 'LOSSES', 'PROTECTS', 'LIMIT', 'CACHE', 'check_model', 'LinearPart', 'ExplicitPart', 'ConvolutionPart',
            'NormPart', 'torch_cat', 'chain', 'record_loss', 'clip_factors', 'activations', 'dense', 'Scratch',
            'dense_gradients', 'apply_layers', 'layer_gradients', 'any_gradients', 'gradients', 'Run', 'receivers',
-           'Draws', 'looks_back', 'NoiseSource', 'History', 'numbers', 'slices', 'chunks', 'forward_code', 'Learner',
-           'check_rates', 'check_run', 'Simulation', 'Trained', 'in_words', 'train']
+           'Draws', 'looks_back', 'NoiseSource', 'History', 'numbers', 'slices', 'chunks', 'forward_code',
+           'fingerprint', 'describe_algorithm', 'Learner', 'check_rates', 'check_run', 'Simulation', 'Trained',
+           'in_words', 'train']
 
 # %% ../nbs/18_training.ipynb #00000002
 import hashlib
@@ -453,6 +454,22 @@ def forward_code(module):
     code = getattr(type(module).forward, "__code__", None)
     return type(module).__qualname__, code and (code.co_code, code.co_names, [c for c in code.co_consts if isinstance(c, int | float | str | tuple)])
 
+def fingerprint(*parts) -> str:
+    "SHA-256 of arrays, numbers and texts."
+    sha = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray): sha.update(repr((part.shape, part.dtype.str)).encode() + np.ascontiguousarray(part).tobytes())
+        else: sha.update(repr(part).encode())
+    return sha.hexdigest()
+
+def describe_algorithm(algorithm: LinearAlgorithm, exact: bool = True) -> list:
+    "What distinguishes an algorithm, for a fingerprint; not exact: without the numbers in its mix of noise, which depend on rounding."
+    noise, mix, matrices = algorithm.noise, algorithm.mix, {}
+    parts = [algorithm.name, algorithm.rounds, algorithm.nodes, noise.step, noise.sets, noise.which, mix.step, mix.node]
+    parts += [[matrices.setdefault(W.tobytes(), len(matrices)) for W in algorithm.gossip], *matrices]
+    for part in (mix.D, mix.L) if exact else (): parts += [None] if part is None else [part.shape, part.indptr, part.indices, part.data]
+    return parts + [mix.basis] if exact else parts
+
 class Learner:
     "Nodes that learn: a model, data, batches, and what the gradients are at the models (nodes, runs, parameters) that the nodes have in float32."
     def __init__(self, make_model, data: Dataset, batches: Batches, seeds: list, clip: float | None, protect: str, loss: str | None, device: str):
@@ -555,12 +572,28 @@ class Learner:
         for name, values in found.items(): self.history.metrics.setdefault(name, []).append(values)
         return found
 
+    def state(self) -> dict:
+        "Models and history, as arrays."
+        arrays = {"theta": self.theta.contiguous().cpu().numpy(), "steps": np.array(self.history.steps, dtype=np.int64)}
+        return arrays | {f"metric {name}": np.array(values) for name, values in self.history.metrics.items()}
+
+    def restore(self, step: int, arrays: dict) -> None:
+        "Models and history after so many steps, as `state` gave them."
+        import torch
+        self.t, self.models = step, torch.as_tensor(arrays["theta"], device=self.device).swapaxes(0, 1).contiguous()
+        self.history.steps = arrays["steps"].tolist()
+        self.history.metrics = {name.removeprefix("metric "): list(values) for name, values in arrays.items() if name.startswith("metric ")}
+
+    def describe_model(self) -> list:
+        "What distinguishes a model, for a fingerprint."
+        model = self.model
+        parts = [str(model), [forward_code(module) for module in model.modules()], [(name, tuple(p.shape)) for name, p in model.named_parameters()]]
+        return [*parts, *(buffer.cpu().numpy() for buffer in model.buffers()), *self.start]
+
     def describe(self) -> list:
         "What a resumed run must share: model, loss, clipping, batches and data."
-        model = self.model
-        about = [str(model), [forward_code(module) for module in model.modules()], [(name, tuple(p.shape)) for name, p in model.named_parameters()]]
-        return [*about, *(buffer.cpu().numpy() for buffer in model.buffers()), self.loss_kind, self.clip, self.protect, tuple(self.theta.shape), self.batches.index,
-                *(part.cpu().numpy() for part in (self.X, self.y)), *self.start]
+        data = (part.cpu().numpy() for part in (self.X, self.y))
+        return [*self.describe_model(), self.loss_kind, self.clip, self.protect, tuple(self.theta.shape), self.batches.index, *data]
 
 # %% ../nbs/18_training.ipynb #00000010
 def check_rates(lr, T: int) -> np.ndarray:  # float64 (T,)
@@ -683,34 +716,19 @@ class Simulation(Learner):
 
         Not exact: without what depends on rounding, the numbers in the mix of noise and its scale, and without secrets.
         """
-        sha, matrices = hashlib.sha256(), {}
-
-        def add(*parts):
-            for part in parts:
-                if isinstance(part, np.ndarray): sha.update(repr((part.shape, part.dtype.str)).encode() + np.ascontiguousarray(part).tobytes())
-                else: sha.update(repr(part).encode())
-        add(*self.describe(), self.rates)
+        parts = [*self.describe(), self.rates]
         for run in self.runs:
-            algorithm, noise, mix = run.algorithm, run.algorithm.noise, run.algorithm.mix
-            add(run.label, algorithm.name, int(run.seed), algorithm.rounds, algorithm.nodes, noise.step, noise.sets, noise.which, mix.step, mix.node)
-            add([matrices.setdefault(W.tobytes(), len(matrices)) for W in algorithm.gossip])
-            if exact:
-                add(float(run.scale), int(run.noise_secret))
-                for part in (mix.D, mix.L): add(*(None,) if part is None else (part.shape, part.indptr, part.indices, part.data))
-                if mix.basis is not None: add(mix.basis)
-        for W in matrices: add(W)
-        return sha.hexdigest()
+            parts += [run.label, int(run.seed), *describe_algorithm(run.algorithm, exact)]
+            if exact: parts += [float(run.scale), int(run.noise_secret)]
+        return fingerprint(*parts)
 
     def save(self, path) -> Path:
         "Write models, step and history to one file; whole or not at all."
         if self.broken: raise RuntimeError(f"step {self.t} was interrupted: expected a simulation between two steps")
-        arrays = {"theta": self.theta.contiguous().cpu().numpy(), "steps": np.array(self.history.steps, dtype=np.int64)}
-        arrays |= {f"metric {name}": np.array(values) for name, values in self.history.metrics.items()}
-        return seal(path, {"training": self.digest(), "step": self.t}, arrays)
+        return seal(path, {"training": self.digest(), "step": self.t}, self.state())
 
     def resume(self, path) -> "Simulation":
         "Go on where a checkpoint stopped. Raises ValueError when it is damaged, or from other settings."
-        import torch
         about, arrays = unseal(path)
         if about.get("training") != self.digest():
             raise ValueError(f"path={str(path)!r}: a checkpoint of other runs, data or settings (or not one at all); expected one of this simulation")
@@ -719,9 +737,7 @@ class Simulation(Learner):
         self.broken = True  # until all of it is done
         for _ in range(about["step"]):  # what was drawn is drawn again, so that what comes next is what would have come
             for source, *_ in self.noise: next(source)
-        self.t, self.models = about["step"], torch.as_tensor(arrays["theta"], device=self.device).swapaxes(0, 1).contiguous()
-        self.history.steps = arrays["steps"].tolist()
-        self.history.metrics = {name.removeprefix("metric "): list(values) for name, values in arrays.items() if name.startswith("metric ")}
+        self.restore(about["step"], arrays)
         self.broken = False
         return self
 
