@@ -213,7 +213,7 @@ class Peer(Learner):
         import torch
         algorithm, about = self.algorithm, package_code()
         graph = fingerprint(algorithm.nodes, [W.tobytes() for W in algorithm.gossip], algorithm.rounds)
-        return {"version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "graph": f"{algorithm.n} nodes ({graph[:8]})", "steps": self.T,
+        return {"version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "steps": self.T, "graph": f"{algorithm.n} nodes ({graph[:8]})",
                 "strategy": f"{algorithm.name} ({fingerprint(*describe_algorithm(algorithm))[:8]})", "scale": run.scale, "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
                 "model": f"of {self.models.shape[2]} parameters ({fingerprint(*self.describe_model())[:8]})", "placement": self.placement.tolist(), "clip": self.clip,
                 "learning rate": f"{self.rates[0]:g} ({fingerprint(self.rates)[:8]})", "batches": f"{self.batches.b} of {self.batches.size}", "protect": self.protect, "loss": self.loss_kind}
@@ -257,6 +257,9 @@ class Peer(Learner):
         if self.journal is not None: self.journal.write("half", self.t, {"half": half.cpu().numpy()})
         return half
 
+    def stop(self, rank: int):
+        raise PeerLost(f"step {self.t}: {self.network.who_was_lost(rank)}. This rank stops; start all again to go on from the last checkpoint that all have") from None
+
     def exchange(self, routes: Routes, messages: dict, meanwhile) -> dict:  # name of a message -> tensor (parameters,)
         "Send what others wait for, get what nodes here wait for; something else is done meanwhile."
         import torch
@@ -264,14 +267,16 @@ class Peer(Learner):
         arriving = {rank: torch.empty((len(names), self.models.shape[2]), device=self.device) for rank, names in routes.incoming.items()}
         leaving = {rank: torch.stack([messages[name] for name in names]) for rank, names in routes.outgoing.items()}
         operations = [*((dist.irecv, tensor, rank) for rank, tensor in arriving.items()), *((dist.isend, tensor, rank) for rank, tensor in leaving.items())]
-        rank = None
+        works = []
         try:
-            works = dist.batch_isend_irecv([dist.P2POp(*operation) for operation in operations]) if operations else []
-            meanwhile()
-            for work, (_, _, rank) in zip(works, operations, strict=len(works) == len(operations)): work.wait()
-        except RuntimeError as error:
-            who = self.network.who_was_lost(rank) if rank is not None else str(error).split("\n")[0]
-            raise PeerLost(f"step {self.t}: {who}. This rank stops; start all again to go on from the last checkpoint that all have") from None
+            if self.device.type == "cuda" and operations: works = dist.batch_isend_irecv([dist.P2POp(*operation) for operation in operations])  # one call to NCCL
+            else:
+                for send, tensor, rank in operations: works.append(send(tensor, rank))
+        except RuntimeError: self.stop(rank)
+        meanwhile()
+        try:
+            for work, (_, _, rank) in zip(works, operations, strict=False): work.wait()  # NCCL has one for all
+        except RuntimeError: self.stop(rank)
         for names in routes.outgoing.values():
             for name in names: self.sent[self.here.index(name[0] if self.private else name)] += 4 * self.models.shape[2]
         return messages | {name: part for rank, names in routes.incoming.items() for name, part in zip(names, arriving[rank], strict=True)}

@@ -1,0 +1,322 @@
+"""Gossip between processes: the simulator's numbers, the accountant's view, and noise that belongs to one gradient whatever dies."""
+import hashlib
+import multiprocessing
+import os
+import random
+import signal
+import time
+from datetime import timedelta
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from mfdl import algorithms
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, derive_seed, dp_dsgd, draw, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.attackers import PNDP, coalition_mask
+from mfdl.data import Batches, Dataset, cut
+from mfdl.distributed import Journal, Peer, PeerLost, join
+from mfdl.gossip import churn, gossip_matrix
+from mfdl.participation import Participation
+from mfdl.space_time import optimize_space_time, space_time
+from mfdl.training import Run, Simulation
+
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "mfdl.distributed", "mfdl.space_time", "cvxpy"])
+N, T, B, RATE, SCALE, SECRET = 5, 6, 3, 0.2, 0.3, 11
+RNG = np.random.default_rng(0)
+HOUSE = nx.house_graph()
+W = gossip_matrix(HOUSE)
+DIRECTED = RNG.random((T, N, N)) * (RNG.random((T, N, N)) < 0.6) + 0.2 * np.eye(N)
+DIRECTED /= DIRECTED.sum(axis=2, keepdims=True)
+DATA = Dataset("random", RNG.normal(size=(45, 4)), RNG.integers(3, size=45), RNG.normal(size=(7, 4)), np.array([0, 1, 2, 0, 1, 2, 0]))
+BATCHES = cut([range(u, 45, N) for u in range(N)], B)
+C = np.tril(np.linalg.inv(np.eye(T) - 0.5 * np.eye(T, k=-1) + 0.1 * np.eye(T, k=-3)))
+CASES = {
+    "no noise": lambda: dsgd(W, T), "independent": lambda: dp_dsgd(DIRECTED, T), "three rounds": lambda: muffliato(W, T, 3), "taken back": lambda: anti_pgd(W, T),
+    "in time": lambda: mf_dsgd(W, T, C), "own strategies": lambda: mf_dsgd(W, T, [np.linalg.inv(C) if u % 2 else C for u in range(N)]), "secrets": lambda: decor(W, T, 0.5),
+    "groups": lambda: corn(W, T, [np.pad(np.eye(3) - 0.3, (0, 2)), np.pad(np.eye(3) - 0.2, (2, 0))], groups=[[0, 1, 2], [2, 3, 4]]),
+    "space and time": lambda: space_time(W, optimize_space_time(W, Participation.cyclic(2, B), method="directions")),
+    "churn": lambda: dp_dsgd(churn(HOUSE, [[], [1], [0, 2], [], [3], []]), T), "zip": lambda: zip_dl(W, T), "zip, own share": lambda: zip_dl(DIRECTED, T, self_noise=True),
+}
+PLACEMENTS = ([0, 1, 2, 3, 4], [1, 0, 0, 1, 0])
+
+
+def network(): return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def make_peer(net, case="independent", placement=None, folder=None, secret=SECRET, T=T, **change):
+    algorithm = change.pop("algorithm", None) or CASES[case]()
+    placement = list(range(N)) if placement is None else placement
+    here = np.flatnonzero(np.array(placement) == net.rank)
+    seeds = {u: held for u, held in deal_seeds(algorithm, secret).items() if u in here}
+    run = Run(case, algorithm, change.pop("scale", SCALE if case != "no noise" else 0.0), change.pop("seed", 0))
+    return Peer(net, change.pop("make_model", network), DATA, Batches(change.pop("index", BATCHES.index)[here]), run, seeds,
+                **{"lr": RATE, "clip": 0.5, "placement": placement, "folder": folder and f"{folder}/{net.rank}", **change})
+
+
+def child(port, rank, size, timeout, answers, job, arguments):
+    try:
+        store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=30))
+        with join(timeout, store=store, rank=rank, size=size) as net: answers.put((rank, job(net, *arguments)))
+    except Exception as error: answers.put((rank, error))
+
+
+def start(size, job, *arguments, timeout=30.0):
+    store, answers = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), CONTEXT.Queue()
+    ranks = [CONTEXT.Process(target=child, args=(store.port, rank, size, timeout, answers, job, arguments)) for rank in range(size)]
+    for process in ranks: process.start()
+    return store, ranks, answers
+
+
+def together(size, job, *arguments, timeout=30.0):
+    "What each rank answers, by rank."
+    store, ranks, answers = start(size, job, *arguments, timeout=timeout)
+    found = dict(answers.get(timeout=120) for _ in ranks)
+    for process in ranks: process.join(30)
+    return [found[rank] for rank in range(size)]
+
+
+def whole_run(net, case, placement):
+    used = set()
+    drawn = algorithms.draw_block
+    algorithms.draw_block = lambda seed, *rest: used.add(seed) or drawn(seed, *rest)
+    peer = make_peer(net, case, placement, record=True)
+    history = peer.run(every=2)
+    return peer.models[:, 0].numpy(), {key: value.numpy() for key, value in peer.transcript.items()}, used, peer.sent, history.metrics["accuracy"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
+    algorithm = CASES[case]()
+    simulation, G = Simulation(network, DATA, BATCHES, [Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET)], RATE, 0.5), []
+    start = simulation.models[0, 0].numpy().copy()
+    for _ in range(T):
+        G.append(simulation.changes(simulation.t)[:, 0].numpy().astype(float))
+        simulation.step()
+    Z = np.array([draw(derive_seed(SECRET, row), number, len(start)) for row, number in zip(algorithm.noise.which, algorithm.noise.number, strict=True)]).reshape(-1, len(start))
+    sent = start - RATE * (algorithm.M_G @ np.vstack(G) + SCALE * algorithm.M_Z @ Z)
+    rounds, messages, models = algorithm.rounds or 1, algorithm.messages, []
+    for placement in PLACEMENTS:
+        answers = together(max(placement) + 1, whole_run, case, placement)
+        for answer in answers:
+            if isinstance(answer, Exception): raise answer
+        models.append(np.empty((N, len(start)), dtype=np.float32))
+        for rank, (own, transcript, used, volume, accuracy) in enumerate(answers):
+            here = np.flatnonzero(np.array(placement) == rank)
+            models[-1][here] = own
+            assert len(accuracy) == 3 and np.shape(accuracy[0]) == (1, len(here))
+            seen = PNDP(here.tolist()).sees(messages, coalition_mask(algorithm, PNDP(here.tolist())))
+            rows = {}
+            for row in np.flatnonzero(seen):
+                t, u = int(messages.step[row]), int(messages.sender[row])
+                k = 0 if algorithm.rounds is None else int(row // N % rounds)
+                rows[t, k, u if algorithm.rounds else (u, int(messages.receivers[row].argmax()))] = row
+            assert transcript.keys() == rows.keys(), "a rank heard something else than its view"
+            for key, row in rows.items(): np.testing.assert_allclose(transcript[key], sent[row], atol=3e-5)
+            held = {seed for u in here for seed in deal_seeds(algorithm, SECRET)[u].values()}
+            assert used <= held and (case == "no noise" or used), "a rank drew from a seed that none of its nodes holds"
+            if len(set(placement)) == N and case in ("independent", "zip"):
+                neighbours = [sum(Wt[v, here[0]] > 0 for v in range(N) if v != here[0]) for Wt in algorithm.gossip]
+                assert volume[0] == 4 * len(start) * sum(neighbours)
+    np.testing.assert_allclose(models[0], simulation.theta[0].numpy(), atol=3e-5)
+    np.testing.assert_array_equal(models[0], models[1], "placement changed a number")
+    assert np.abs(models[0] - start).max() > 0.05
+
+
+LONG = 30
+
+
+def watched_run(net, folder, attempt):
+    """A run of LONG steps whose gradients are a little different in every attempt, as on another processor; what is sent and drawn is written down."""
+    log = open(f"{folder}/log-{net.rank}-{attempt}", "w", buffering=1)
+    algorithm = mf_dsgd(W, LONG, np.tril(np.linalg.inv(np.eye(LONG) - 0.6 * np.eye(LONG, k=-1))))
+    peer = make_peer(net, folder=folder, algorithm=algorithm, placement=[0, 1, 2, 2, 1])
+    changes, mix = peer.changes, peer.mix
+
+    def perturbed(t):
+        time.sleep(0.02)
+        for u, z in zip(peer.here, peer.noise, strict=True): log.write(f"drawn {t} {u} {hashlib.sha256(z.numpy().tobytes()).hexdigest()}\n")
+        return changes(t) + 1e-3 * attempt
+
+    def told(W, k, models, meanwhile):
+        for u, model in zip(peer.here, models, strict=True): log.write(f"sent {peer.t} {u} {hashlib.sha256(model.numpy().tobytes()).hexdigest()}\n")
+        return mix(W, k, models, meanwhile)
+    peer.changes, peer.mix = perturbed, told
+    peer.run(every=4)
+    return peer.models[:, 0].numpy()
+
+
+def read_logs(folder, kind):
+    found = {}
+    for path in folder.glob("log-*"):
+        for line in path.read_text().splitlines():
+            what, t, u, sha = (line.split() + [""] * 4)[:4]
+            if what == kind and len(sha) == 64: found.setdefault((int(t), int(u)), []).append(sha)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_ranks_that_are_killed_never_use_noise_for_two_gradients(tmp_path, seed):
+    chance, attempts = random.Random(seed), 0
+    while True:
+        attempts += 1
+        store, ranks, answers = start(3, watched_run, tmp_path, attempts)
+        if attempts <= 10:
+            time.sleep(chance.uniform(0.3, 0.9))
+            ranks[chance.randrange(3)].kill()
+        began = time.time()
+        for process in ranks: process.join(60)
+        assert time.time() - began < 20, "somebody hung"
+        results = [answers.get(timeout=5)[1] for process in ranks if process.exitcode == 0]
+        if all(isinstance(result, np.ndarray) for result in results) and len(results) == 3: break
+        assert all(isinstance(result, PeerLost | np.ndarray) for result in results), results
+    assert attempts >= 3, "nothing was killed before it was done"
+    sent, drawn, algorithm = read_logs(tmp_path, "sent"), read_logs(tmp_path, "drawn"), mf_dsgd(W, LONG, np.tril(np.linalg.inv(np.eye(LONG) - 0.6 * np.eye(LONG, k=-1))))
+    assert sent.keys() == {(t, u) for t in range(LONG) for u in range(N)}
+    assert all(len(set(shas)) == 1 for shas in sent.values()), "the noise of a step went out with two different gradients"
+    assert any(len(shas) > 1 for shas in sent.values()), "no step was sent again: nothing was tested"
+    for u in range(N):
+        for t, z in enumerate(noise_stream(algorithm, u, deal_seeds(algorithm, SECRET)[u], 51)):
+            assert set(drawn[t, u]) == {hashlib.sha256(z.astype(np.float32).tobytes()).hexdigest()}, "noise was skipped, or drawn for another step"
+
+
+def endless(net, compute):
+    peer = make_peer(net, algorithm=dp_dsgd(W, 3000))
+    step = peer.changes
+
+    def slow(t):
+        time.sleep(compute)
+        return step(t)
+    peer.changes = slow
+    peer.run()
+
+
+@pytest.mark.parametrize("how, timeout, compute", [(signal.SIGKILL, 30.0, 0.0), (signal.SIGKILL, 30.0, 0.3), (signal.SIGSTOP, 3.0, 0.1)])
+def test_all_stop_when_one_is_gone(how, timeout, compute):
+    store, ranks, answers = start(N, endless, compute, timeout=timeout)
+    time.sleep(2.0)
+    os.kill(ranks[3].pid, how)
+    began = time.time()
+    found = dict(answers.get(timeout=20) for _ in range(N - 1))
+    assert time.time() - began < (5 if how == signal.SIGKILL else timeout + 5)
+    ranks[3].kill()
+    for process in ranks: process.join(20)
+    assert sorted(found) == [0, 1, 2, 4] and all(isinstance(error, PeerLost) for error in found.values()), found
+    assert any("rank 3 is gone" in str(error) for error in found.values()) and all(str(error).startswith("step ") for error in found.values())
+
+
+DIFFERENT = {
+    "clip": {"clip": 0.4}, "learning rate": {"lr": 0.1}, "scale": {"scale": 0.2}, "seed": {"seed": 1}, "protect": {"protect": "node"}, "placement": {"placement": [0, 1, 1, 0, 1]},
+    "model": {"make_model": lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))}, "batches": {"index": np.pad(BATCHES.index, [(0, 0), (0, 0), (0, 1)], constant_values=-1)},
+    "graph": {"algorithm": dp_dsgd(gossip_matrix(nx.cycle_graph(5)), T)}, "strategy": {"algorithm": mf_dsgd(W, T, C)}, "steps": {"algorithm": dp_dsgd(W, 2 * T)},
+}
+
+
+def disagreeing(net, what):
+    change = {} if net.rank == 0 else {"version": {}, "shared": {"secret": 12}}.get(what, DIFFERENT.get(what))
+    if what == "version" and net.rank:
+        import mfdl.distributed
+        mfdl.distributed.package_code = lambda: {"version": "9.9", "code": "0" * 64}
+    placement = change.pop("placement", [0, 1, 0, 0, 1]) if what != "placement" else [0, 1, 0, 0, 1] if not net.rank else [0, 1, 1, 0, 1]
+    algorithm = change.pop("algorithm", dp_dsgd(W, T) if what != "shared" else decor(W, T))
+    make_peer(net, placement=placement, algorithm=algorithm, **{key: value for key, value in change.items() if key != "placement"})
+
+
+@pytest.mark.parametrize("what", [*DIFFERENT, "version", "shared"])
+def test_ranks_that_disagree_all_stop_and_name_it(what):
+    for error in together(2, disagreeing, what):
+        assert isinstance(error, ValueError) and str(error).startswith("ranks do not agree: "), error
+        assert ("hold different seeds" if what == "shared" else f"has {what} ") in str(error)
+
+
+@pytest.fixture
+def alone():
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with join(5.0, store=store, rank=0, size=1) as net: yield net
+
+
+def test_settings_that_do_not_fit_are_refused_before_anything(alone):
+    everybody = [0] * N
+    for change, message in [({"placement": [0, 1, 0, 0, 0]}, "the network has 1"), ({"lr": -1}, "lr=-1"), ({"clip": 0}, "clip=0"),
+                            ({"scale": -1.0}, "scale=-1.0"), ({"clip": None}, "noise without clipping"), ({"placement": [0.0] * N}, "expected the ranks of 5 nodes")]:
+        with pytest.raises(ValueError, match=message): make_peer(alone, **{"placement": everybody, **change})
+    algorithm = dp_dsgd(W, T)
+    with pytest.raises(ValueError, match="batches are for 2 nodes: rank 0 hosts 5"):
+        Peer(alone, network, DATA, Batches(BATCHES.index[:2]), Run("r", algorithm, 1.0), deal_seeds(algorithm, 1), RATE, 0.5, everybody)
+    with pytest.raises(ValueError, match="expected those of the nodes here"):
+        Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {0: deal_seeds(algorithm, 1)[0]}, RATE, 0.5, everybody)
+    with pytest.raises(ValueError, match="lacks the seed of noise variable"):
+        Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {u: {} for u in range(N)}, RATE, 0.5, everybody)
+
+
+def test_ranks_that_never_come():
+    began = time.time()
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with pytest.raises(PeerLost, match="nothing from rank 1 within 1 s"), join(1.0, store=store, rank=0, size=2): pass
+    assert time.time() - began < 5
+
+
+def test_outside_torchrun(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"): monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="expected to be started by torchrun"), join(1.0): pass
+
+
+def part_of_run(net, folder, steps, **change):
+    peer = make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1], **change)
+    for _ in range(steps):
+        peer.step()
+        if peer.t % 2 == 0: peer.save()
+    return peer.t
+
+
+def refused_restart(net, folder, change): return part_of_run(net, folder, 0, **change)
+
+
+def test_restarts_that_would_use_noise_again_are_refused(tmp_path):
+    assert together(2, part_of_run, tmp_path, 5) == [5, 5]
+    assert together(2, part_of_run, tmp_path, 0) == [4, 4]  # the last common checkpoint
+    kept = {path.name for path in (tmp_path / "0").iterdir()}
+    assert kept == {"rank-0.run-0", "rank-0.step-4", "rank-0.half-4"}, "more is kept than a restart needs"
+    for error in together(2, refused_restart, tmp_path, {"clip": 0.1}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
+    for error in together(2, refused_restart, tmp_path, {"secret": 12}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
+    (tmp_path / "1").rename(tmp_path / "away")
+    for error in together(2, refused_restart, tmp_path, {}): assert isinstance(error, ValueError) and "rank 1 has no trace of a run that others have begun" in str(error)
+    for path in (tmp_path / "1").iterdir(): path.unlink()
+    for path in (tmp_path / "away").iterdir(): path.rename(tmp_path / "1" / path.name)
+    (tmp_path / "1" / "rank-1.step-4").unlink()
+    for error in together(2, refused_restart, tmp_path, {}): assert isinstance(error, ValueError) and "no checkpoint that all ranks have" in str(error)
+
+
+def test_a_journal_notices_damage_and_strangers(tmp_path):
+    journal = Journal(tmp_path, 0, "run")
+    journal.write("half", 0, {"half": np.ones(3)})
+    assert journal.usable() == [0] and journal.reached == 1 and journal.read("half", 1) is None
+    path = journal.path("half", 0)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="damaged"): journal.read("half", 0)
+    journal.write("step", 4, {})
+    assert journal.usable() == [4]  # from 0 the steps 1 to 3 would be computed again
+    with pytest.raises(ValueError, match="another run"): Journal(tmp_path, 0, "other")
+    assert Journal(tmp_path, 1, "other").known is False  # of another rank
+
+
+def test_a_gradient_that_is_no_number_stops_everybody(alone):
+    class Undefined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.theta = nn.Parameter(torch.zeros(3))
+        def forward(self, x): return (self.theta.expand(len(x), 3) - 1).sqrt()
+    peer = make_peer(alone, placement=[0] * N, make_model=Undefined)
+    with pytest.raises(FloatingPointError, match="step 0: the gradient of node 0"): peer.step()
+    with pytest.raises(RuntimeError, match="was interrupted"): peer.step()
+
+
+def test_there_is_no_step_after_the_last(alone):
+    peer = make_peer(alone, placement=[0] * N)
+    peer.run()
+    with pytest.raises(StopIteration, match="so has its account"): peer.step()
