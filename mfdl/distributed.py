@@ -8,7 +8,9 @@ __all__ = ['place_nodes', 'Routes', 'plan_routes', 'PeerLost', 'Network', 'join'
 # %% ../nbs/22_distributed.ipynb #00000002
 import hashlib
 import json
+import os
 import re
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,8 +30,10 @@ def place_nodes(placement, nodes: int, size: int) -> np.ndarray:  # int (nodes,)
         if nodes < size: raise ValueError(f"placement: {nodes} nodes on {size} ranks; expected at least one node for each rank")
         return np.arange(nodes) * size // nodes
     placement = np.asarray(placement)
-    if placement.shape != (nodes,) or placement.dtype.kind not in "iu": raise ValueError(f"placement has shape {placement.shape} and type {placement.dtype}: expected the ranks of {nodes} nodes")
-    if set(placement.tolist()) != set(range(size)): raise ValueError(f"placement uses ranks {sorted(set(placement.tolist()))}: the network has {size}, expected every one of 0..{size - 1}")
+    if placement.shape != (nodes,) or placement.dtype.kind not in "iu":
+        raise ValueError(f"placement has shape {placement.shape} and type {placement.dtype}: expected the ranks of {nodes} nodes")
+    used = sorted(set(placement.tolist()))
+    if used != list(range(size)): raise ValueError(f"placement uses ranks {used}: the network has {size}, expected every one of 0..{size - 1}")
     return placement
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +68,17 @@ class Network:
     store: object  # torch.distributed.Store, for notices
     timeout: float  # seconds after which somebody who does not answer is given up
 
-    def read_all(self, topic: str) -> list:
-        "What every rank has put on the notice board under a topic. Raises PeerLost when one does not in time."
-        keys = [f"{topic}/{rank}" for rank in range(self.size)]
-        try: self.store.wait(keys, timedelta(seconds=self.timeout))
-        except RuntimeError:
-            missing = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-            raise PeerLost(f"{topic}: nothing from rank {', '.join(map(str, missing))} within {self.timeout:g} s") from None
-        return [json.loads(text) for text in self.store.multi_get(keys)]
+    def read_all(self, topic: str, patience: float = 1.0) -> list:
+        "What every rank has put on the notice board under a topic. Raises PeerLost when one stops, or does not within so many times the timeout."
+        keys, deadline = [f"{topic}/{rank}" for rank in range(self.size)], time.monotonic() + patience * self.timeout
+        try:
+            while missing := [rank for rank, key in enumerate(keys) if not self.store.check([key])]:
+                stopped = [rank for rank in missing if self.store.check([f"lost/{rank}"])]
+                if stopped: raise PeerLost(f"{topic}: {self.who_was_lost(stopped[0])}. This rank stops")
+                if time.monotonic() > deadline: raise PeerLost(f"{topic}: nothing from rank {', '.join(map(str, missing))} within {patience * self.timeout:g} s. This rank stops")
+                time.sleep(0.05)
+            return [json.loads(text) for text in self.store.multi_get(keys)]
+        except RuntimeError: raise PeerLost(f"{topic}: the notice board is gone. This rank stops") from None
 
     def write(self, topic: str, content) -> None: self.store.set(f"{topic}/{self.rank}", json.dumps(content))
 
@@ -98,13 +105,15 @@ def join(
     import torch.distributed as dist
     patience = timedelta(seconds=timeout)
     try:
-        if store is None: store, rank, size = next(dist.rendezvous("env://", timeout=patience))
+        if store is None:
+            store, rank, size = next(dist.rendezvous("env://", timeout=patience))
+            store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)  # torchrun can start everybody again, with the same store
         network = Network(rank, size, store, timeout)
         network.write("here", rank)
         network.read_all("here")
         dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", store=dist.PrefixStore("gossip", store), rank=rank, world_size=size, timeout=patience)
-    except ValueError as error: raise ValueError(f"{error}: expected to be started by torchrun, such as torchrun --nproc-per-node 4 script.py") from None
-    except dist.DistError as error: raise PeerLost(f"not all ranks came within {timeout:g} s: {error}") from None
+    except ValueError as error: raise ValueError(f"{error}; expected to be started by torchrun, such as torchrun --nproc-per-node 4 script.py") from None
+    except RuntimeError as error: raise PeerLost(f"not all ranks came within {timeout:g} s: {error}") from None
     try: yield network
     finally: dist.destroy_process_group()
 
@@ -191,7 +200,8 @@ class Peer(Learner):
         self.here = np.flatnonzero(self.placement == network.rank).tolist()
         labels = [algorithm.nodes[u] for u in self.here]
         if batches.n != len(labels): raise ValueError(f"batches are for {batches.n} nodes: rank {network.rank} hosts {len(labels)}, {', '.join(map(repr, labels[:4]))}")
-        if set(seeds) != set(labels): raise ValueError(f"seeds are those of {', '.join(map(repr, list(seeds)[:4])) or 'nobody'}: expected those of the nodes here, {', '.join(map(repr, labels[:4]))}, only")
+        if set(seeds) != set(labels):
+            raise ValueError(f"seeds are those of {', '.join(map(repr, list(seeds)[:4])) or 'nobody'}: expected those of the nodes here, {', '.join(map(repr, labels[:4]))}, only")
         check_run(run, batches, clip)
         self.rates, self.scale = check_rates(lr, algorithm.T), run.scale
         self.history = History([run.label], [run.seed], labels)
@@ -213,10 +223,12 @@ class Peer(Learner):
         import torch
         algorithm, about = self.algorithm, package_code()
         graph = fingerprint(algorithm.nodes, [W.tobytes() for W in algorithm.gossip], algorithm.rounds)
-        return {"version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "steps": self.T, "graph": f"{algorithm.n} nodes ({graph[:8]})",
-                "strategy": f"{algorithm.name} ({fingerprint(*describe_algorithm(algorithm))[:8]})", "scale": run.scale, "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
-                "model": f"of {self.models.shape[2]} parameters ({fingerprint(*self.describe_model())[:8]})", "placement": self.placement.tolist(), "clip": self.clip,
-                "learning rate": f"{self.rates[0]:g} ({fingerprint(self.rates)[:8]})", "batches": f"{self.batches.b} of {self.batches.size}", "protect": self.protect, "loss": self.loss_kind}
+        return {
+            "version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "steps": self.T, "graph": f"{algorithm.n} nodes ({graph[:8]})",
+            "strategy": f"{algorithm.name} ({fingerprint(*describe_algorithm(algorithm))[:8]})", "scale": run.scale, "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
+            "model": f"of {self.models.shape[2]} parameters ({fingerprint(*self.describe_model())[:8]})", "placement": self.placement.tolist(), "clip": self.clip,
+            "learning rate": f"{self.rates[0]:g} ({fingerprint(self.rates)[:8]})", "batches": f"{self.batches.b} of {self.batches.size}",
+            "protect": self.protect, "loss": self.loss_kind}
 
     def begin(self, run: Run, seeds: dict, folder) -> None:
         "Agree with the others on settings, and on the step from which to go on."
@@ -234,7 +246,8 @@ class Peer(Learner):
         steps = set.intersection(*(set(post["steps"]) for post in kept))
         strangers = [other for other, post in enumerate(kept) if not post["known"]]
         if any(post["reached"] for post in kept) and strangers:
-            raise ValueError(f"folder: rank {strangers[0]} has no trace of a run that others have begun; its noise must not be used again, expected its folder, or a new run with new seeds")
+            raise ValueError(f"folder: rank {strangers[0]} has no trace of a run that others have begun; noise must not be used again, "
+                             "expected its folder, or a new run with new seeds")
         if not steps: raise ValueError("folder: there is no checkpoint that all ranks have; expected the folders of all, or a new run with new seeds")
         if max(steps): self.restore(max(steps), self.journal.read("step", max(steps)))
         self.network.write("kept", max(steps))
@@ -267,16 +280,20 @@ class Peer(Learner):
         arriving = {rank: torch.empty((len(names), self.models.shape[2]), device=self.device) for rank, names in routes.incoming.items()}
         leaving = {rank: torch.stack([messages[name] for name in names]) for rank, names in routes.outgoing.items()}
         operations = [*((dist.irecv, tensor, rank) for rank, tensor in arriving.items()), *((dist.isend, tensor, rank) for rank, tensor in leaving.items())]
-        works = []
+        works, other = [], None
         try:
             if self.device.type == "cuda" and operations: works = dist.batch_isend_irecv([dist.P2POp(*operation) for operation in operations])  # one call to NCCL
             else:
-                for send, tensor, rank in operations: works.append(send(tensor, rank))
-        except RuntimeError: self.stop(rank)
+                for function, tensor, rank in operations:
+                    other = rank
+                    works.append(function(tensor, other))
+        except RuntimeError: self.stop(other)
         meanwhile()
         try:
-            for work, (_, _, rank) in zip(works, operations, strict=False): work.wait()  # NCCL has one for all
-        except RuntimeError: self.stop(rank)
+            for work, (_, _, rank) in zip(works, operations, strict=False):  # NCCL has one for all
+                other = rank
+                work.wait()
+        except RuntimeError: self.stop(other)
         for names in routes.outgoing.values():
             for name in names: self.sent[self.here.index(name[0] if self.private else name)] += 4 * self.models.shape[2]
         return messages | {name: part for rank, names in routes.incoming.items() for name, part in zip(names, arriving[rank], strict=True)}
@@ -309,7 +326,8 @@ class Peer(Learner):
         models = self.outcome()
 
         def draw_next(): self.noise = self.draw()
-        for k in range(self.algorithm.rounds or 1): models = self.mix(self.algorithm.gossip[self.t], k, models, draw_next if k == 0 and not self.private else lambda: None)
+        for k in range(self.algorithm.rounds or 1):
+            models = self.mix(self.algorithm.gossip[self.t], k, models, draw_next if k == 0 and not self.private else lambda: None)
         if self.private: draw_next()
         self.models, self.t, self.broken = models, self.t + 1, False
 
@@ -320,7 +338,10 @@ class Peer(Learner):
         self.journal.forget(min(self.network.read_all("kept")))
 
     def run(self, every: int | None = None, records: int | None = None, progress: bool = False) -> History:
-        "All steps that are left; tested, and kept if there is a folder, at the end and every so many steps. Returns when all ranks are done."
+        """All steps that are left; tested, and kept if there is a folder, at the end and every so many steps.
+
+        Returns when all ranks are done, for whom it waits as many timeouts as there are ranks.
+        """
         from tqdm import tqdm
         bar = tqdm(total=self.T, initial=self.t, desc=f"rank {self.network.rank}", disable=None if progress else True)
         while self.t < self.T:
@@ -331,5 +352,5 @@ class Peer(Learner):
                 if self.journal is not None: self.save()
         bar.close()
         self.network.write("finished", self.t)
-        self.network.read_all("finished")
+        self.network.read_all("finished", patience=self.network.size)
         return self.history

@@ -572,6 +572,15 @@ class Learner:
         for name, values in found.items(): self.history.metrics.setdefault(name, []).append(values)
         return found
 
+    def modules(self, run: int = 0) -> list:  # of torch.nn.Module, one for each node
+        "The models of a run."
+        import copy
+
+        import torch
+        found = [copy.deepcopy(self.model).cpu() for _ in range(self.batches.n)]
+        for model, flat in zip(found, self.theta[run].cpu(), strict=True): torch.nn.utils.vector_to_parameters(flat.clone(), model.parameters())
+        return found
+
     def state(self) -> dict:
         "Models and history, as arrays."
         arrays = {"theta": self.theta.contiguous().cpu().numpy(), "steps": np.array(self.history.steps, dtype=np.int64)}
@@ -756,15 +765,7 @@ class Trained:
     @property
     def models(self) -> list:  # of torch.nn.Module, one for each node
         "The trained models, in the order of the nodes."
-        import copy
-
-        import torch
-        found = []
-        for flat in self.simulation.theta[0].cpu():
-            model = copy.deepcopy(self.simulation.model).cpu()
-            torch.nn.utils.vector_to_parameters(flat.clone(), model.parameters())
-            found.append(model)
-        return found
+        return self.simulation.modules()
 
     @property
     def history(self):  # DataFrame

@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
 
@@ -212,7 +214,8 @@ def test_all_stop_when_one_is_gone(how, timeout, compute):
 
 DIFFERENT = {
     "clip": {"clip": 0.4}, "learning rate": {"lr": 0.1}, "scale": {"scale": 0.2}, "seed": {"seed": 1}, "protect": {"protect": "node"}, "placement": {"placement": [0, 1, 1, 0, 1]},
-    "model": {"make_model": lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))}, "batches": {"index": np.pad(BATCHES.index, [(0, 0), (0, 0), (0, 1)], constant_values=-1)},
+    "model": {"make_model": lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))},
+    "batches": {"index": np.pad(BATCHES.index, [(0, 0), (0, 0), (0, 1)], constant_values=-1)},
     "graph": {"algorithm": dp_dsgd(gossip_matrix(nx.cycle_graph(5)), T)}, "strategy": {"algorithm": mf_dsgd(W, T, C)}, "steps": {"algorithm": dp_dsgd(W, 2 * T)},
 }
 
@@ -320,3 +323,27 @@ def test_there_is_no_step_after_the_last(alone):
     peer = make_peer(alone, placement=[0] * N)
     peer.run()
     with pytest.raises(StopIteration, match="so has its account"): peer.step()
+
+
+PROGRAM = """
+import os, signal, sys
+import numpy as np
+from test_distributed import dp_dsgd, join, make_peer, T, W
+with join(30.0) as net:
+    peer = make_peer(net, algorithm=dp_dsgd(W, T), placement=[0, 1, 0, 1, 1], folder=sys.argv[1])
+    if net.rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        for _ in range(3): peer.step()
+        os.kill(os.getpid(), signal.SIGKILL)
+    peer.run(every=2)
+    np.save(f"{sys.argv[1]}/{net.rank}.npy", peer.models[:, 0].numpy())
+"""
+
+
+def test_torchrun_starts_everybody_again(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", tmp_path / "program.py", tmp_path]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": os.path.dirname(__file__), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "rank 1 is gone" in done.stderr, done.stderr[-2000:]
+    simulation = Simulation(network, DATA, BATCHES, [Run("", dp_dsgd(W, T), SCALE, secret=SECRET)], RATE, 0.5)
+    simulation.run(progress=False)
+    for rank, here in enumerate(([0, 2], [1, 3, 4])): np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), simulation.theta[0, here].numpy(), atol=3e-5)

@@ -112,6 +112,7 @@ def test_a_killed_worker_fails_its_cell_only(tmp_path, victim):
     process = start(grid, results)
     while not (tmp_path / "log").exists() or len((tmp_path / "log").read_text().split()) < 2: time.sleep(0.05)
     place = next(path for path in (results / ".running").glob("*.*") if (path / "cell.json").exists() and json.loads((path / "cell.json").read_bytes())["given"]["x"] == 1)
+    assert states(grid, results) == ["running", "running"]
     here = [p for p in processes_in(place) if ("ipykernel_launcher" in " ".join(p.cmdline())) == (victim == "kernel")]
     here[0].kill()
     assert process.wait() == 0
@@ -212,7 +213,8 @@ def test_unreachable_scheduler(tmp_path):
 @pytest.mark.parametrize("text, message", [
     ("experiment: pndp\nparameters: {grpah: ring}", "did you mean graph"), ("- experiment: pndp\n- experiment: pndp\n  parameters: {sigma: '1'}", "is a cell of block 1 already"),
     ("experiment: pndp\nparameters: {T: [1, [2]]}", "expected a value like the default"), ("experiment: pndp\nparameter: {T: 1}", "did you mean parameters"),
-    ("experiment: pndp\nparameters: {T: 1e1}", "expected a value like the default"), ("parameters: {T: 1}", "expected `experiment:`"), ("{", "not YAML"), ("experiment: pndp\nparameters: [T]", "expected `experiment:`"),
+    ("experiment: pndp\nparameters: {T: 1e1}", "expected a value like the default"),
+    ("parameters: {T: 1}", "expected `experiment:`"), ("{", "not YAML"), ("experiment: pndp\nparameters: [T]", "expected `experiment:`"),
     ("!!python/object/apply:os.system ['true']", "not YAML"), ("experiment: grid.yaml.ipynb", "no such notebook"), ("experiment: pndp\nparameters: {1: 2}", "is not known"),
 ])
 def test_grids_that_are_refused(tmp_path, text, message):
