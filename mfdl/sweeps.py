@@ -333,6 +333,11 @@ def all_experiments() -> list[Cell]:
     return read_grid(experiments_folder() / "all.yaml")
 
 def publish(statuses: dict, sweep_folder: Path, folder: Path) -> list[Path]:
-    "Copy results of all cells that are done, notebooks included, to one folder."
-    return [write_whole(folder / name, (sweep_folder / cell / name).read_bytes())
-            for cell, status in statuses.items() if status["state"] == "done" for name in status["files"] if name != CELL]
+    "Copy results of all cells that are done to one folder, where they are as `reproduce` would have left them."
+    written = []
+    for cell, status in statuses.items():
+        for name in sorted(set(status.get("files", ())) - {CELL}) if status["state"] == "done" else ():
+            content, stem = (sweep_folder / cell / name).read_bytes(), name.removesuffix(".ipynb")
+            if stem != name: content = content.replace(f'"output = \\"{stem}\\"'.encode(), f'"output = \\"{folder / stem}\\"'.encode())
+            written.append(write_whole(folder / name, content))
+    return written

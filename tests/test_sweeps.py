@@ -18,6 +18,7 @@ from conftest import ROOT
 
 from mfdl import sweeps
 from mfdl.cli import app
+from mfdl.experiments import reproduce
 from mfdl.sweeps import collect, make_cells, read_grid, survey, sweep
 
 COUNT = """import os, time
@@ -246,4 +247,6 @@ def test_reproduce_all_puts_results_into_one_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "all_experiments", lambda: cells)
     result = CliRunner().invoke(app, ["reproduce", "all", "--folder", str(tmp_path / "figures"), "--workers", "2"])
     assert result.exit_code == 1 and "1 done, 1 failed" in result.output
+    notebook = (tmp_path / "figures" / f"{cells[0].stem}.ipynb").read_bytes()
+    assert reproduce(cells[0].experiment, cells[0].given, tmp_path / "figures", progress=False).notebook.read_bytes() == notebook
     assert (tmp_path / "figures" / f"{cells[0].stem}.csv").is_file() and not (tmp_path / "figures" / f"{cells[1].stem}.csv").exists()
