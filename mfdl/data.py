@@ -56,13 +56,16 @@ class Batches:
 def cut(
     holdings: list,  # for each node, the records it holds
     b: int,  # batches of each node
+    size: int | None = None,  # m, places in a batch; by default as many as the largest has records, which a node that cuts alone cannot know
 ) -> Batches:
-    "Each node's records cut into b batches, whose sizes differ by at most one; those of all nodes are padded to the largest."
+    "Each node's records cut into b batches, whose sizes differ by at most one; those of all nodes are padded to m. Raises ValueError for a smaller m than there are records."
     check_count("b", b, "a number of batches")
     for u, records in enumerate(holdings):
         if len(records) and np.asarray(records).dtype.kind not in "iu": raise ValueError(f"holdings[{u}]: expected the numbers of records, got {np.asarray(records).dtype}")
     parts = [np.array_split(np.asarray(records, dtype=np.int64), b) for records in holdings]
-    index = np.full((len(parts), b, max(len(part) for node in parts for part in node) if parts else 0), -1)
+    largest = max((len(part) for node in parts for part in node), default=0)
+    if size is not None and check_count("size", size, "a number of records") < largest: raise ValueError(f"size={size}: a batch has {largest} records; expected at least so many")
+    index = np.full((len(parts), b, size or largest), -1)
     for u, node in enumerate(parts):
         for j, part in enumerate(node): index[u, j, :len(part)] = part
     return Batches(index)

@@ -9,9 +9,11 @@ __all__ = ['place_nodes', 'Routes', 'plan_routes', 'PeerLost', 'Network', 'join'
 import hashlib
 import json
 import os
+import queue
 import re
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from .algorithms import check_seed, noise_stream
-from .files import package_code, seal, unseal
+from .files import package_code, seal, settle, unseal
 from .gossip import links
 from .training import History, Learner, Run, check_rates, check_run, describe_algorithm, fingerprint, receivers
 
@@ -60,54 +62,84 @@ def plan_routes(W: np.ndarray, placement: np.ndarray, rank: int, private: bool) 
 class PeerLost(ConnectionError):
     "Another rank is gone, or did not answer in time; this one has stopped."
 
-@dataclass(frozen=True)
 class Network:
-    "A rank's place among the others."
-    rank: int
-    size: int
-    store: object  # torch.distributed.Store, for notices
-    timeout: float  # seconds after which somebody who does not answer is given up
+    "A rank's place among the others, and the notice board."
+    def __init__(self, rank: int, size: int, store, timeout: float):
+        self.rank, self.size, self.store, self.timeout, self.board, self.last = rank, size, store, timeout, True, 0.0
 
-    def read_all(self, topic: str, patience: float = 1.0) -> list:
-        "What every rank has put on the notice board under a topic. Raises PeerLost when one stops, or does not within so many times the timeout."
-        keys, deadline = [f"{topic}/{rank}" for rank in range(self.size)], time.monotonic() + patience * self.timeout
-        try:
-            while missing := [rank for rank, key in enumerate(keys) if not self.store.check([key])]:
-                stopped = [rank for rank in missing if self.store.check([f"lost/{rank}"])]
-                if stopped: raise PeerLost(f"{topic}: {self.who_was_lost(stopped[0])}. This rank stops")
-                if time.monotonic() > deadline: raise PeerLost(f"{topic}: nothing from rank {', '.join(map(str, missing))} within {patience * self.timeout:g} s. This rank stops")
-                time.sleep(0.05)
-            return [json.loads(text) for text in self.store.multi_get(keys)]
-        except RuntimeError: raise PeerLost(f"{topic}: the notice board is gone. This rank stops") from None
+    def ask(self, question):
+        "What a question to the store gives. Raises PeerLost when the store is gone, or does not answer in time, and at once ever after."
+        answer = queue.SimpleQueue()
 
-    def write(self, topic: str, content) -> None: self.store.set(f"{topic}/{self.rank}", json.dumps(content))
+        def put():
+            try: answer.put((True, question()))
+            except RuntimeError: answer.put((False, None))
+        if self.board: threading.Thread(target=put, daemon=True).start()
+        try: self.board, found = answer.get(timeout=self.timeout) if self.board else (False, None)
+        except queue.Empty: self.board = False
+        if not self.board: raise PeerLost("the notice board is gone. This rank stops")
+        return found
+
+    def write(self, topic: str, content) -> None:
+        "Put a notice of this rank on the board; content is anything that JSON can hold."
+        self.ask(lambda: self.store.set(f"{topic}/{self.rank}", json.dumps(content)))
+
+    def look(self, topic: str, rank: int):
+        "A notice of another rank, or None."
+        key = f"{topic}/{rank}"
+        return self.ask(lambda: json.loads(self.store.get(key)) if self.store.check([key]) else None)
+
+    def beat(self, progress: str) -> None:
+        "Say that this rank makes progress, now and then."
+        if time.monotonic() > self.last + self.timeout / 4:
+            self.last = time.monotonic()
+            self.write("at", progress)
+
+    def read_all(self, topic: str) -> list:
+        "The notices of all ranks under a topic. Raises PeerLost when one stops, or neither comes nor makes progress within the timeout."
+        deadline, found, progress = time.monotonic() + self.timeout, {}, None
+        while missing := [rank for rank in range(self.size) if found.get(rank) is None]:
+            stopped = [rank for rank in missing if self.look("stopped", rank) is not None]
+            found |= {rank: self.look(topic, rank) for rank in missing}
+            missing = [rank for rank in missing if found[rank] is None]
+            for rank in set(stopped) & set(missing): raise PeerLost(f"{topic}: {self.who_was_lost(rank)}. This rank stops")
+            if progress != (progress := [self.look("at", rank) for rank in missing]): deadline = time.monotonic() + self.timeout
+            if missing and time.monotonic() > deadline: raise PeerLost(f"{topic}: nothing from rank {', '.join(map(str, missing))} for {self.timeout:g} s. This rank stops")
+            if missing: time.sleep(0.02)
+        return [found[rank] for rank in range(self.size)]
 
     def who_was_lost(self, rank: int) -> str:
-        "Why a rank is gone, as far as the notice board knows."
+        "Why a rank is gone, as far as the board knows; and leave a note that this one stops because of it."
         first, seen = rank, {self.rank}
         try:
-            self.write("lost", rank)
-            while rank not in seen and self.store.check([f"lost/{rank}"]):
+            self.write("stopped", rank)
+            while rank not in seen and (reason := self.look("stopped", rank)) is not None:
+                if isinstance(reason, str): return f"rank {rank} has stopped ({reason})"
                 seen.add(rank)
-                rank = json.loads(self.store.get(f"lost/{rank}"))
-        except RuntimeError: return f"rank {first} is gone, and so is the notice board"
-        return f"rank {first} is gone, or has not answered for {self.timeout:g} s" if rank == first else f"rank {first} has stopped, because rank {rank} is gone"
+                rank = reason
+        except PeerLost: return f"rank {first} is gone or has not answered for {self.timeout:g} s, and so is the notice board"
+        if rank in (first, self.rank): return f"rank {first} is gone, or has not answered for {self.timeout:g} s"
+        return f"rank {first} has stopped, because rank {rank} is gone"
 
 @contextmanager
 def join(
-    timeout: float = 60.0,  # seconds; longer than any rank computes in one step
-    device: str = "cpu",  # 'cuda': NCCL, a GPU for each rank
+    timeout: float = 60.0,  # seconds; longer than any rank computes between two messages to the same neighbour
+    device: str = "cpu",  # 'cuda:0' or so: NCCL, a GPU for each rank
     store=None,  # torch.distributed.Store with rank and size; by default torchrun's environment says them
     rank: int | None = None,
     size: int | None = None,
-):  # yields Network
-    "Join the other ranks. Raises ValueError outside torchrun, PeerLost when not all ranks come in time."
+):  # yields Network, for one Peer
+    """Join the other ranks. Raises ValueError outside torchrun, PeerLost when not all ranks come in time.
+
+    When a rank dies its neighbours notice at once, when it freezes after the timeout; all have stopped after twice the timeout.
+    """
     import torch.distributed as dist
-    patience = timedelta(seconds=timeout)
+    patience, hosts = timedelta(seconds=timeout), False
     try:
         if store is None:
             store, rank, size = next(dist.rendezvous("env://", timeout=patience))
             store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)  # torchrun can start everybody again, with the same store
+            hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         network = Network(rank, size, store, timeout)
         network.write("here", rank)
         network.read_all("here")
@@ -115,31 +147,49 @@ def join(
     except ValueError as error: raise ValueError(f"{error}; expected to be started by torchrun, such as torchrun --nproc-per-node 4 script.py") from None
     except RuntimeError as error: raise PeerLost(f"not all ranks came within {timeout:g} s: {error}") from None
     try: yield network
-    finally: dist.destroy_process_group()
+    except BaseException as error:
+        if not isinstance(error, PeerLost):
+            with suppress(PeerLost): network.write("stopped", type(error).__name__)
+        raise
+    finally:
+        with suppress(PeerLost):
+            network.write("left", True)
+            network.timeout = min(timeout, 5.0)
+            if hosts: network.read_all("left")  # the board goes with this process
+        dist.destroy_process_group()
 
 # %% ../nbs/22_distributed.ipynb #0000000c
 def disagreement(posts: list[dict]) -> str | None:
-    "The first thing on which ranks do not agree: settings by name, and shared seeds, each among those who hold it."
-    first, holders = posts[0]["settings"], {}
+    "The first thing on which ranks do not agree: settings by name, and seeds, of which each row has one and no two rows have the same."
+    first, holders, rows = posts[0]["settings"], {}, {}
     for rank, post in enumerate(posts):
         for name in first | post["settings"]:
             if post["settings"].get(name) != first.get(name): return f"rank {rank} has {name} {post['settings'].get(name)}, rank 0 has {first.get(name)}"
         for row, commitment in post["seeds"].items():
             holder, expected = holders.setdefault(row, (rank, commitment))
-            if commitment != expected: return f"ranks {holder} and {rank} hold different seeds for what they share (row {row} of algorithm.noise.sets)"
+            if commitment != expected: return f"ranks {holder} and {rank} hold different seeds for the noise that they share (row {row} of algorithm.noise.sets)"
+            if rows.setdefault(commitment, row) != row: return f"rank {rank} has the same seed for row {row} of algorithm.noise.sets as there is for row {rows[commitment]}"
     return None
 
 # %% ../nbs/22_distributed.ipynb #0000000f
 class Journal:
-    "What a rank keeps on its own disk: checkpoints, and the outcome of each step since the oldest that may be needed."
+    "What a rank keeps on its own disk: checkpoints, and the outcome of each step since the oldest that may be needed. One process at a time."
     def __init__(self, folder: str | Path, rank: int, run: str):
+        from filelock import FileLock, Timeout
         self.folder, self.rank, self.run = Path(folder), rank, run
         self.folder.mkdir(parents=True, exist_ok=True)
+        settle(self.folder.parent)
+        try: self.lock = FileLock(self.folder / f"rank-{rank}.lock", thread_local=False).acquire(timeout=0)
+        except Timeout: raise ValueError(f"folder={str(folder)!r}: another process is rank {rank} there, perhaps a frozen one; expected that it is ended first") from None
         marks = self.files("run")
         self.known = bool(marks) and unseal(marks[0])[0].get("run") == run
         if marks and not self.known and (self.files("step") or self.files("half")):
-            raise ValueError(f"folder={str(folder)!r}: rank {rank} has kept another run there, or one with other settings, data or seeds; expected that run, or an empty folder")
-        seal(self.path("run", 0), {"run": run}, {})
+            raise ValueError(f"folder={str(folder)!r}: rank {rank} has kept another run there, or one with other settings, data or seeds; "
+                             "expected that run, or new seeds and a new folder")
+
+    def mark(self) -> None:
+        "Remember that the run has begun."
+        seal(self.path("run", 0), {"run": self.run}, {})
 
     def path(self, kind: str, step: int) -> Path: return self.folder / f"rank-{self.rank}.{kind}-{step}"
 
@@ -147,7 +197,10 @@ class Journal:
         found = {path: re.fullmatch(rf"rank-{self.rank}\.{kind}-(\d+)", path.name) for path in self.folder.iterdir()}
         return {int(match[1]): path for path, match in found.items() if match}
 
-    def write(self, kind: str, step: int, arrays: dict) -> None: seal(self.path(kind, step), {"run": self.run, "step": step}, arrays)
+    def write(self, kind: str, step: int, arrays: dict) -> None:
+        "Keep something, on the disk when this returns. Raises FileExistsError for the outcome of a step that has one."
+        if kind == "half" and self.path(kind, step).exists(): raise FileExistsError(f"step {step} has been sent already: expected its outcome to be read, not computed")
+        seal(self.path(kind, step), {"run": self.run, "step": step}, arrays)
 
     def read(self, kind: str, step: int) -> dict | None:  # arrays
         "What was written, or None. Raises ValueError when it is damaged or from another run."
@@ -225,34 +278,58 @@ class Peer(Learner):
         graph = fingerprint(algorithm.nodes, [W.tobytes() for W in algorithm.gossip], algorithm.rounds)
         return {
             "version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "steps": self.T, "graph": f"{algorithm.n} nodes ({graph[:8]})",
-            "strategy": f"{algorithm.name} ({fingerprint(*describe_algorithm(algorithm))[:8]})", "scale": run.scale, "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
+            "strategy": f"{algorithm.name} ({fingerprint(*describe_algorithm(algorithm))[:8]})", "scale": float(run.scale), "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
             "model": f"of {self.models.shape[2]} parameters ({fingerprint(*self.describe_model())[:8]})", "placement": self.placement.tolist(), "clip": self.clip,
             "learning rate": f"{self.rates[0]:g} ({fingerprint(self.rates)[:8]})", "batches": f"{self.batches.b} of {self.batches.size}",
             "protect": self.protect, "loss": self.loss_kind}
 
+    def commitments(self, seeds: dict) -> dict:  # row of algorithm.noise.sets -> hash
+        "Check that each node has its seeds and no others; of each seed something to compare that does not tell it."
+        found = {}
+        for label, held in seeds.items() if self.scale else ():
+            needed = set(np.flatnonzero(self.algorithm.noise.sets[:, self.algorithm.index([label])[0]]).tolist())
+            if set(held) != needed: raise ValueError(f"seeds[{label!r}] are for rows {sorted(held)} of algorithm.noise.sets: expected {sorted(needed)}, which the node holds")
+            for row, seed in held.items():
+                commitment = hashlib.sha256(f"seed {check_seed(f'seeds[{label!r}][{row}]', seed)}".encode()).hexdigest()
+                if found.setdefault(str(row), commitment) != commitment: raise ValueError(f"seeds[{label!r}][{row}]: another node here has another one for noise that they share")
+        return found
+
     def begin(self, run: Run, seeds: dict, folder) -> None:
         "Agree with the others on settings, and on the step from which to go on."
-        rank, sets = self.network.rank, self.algorithm.noise.sets
-        common = {row: check_seed(f"seeds[{label!r}][{row}]", seed) for label, held in seeds.items() for row, seed in held.items()}
-        shared = [row for row in common if len(set(self.placement[sets[row]])) > 1]
-        settings = self.settings(run)
-        own = fingerprint(settings, sorted(common.items()), *self.describe())
-        self.journal = None if folder is None else Journal(folder, rank, own)
-        self.network.write("settings", {"settings": settings, "seeds": {str(row): hashlib.sha256(f"seed {common[row]}".encode()).hexdigest() for row in shared}})
-        self.network.write("usable", {"steps": [0], "reached": 0, "known": False} if folder is None else
-                           {"steps": self.journal.usable(), "reached": self.journal.reached, "known": self.journal.known})
-        if different := disagreement(self.network.read_all("settings")): raise ValueError(f"ranks do not agree: {different}")
-        kept = self.network.read_all("usable")
-        steps = set.intersection(*(set(post["steps"]) for post in kept))
-        strangers = [other for other, post in enumerate(kept) if not post["known"]]
-        if any(post["reached"] for post in kept) and strangers:
-            raise ValueError(f"folder: rank {strangers[0]} has no trace of a run that others have begun; noise must not be used again, "
-                             "expected its folder, or a new run with new seeds")
-        if not steps: raise ValueError("folder: there is no checkpoint that all ranks have; expected the folders of all, or a new run with new seeds")
-        if max(steps): self.restore(max(steps), self.journal.read("step", max(steps)))
-        self.network.write("kept", max(steps))
-        for _ in range(max(steps)): self.draw()  # what was drawn is drawn again, so that what comes next is what would have come
+        network, commitments, settings = self.network, self.commitments(seeds), self.settings(run)
+        if network.look("settings", network.rank) is not None: raise ValueError("network: there has been a Peer on it; expected one for each join()")
+        settings["folder"] = "none" if folder is None else "one"
+        self.journal = None if folder is None else Journal(folder, network.rank, fingerprint(settings, sorted(commitments.items()), *self.describe()))
+        network.write("settings", {"settings": settings, "seeds": commitments})
+        network.write("usable", {"steps": [0], "reached": 0, "known": False} if folder is None else
+                      {"steps": self.journal.usable(), "reached": self.journal.reached, "known": self.journal.known})
+        if different := disagreement(network.read_all("settings")): raise ValueError(f"ranks do not agree: {different}")
+        kept = network.read_all("usable")
+        if problem := self.incomplete(kept):
+            raise ValueError(f"folder: {problem}; noise must not be used again, expected the folders of all as they were left, or a new run with new seeds")
+        start = max(set.intersection(*(set(post["steps"]) for post in kept)))
+        if self.journal is not None:
+            self.journal.mark()
+            if start: self.restore(start, self.journal.read("step", start))
+            network.write("kept", self.journal.usable())
+        for t in range(start):  # what was drawn is drawn again, so that what comes next is what would have come
+            self.draw()
+            network.beat(f"drawing again, step {t}")
         self.noise = self.draw()
+        network.write("ready", start)
+        network.read_all("ready")
+
+    def incomplete(self, kept: list) -> str | None:
+        "What is missing for a restart after which no step is computed again that was sent; kept is what each rank has."
+        reached = np.array([post["reached"] for post in kept])
+        for rank, post in enumerate(kept):
+            if reached.any() and not post["known"]: return f"rank {rank} has no trace of a run that others have begun"
+        for t in range(int(reached.max()) - 1):  # who has sent step t+1 has heard step t from its neighbours
+            hearing, sending = (self.placement[nodes] for nodes in np.nonzero(links(self.algorithm.gossip[t])))
+            for a, b in zip(hearing[bad := (reached[hearing] > t + 1) & (reached[sending] <= t)], sending[bad], strict=True):
+                return f"rank {a} has heard step {t} from rank {b}, which knows nothing of it"
+        if not set.intersection(*(set(post["steps"]) for post in kept)): return "there is no checkpoint that all ranks have"
+        return None
 
     def draw(self) -> list:  # for each node here, tensor (places, parameters)
         "Noise of the next step."
@@ -270,10 +347,13 @@ class Peer(Learner):
         if self.journal is not None: self.journal.write("half", self.t, {"half": half.cpu().numpy()})
         return half
 
-    def stop(self, rank: int):
-        raise PeerLost(f"step {self.t}: {self.network.who_was_lost(rank)}. This rank stops; start all again to go on from the last checkpoint that all have") from None
+    def stop(self, rank: int | None):
+        who = "a neighbour is gone" if rank is None else self.network.who_was_lost(rank)
+        then = "has kept nothing: a new run needs new seeds"
+        if self.journal is not None: then = "can be started again with all others, to go on from the last checkpoint that all have"
+        raise PeerLost(f"step {self.t}: {who}. This rank stops, and {then}") from None
 
-    def exchange(self, routes: Routes, messages: dict, meanwhile) -> dict:  # name of a message -> tensor (parameters,)
+    def exchange(self, k: int, routes: Routes, messages: dict, meanwhile) -> dict:  # name of a message -> tensor (parameters,)
         "Send what others wait for, get what nodes here wait for; something else is done meanwhile."
         import torch
         import torch.distributed as dist
@@ -294,9 +374,11 @@ class Peer(Learner):
                 other = rank
                 work.wait()
         except RuntimeError: self.stop(other)
+        got = {name: part for rank, names in routes.incoming.items() for name, part in zip(names, arriving[rank], strict=True)}
+        if self.transcript is not None: self.transcript |= {(self.t, k, name): part.cpu().clone() for name, part in got.items()}
         for names in routes.outgoing.values():
             for name in names: self.sent[self.here.index(name[0] if self.private else name)] += 4 * self.models.shape[2]
-        return messages | {name: part for rank, names in routes.incoming.items() for name, part in zip(names, arriving[rank], strict=True)}
+        return messages | got
 
     def mix(self, W: np.ndarray, k: int, models, meanwhile):  # tensor (nodes, 1, parameters)
         "A round of gossip."
@@ -310,10 +392,11 @@ class Peer(Learner):
                     change = float(self.rates[self.t]) * np.float32(self.scale) * share
                     if u == v: own[u] = own[u] - change
                     else: messages[u, v] = messages[u, v] - change
-        mailbox = self.exchange(routes, messages if self.private else own, meanwhile)
+        mailbox = self.exchange(k, routes, messages if self.private else own, meanwhile)
         averages = []
         for v in self.here:
-            if self.transcript is not None: self.transcript |= {(self.t, k, name): mailbox[name].cpu().clone() for name in routes.heard[v] if name is not None}
+            if self.transcript is not None:  # what other nodes here say is heard as well
+                self.transcript |= {(self.t, k, name): mailbox[name].cpu().clone() for name in routes.heard[v] if name is not None}
             heard = torch.stack([own[v] if name is None else mailbox[name] for name in routes.heard[v]])
             averages.append(torch.as_tensor(routes.weights[v], dtype=torch.float32, device=self.device) @ heard)
         return torch.stack(averages)[:, None]
@@ -333,24 +416,23 @@ class Peer(Learner):
 
     def save(self) -> None:
         "Keep a checkpoint, and forget what no rank can need any more."
+        if self.journal is None: raise ValueError("folder=None: this rank keeps nothing; expected a Peer with a folder")
         self.journal.write("step", self.t, self.state())
-        self.network.write("kept", self.t)
-        self.journal.forget(min(self.network.read_all("kept")))
+        self.network.write("kept", self.journal.usable())
+        self.journal.forget(max(set.intersection(*map(set, self.network.read_all("kept"))), default=0))
 
     def run(self, every: int | None = None, records: int | None = None, progress: bool = False) -> History:
-        """All steps that are left; tested, and kept if there is a folder, at the end and every so many steps.
-
-        Returns when all ranks are done, for whom it waits as many timeouts as there are ranks.
-        """
+        "All steps that are left; tested, and kept if there is a folder, at the end and every so many steps. Returns when all ranks are done."
         from tqdm import tqdm
         bar = tqdm(total=self.T, initial=self.t, desc=f"rank {self.network.rank}", disable=None if progress else True)
         while self.t < self.T:
             self.step()
             bar.update()
+            self.network.beat(f"step {self.t}")
             if self.t == self.T or every and self.t % every == 0:
                 self.test(records)
                 if self.journal is not None: self.save()
         bar.close()
         self.network.write("finished", self.t)
-        self.network.read_all("finished", patience=self.network.size)
+        self.network.read_all("finished")
         return self.history

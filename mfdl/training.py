@@ -481,7 +481,7 @@ class Learner:
             if len(bad): raise ValueError(f"data {data.name!r}: {name} of record {bad[0]} is not finite")
         if batches.index.max() >= len(data.y): raise ValueError(f"batches name record {batches.index.max()}: data {data.name!r} has {len(data.y)}")
         self.loss_kind = check_choice("loss", loss or ("squared" if data.classes is None else "cross-entropy"), LOSSES)
-        self.loss, self.clip, self.protect = record_loss(self.loss_kind), clip, check_choice("protect", protect, PROTECTS)
+        self.loss, self.clip, self.protect = record_loss(self.loss_kind), clip and float(clip), check_choice("protect", protect, PROTECTS)
         self.batches, self.device = batches, torch.device(device)
         weights, self.buffers = self.initial_weights(make_model, seeds)
         self.model = self.model.float().to(self.device)

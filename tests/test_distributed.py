@@ -1,9 +1,12 @@
 """Gossip between processes: the simulator's numbers, the accountant's view, and noise that belongs to one gradient whatever dies."""
 import hashlib
+import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import mfdl.files
 from mfdl import algorithms
 from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, derive_seed, dp_dsgd, draw, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import PNDP, coalition_mask
@@ -131,24 +135,28 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
 
 
 LONG = 30
+WATCHED = {
+    "in time": lambda: mf_dsgd(W, LONG, np.tril(np.linalg.inv(np.eye(LONG) - 0.6 * np.eye(LONG, k=-1)))), "three rounds": lambda: muffliato(W, LONG, 3),
+    "zip": lambda: zip_dl(W, LONG), "churn and secrets": lambda: decor(churn(HOUSE, [[u % 7] if u % 7 < N else [] for u in range(LONG)]), LONG),
+}
 
 
-def watched_run(net, folder, attempt):
+def watched_run(net, folder, case, attempt):
     """A run of LONG steps whose gradients are a little different in every attempt, as on another processor; what is sent and drawn is written down."""
     log = open(f"{folder}/log-{net.rank}-{attempt}", "w", buffering=1)
-    algorithm = mf_dsgd(W, LONG, np.tril(np.linalg.inv(np.eye(LONG) - 0.6 * np.eye(LONG, k=-1))))
-    peer = make_peer(net, folder=folder, algorithm=algorithm, placement=[0, 1, 2, 2, 1])
-    changes, mix = peer.changes, peer.mix
+    peer = make_peer(net, folder=folder, algorithm=WATCHED[case](), placement=[0, 1, 2, 2, 1])
+    changes, exchange = peer.changes, peer.exchange
 
     def perturbed(t):
         time.sleep(0.02)
         for u, z in zip(peer.here, peer.noise, strict=True): log.write(f"drawn {t} {u} {hashlib.sha256(z.numpy().tobytes()).hexdigest()}\n")
         return changes(t) + 1e-3 * attempt
 
-    def told(W, k, models, meanwhile):
-        for u, model in zip(peer.here, models, strict=True): log.write(f"sent {peer.t} {u} {hashlib.sha256(model.numpy().tobytes()).hexdigest()}\n")
-        return mix(W, k, models, meanwhile)
-    peer.changes, peer.mix = perturbed, told
+    def told(k, routes, messages, meanwhile):
+        for name in {name for names in routes.outgoing.values() for name in names}:
+            if k == 0: log.write(f"sent {peer.t} {str(name).replace(' ', '')} {hashlib.sha256(messages[name].numpy().tobytes()).hexdigest()}\n")
+        return exchange(k, routes, messages, meanwhile)
+    peer.changes, peer.exchange = perturbed, told
     peer.run(every=4)
     return peer.models[:, 0].numpy()
 
@@ -158,16 +166,16 @@ def read_logs(folder, kind):
     for path in folder.glob("log-*"):
         for line in path.read_text().splitlines():
             what, t, u, sha = (line.split() + [""] * 4)[:4]
-            if what == kind and len(sha) == 64: found.setdefault((int(t), int(u)), []).append(sha)
+            if what == kind and len(sha) == 64: found.setdefault((int(t), u), []).append(sha)
     return found
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_ranks_that_are_killed_never_use_noise_for_two_gradients(tmp_path, seed):
+@pytest.mark.parametrize("seed, case", enumerate(WATCHED))
+def test_ranks_that_are_killed_never_use_noise_for_two_gradients(tmp_path, seed, case):
     chance, attempts = random.Random(seed), 0
     while True:
         attempts += 1
-        store, ranks, answers = start(3, watched_run, tmp_path, attempts)
+        store, ranks, answers = start(3, watched_run, tmp_path, case, attempts, timeout=5.0)
         if attempts <= 10:
             time.sleep(chance.uniform(0.3, 0.9))
             ranks[chance.randrange(3)].kill()
@@ -178,13 +186,12 @@ def test_ranks_that_are_killed_never_use_noise_for_two_gradients(tmp_path, seed)
         if all(isinstance(result, np.ndarray) for result in results) and len(results) == 3: break
         assert all(isinstance(result, PeerLost | np.ndarray) for result in results), results
     assert attempts >= 3, "nothing was killed before it was done"
-    sent, drawn, algorithm = read_logs(tmp_path, "sent"), read_logs(tmp_path, "drawn"), mf_dsgd(W, LONG, np.tril(np.linalg.inv(np.eye(LONG) - 0.6 * np.eye(LONG, k=-1))))
-    assert sent.keys() == {(t, u) for t in range(LONG) for u in range(N)}
+    sent, drawn, algorithm = read_logs(tmp_path, "sent"), read_logs(tmp_path, "drawn"), WATCHED[case]()
     assert all(len(set(shas)) == 1 for shas in sent.values()), "the noise of a step went out with two different gradients"
     assert any(len(shas) > 1 for shas in sent.values()), "no step was sent again: nothing was tested"
     for u in range(N):
         for t, z in enumerate(noise_stream(algorithm, u, deal_seeds(algorithm, SECRET)[u], 51)):
-            assert set(drawn[t, u]) == {hashlib.sha256(z.astype(np.float32).tobytes()).hexdigest()}, "noise was skipped, or drawn for another step"
+            assert set(drawn[t, str(u)]) == {hashlib.sha256(z.astype(np.float32).tobytes()).hexdigest()}, "noise was skipped, or drawn for another step"
 
 
 def endless(net, compute):
@@ -253,14 +260,14 @@ def test_settings_that_do_not_fit_are_refused_before_anything(alone):
         Peer(alone, network, DATA, Batches(BATCHES.index[:2]), Run("r", algorithm, 1.0), deal_seeds(algorithm, 1), RATE, 0.5, everybody)
     with pytest.raises(ValueError, match="expected those of the nodes here"):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {0: deal_seeds(algorithm, 1)[0]}, RATE, 0.5, everybody)
-    with pytest.raises(ValueError, match="lacks the seed of noise variable"):
+    with pytest.raises(ValueError, match="are for rows .. of algorithm.noise.sets: expected"):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {u: {} for u in range(N)}, RATE, 0.5, everybody)
 
 
 def test_ranks_that_never_come():
     began = time.time()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with pytest.raises(PeerLost, match="nothing from rank 1 within 1 s"), join(1.0, store=store, rank=0, size=2): pass
+    with pytest.raises(PeerLost, match="nothing from rank 1 for 1 s"), join(1.0, store=store, rank=0, size=2): pass
     assert time.time() - began < 5
 
 
@@ -284,7 +291,7 @@ def test_restarts_that_would_use_noise_again_are_refused(tmp_path):
     assert together(2, part_of_run, tmp_path, 5) == [5, 5]
     assert together(2, part_of_run, tmp_path, 0) == [4, 4]  # the last common checkpoint
     kept = {path.name for path in (tmp_path / "0").iterdir()}
-    assert kept == {"rank-0.run-0", "rank-0.step-4", "rank-0.half-4"}, "more is kept than a restart needs"
+    assert kept == {"rank-0.run-0", "rank-0.step-4", "rank-0.half-4", "rank-0.lock"}, "more is kept than a restart needs"
     for error in together(2, refused_restart, tmp_path, {"clip": 0.1}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
     for error in together(2, refused_restart, tmp_path, {"secret": 12}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
     (tmp_path / "1").rename(tmp_path / "away")
@@ -297,6 +304,7 @@ def test_restarts_that_would_use_noise_again_are_refused(tmp_path):
 
 def test_a_journal_notices_damage_and_strangers(tmp_path):
     journal = Journal(tmp_path, 0, "run")
+    journal.mark()
     journal.write("half", 0, {"half": np.ones(3)})
     assert journal.usable() == [0] and journal.reached == 1 and journal.read("half", 1) is None
     path = journal.path("half", 0)
@@ -304,8 +312,13 @@ def test_a_journal_notices_damage_and_strangers(tmp_path):
     with pytest.raises(ValueError, match="damaged"): journal.read("half", 0)
     journal.write("step", 4, {})
     assert journal.usable() == [4]  # from 0 the steps 1 to 3 would be computed again
+    with pytest.raises(FileExistsError, match="step 4 has been sent already"):
+        for _ in range(2): journal.write("half", 4, {})
+    with pytest.raises(ValueError, match="another process is rank 0 there"): Journal(tmp_path, 0, "run")
+    journal.lock.lock.release()
     with pytest.raises(ValueError, match="another run"): Journal(tmp_path, 0, "other")
-    assert Journal(tmp_path, 1, "other").known is False  # of another rank
+    other = Journal(tmp_path, 1, "other")  # of another rank
+    assert not other.known and other.usable() == [0]
 
 
 def test_a_gradient_that_is_no_number_stops_everybody(alone):
@@ -347,3 +360,168 @@ def test_torchrun_starts_everybody_again(tmp_path):
     simulation = Simulation(network, DATA, BATCHES, [Run("", dp_dsgd(W, T), SCALE, secret=SECRET)], RATE, 0.5)
     simulation.run(progress=False)
     for rank, here in enumerate(([0, 2], [1, 3, 4])): np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), simulation.theta[0, here].numpy(), atol=3e-5)
+
+
+def hosted(port, rank, size, timeout, answers, job, arguments):
+    "As started by hand: rank 0 hosts the notice board."
+    try:
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        with join(timeout) as net: answers.put((rank, job(net, *arguments)))
+    except Exception as error: answers.put((rank, error))
+
+
+def start_hosted(size, job, *arguments, timeout=30.0):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    answers = CONTEXT.Queue()
+    ranks = [CONTEXT.Process(target=hosted, args=(port, rank, size, timeout, answers, job, arguments)) for rank in range(size)]
+    for process in ranks: process.start()
+    return ranks, answers
+
+
+def late_reader(net, topic, seconds, change):
+    read = net.read_all
+
+    def late(what):
+        if what == topic and net.rank: time.sleep(seconds)
+        return read(what)
+    net.read_all = late
+    make_peer(net, placement=[0, 1, 0, 0, 1], **(change if net.rank else {})).run()
+
+
+@pytest.mark.parametrize("topic, change", [("settings", {"clip": 0.4}), ("finished", {})])
+def test_who_hosts_the_board_stays_until_all_have_read_it(topic, change):
+    ranks, answers = start_hosted(2, late_reader, topic, 1.0, change)
+    for _ in ranks:
+        answer = answers.get(timeout=60)[1]
+        assert answer is None if topic == "finished" else isinstance(answer, ValueError) and "ranks do not agree: rank 1 has clip" in str(answer), answer
+    for process in ranks: process.join(20)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_all_stop_when_the_host_of_the_board_is_gone(how):
+    ranks, answers = start_hosted(N, endless, 0.05, timeout=3.0)
+    time.sleep(3.0)
+    os.kill(ranks[0].pid, how)
+    began = time.time()
+    found = [answers.get(timeout=30)[1] for _ in range(N - 1)]
+    assert time.time() - began < 2 * 3.0 + 4 and all(isinstance(error, PeerLost) for error in found), found
+    ranks[0].kill()
+    for process in ranks: process.join(20)
+
+
+def slow_to_draw(net, folder, steps):
+    peer = make_peer(net, placement=[0, 1, 0, 0, 1], folder=folder, algorithm=dp_dsgd(W, LONG))
+    if not steps: return peer.t
+    for _ in range(steps): peer.step()
+    peer.save()
+
+
+def test_a_restart_may_take_longer_than_the_timeout(tmp_path, monkeypatch):
+    together(2, slow_to_draw, tmp_path, 20)
+    answers = together(2, slow_restart, tmp_path, timeout=2.0)
+    assert answers == [20, 20], answers
+
+
+def slow_restart(net, folder):
+    draw = Peer.draw
+    Peer.draw = lambda self: (time.sleep(0.25 if net.rank else 0.0), draw(self))[1]
+    try: return slow_to_draw(net, folder, 0)
+    finally: Peer.draw = draw
+
+
+def test_a_refused_restart_is_refused_again(tmp_path):
+    "Without a common checkpoint, from step 0 on."
+    assert together(2, steps_without_checkpoint, tmp_path, 3) == [3, 3]
+    for path in (tmp_path / "1").iterdir(): path.unlink()
+    for _ in range(3):
+        for error in together(2, steps_without_checkpoint, tmp_path, 1): assert isinstance(error, ValueError) and "rank 1 has no trace of a run that others have begun" in str(error), error
+
+
+def steps_without_checkpoint(net, folder, steps):
+    peer = make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1])
+    for _ in range(steps): peer.step()
+    return peer.t
+
+
+def test_a_folder_from_a_backup_is_refused(tmp_path):
+    assert together(2, steps_without_checkpoint, tmp_path, 2) == [2, 2]
+    shutil.copytree(tmp_path / "1", tmp_path / "backup")
+    assert together(2, steps_without_checkpoint, tmp_path, 5) == [5, 5]
+    shutil.rmtree(tmp_path / "1")
+    (tmp_path / "backup").rename(tmp_path / "1")
+    for error in together(2, steps_without_checkpoint, tmp_path, 5): assert isinstance(error, ValueError) and "rank 0 has heard step 2 from rank 1, which knows nothing of it" in str(error), error
+
+
+def own_checkpoints(net, folder, every):
+    peer = make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1], algorithm=dp_dsgd(W, LONG))
+    for _ in range(11):
+        peer.step()
+        if peer.t % every[net.rank] == 0: peer.save()
+    return peer.journal.usable()
+
+
+def test_different_habits_of_keeping_never_leave_ranks_without_a_common_checkpoint(tmp_path):
+    usable = together(2, own_checkpoints, tmp_path, (2, 3))
+    assert set(usable[0]) & set(usable[1]) and together(2, steps_of, tmp_path) == [6, 6]
+
+
+def steps_of(net, folder): return make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1], algorithm=dp_dsgd(W, LONG)).t
+
+
+def frozen(net, folder, pid):
+    peer = make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1])
+    for _ in range(2): peer.step()
+    if net.rank and pid:
+        changes = peer.changes
+
+        def freeze(t):
+            found = changes(t)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return found
+        peer.changes = freeze
+    peer.run()
+
+
+def test_a_frozen_process_keeps_its_folder(tmp_path):
+    store, ranks, answers = start(2, frozen, tmp_path, True, timeout=2.0)
+    assert isinstance(answers.get(timeout=20)[1], PeerLost)
+    found = together(2, steps_without_checkpoint, tmp_path, 4, timeout=3.0)
+    assert any("another process is rank 1 there, perhaps a frozen one" in str(error) for error in found) and all(isinstance(error, Exception) for error in found), found
+    ranks[1].kill()
+    for process in ranks: process.join(20)
+
+
+def test_seeds_are_checked_before_anything(alone):
+    everybody, algorithm = [0] * N, decor(W, T)
+    dealt = deal_seeds(algorithm, SECRET)
+    row = next(row for row in dealt[0] if row in dealt[1])
+    for seeds, message in [({**dealt, 0: {**dealt[0], 99: 1}}, "are for rows"), ({**dealt, 1: {**dealt[1], row: 5}}, "another node here has another one"),
+                           ({u: dict.fromkeys(held, 7) for u, held in dealt.items()}, "rank 0 has the same seed for row"), ({**dealt, 0: {**dealt[0], row: 2**128}}, "expected an integer")]:
+        with pytest.raises(ValueError, match=message): Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), seeds, RATE, 0.5, everybody)
+        for key in ("settings/0", "usable/0"): alone.store.delete_key(key)
+    make_peer(alone, placement=everybody, clip=np.float32(0.5), scale=np.float32(1))
+    with pytest.raises(ValueError, match="there has been a Peer on it"): make_peer(alone, placement=everybody)
+
+
+def orderly(net, folder):
+    "What happens in which order: notices, what is settled on the disk, what is sent."
+    events, settle, write = [], mfdl.files.settle, net.write
+    mfdl.files.settle = lambda *paths: (settle(*paths), events.extend(("settled", os.path.basename(path)) for path in paths))
+    net.write = lambda topic, content: (events.append(("notice", topic, len(json.dumps(content)))), write(topic, content))
+    peer = make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1])
+    exchange = peer.exchange
+    peer.exchange = lambda k, *rest: (events.append(("sent", peer.t)), exchange(k, *rest))[1]
+    try: peer.run(every=2)
+    finally: mfdl.files.settle = settle
+    return events
+
+
+def test_a_step_is_on_the_disk_before_it_is_sent_and_no_model_on_the_board(tmp_path):
+    for rank, events in enumerate(together(2, orderly, tmp_path)):
+        for t in range(T):
+            before = events[:events.index(("sent", t))]
+            assert any(kind == "settled" and name.startswith(f"rank-{rank}.half-{t}.") for kind, name, *_ in before), f"step {t} was sent before it was on the disk"
+        notices = {topic: size for kind, topic, *size in events if kind == "notice"}
+        assert notices.keys() <= {"settings", "usable", "kept", "ready", "finished", "at", "left"} and max(size for size, in notices.values()) < 1500
