@@ -19,7 +19,7 @@ import numpy as np
 from . import accounting, algorithms, attackers, experiments, figures, gossip, graphs, participation, privacy, sweeps
 
 # %% ../nbs/25_cli.ipynb #00000006
-EXPECTED = (ValueError, FileNotFoundError, ImportError, ConnectionError, experiments.ExperimentFailed)
+EXPECTED = (ValueError, OSError, ImportError, experiments.ExperimentFailed)
 
 class Command(click.Command):
     "A command that ends with one line on standard error and status 2 when its input is at fault; a warning is one line too."

@@ -436,7 +436,8 @@ def test_a_refused_restart_is_refused_again(tmp_path):
     assert together(2, steps_without_checkpoint, tmp_path, 3) == [3, 3]
     for path in (tmp_path / "1").iterdir(): path.unlink()
     for _ in range(3):
-        for error in together(2, steps_without_checkpoint, tmp_path, 1): assert isinstance(error, ValueError) and "rank 1 has no trace of a run that others have begun" in str(error), error
+        for error in together(2, steps_without_checkpoint, tmp_path, 1):
+            assert isinstance(error, ValueError) and "rank 1 has no trace of a run that others have begun" in str(error), error
 
 
 def steps_without_checkpoint(net, folder, steps):
@@ -451,7 +452,8 @@ def test_a_folder_from_a_backup_is_refused(tmp_path):
     assert together(2, steps_without_checkpoint, tmp_path, 5) == [5, 5]
     shutil.rmtree(tmp_path / "1")
     (tmp_path / "backup").rename(tmp_path / "1")
-    for error in together(2, steps_without_checkpoint, tmp_path, 5): assert isinstance(error, ValueError) and "rank 0 has heard step 2 from rank 1, which knows nothing of it" in str(error), error
+    for error in together(2, steps_without_checkpoint, tmp_path, 5):
+        assert isinstance(error, ValueError) and "rank 0 has heard step 2 from rank 1, which knows nothing of it" in str(error), error
 
 
 def own_checkpoints(net, folder, every):
@@ -498,7 +500,8 @@ def test_seeds_are_checked_before_anything(alone):
     dealt = deal_seeds(algorithm, SECRET)
     row = next(row for row in dealt[0] if row in dealt[1])
     for seeds, message in [({**dealt, 0: {**dealt[0], 99: 1}}, "are for rows"), ({**dealt, 1: {**dealt[1], row: 5}}, "another node here has another one"),
-                           ({u: dict.fromkeys(held, 7) for u, held in dealt.items()}, "rank 0 has the same seed for row"), ({**dealt, 0: {**dealt[0], row: 2**128}}, "expected an integer")]:
+                           ({u: dict.fromkeys(held, 7) for u, held in dealt.items()}, "rank 0 has the same seed for row"),
+                           ({**dealt, 0: {**dealt[0], row: 2**128}}, "expected an integer")]:
         with pytest.raises(ValueError, match=message): Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), seeds, RATE, 0.5, everybody)
         for key in ("settings/0", "usable/0"): alone.store.delete_key(key)
     make_peer(alone, placement=everybody, clip=np.float32(0.5), scale=np.float32(1))

@@ -23,8 +23,8 @@ from mfdl.sweeps import collect, make_cells, read_grid, survey, sweep
 
 COUNT = """import os, time
 from pathlib import Path
-if log:
-    with open(log, "a") as file: file.write(f"{x}\\n")
+if "LOG" in os.environ:
+    with open(os.environ["LOG"], "a") as file: file.write(f"{x}\\n")
 time.sleep(wait)
 assert x != 13
 if output: Path(f"{output}.csv").write_text(f"square,threads,pid\\n{x * x},{os.environ.get('OMP_NUM_THREADS')},{os.getpid()}\\n")"""
@@ -32,12 +32,14 @@ FAKE = """import json, os, time
 from pathlib import Path
 cell = json.loads(Path("cell.json").read_bytes())
 x = cell["given"]["x"]
-with open(cell["given"]["log"], "a") as file: file.write(f"{x}\\n")
+with open(os.environ["LOG"], "a") as file: file.write(f"{x}\\n")
+Path("parent").write_text(str(os.getppid()))
+assert x != 13
 with open(cell["stem"] + ".csv", "w") as file:
     for piece in ("squ", "are\\n", str(x), "", "\\n"):
         file.write(piece if piece else str(x))
         file.flush()
-        time.sleep(0.05)
+        time.sleep(0.1)
 """
 
 
@@ -46,7 +48,7 @@ def write(folder, xs, wait=0.0, source=COUNT):
     kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "python3"}}
     cells = [nbformat.v4.new_code_cell('x = 1\nwait = 0.0\nlog = ""\noutput = ""', metadata={"tags": ["parameters"]}), nbformat.v4.new_code_cell(source)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), folder / "count.ipynb")
-    (folder / "grid.yaml").write_text(json.dumps({"experiment": "count.ipynb", "parameters": {"x": xs, "wait": wait, "log": f"{folder}/log"}}))
+    (folder / "grid.yaml").write_text(json.dumps({"experiment": "count.ipynb", "parameters": {"x": xs, "wait": wait}}))
     return folder / "grid.yaml"
 
 
@@ -55,7 +57,7 @@ def start(grid, results, fake=False):
     (grid.parent / "cells").write_bytes(pickle.dumps(read_grid(grid)))
     code = (f"import pickle, sys; from mfdl import sweeps; sweeps.MAIN = {FAKE!r} if {fake} else sweeps.MAIN\n"
             "sweeps.sweep(pickle.load(open(sys.argv[1], 'rb')), sys.argv[2], workers=2, progress=False)")
-    return subprocess.Popen([sys.executable, "-c", code, str(grid.parent / "cells"), str(results)])
+    return subprocess.Popen([sys.executable, "-c", code, str(grid.parent / "cells"), str(results)], env=os.environ | {"LOG": f"{grid.parent}/log"})
 
 
 def states(grid, results): return [status["state"] for status in survey(read_grid(grid), results).values()]
@@ -72,7 +74,7 @@ def processes_in(folder):
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_random_moments(tmp_path, seed):
     grid, results, chance, done, kills = write(tmp_path, list(range(100, 130))), tmp_path / "results", random.Random(seed), {}, 0
-    while True:
+    while kills < 60:
         process = start(grid, results, fake=True)
         try: assert process.wait(timeout=chance.uniform(0.5, 1.5)) == 0
         except subprocess.TimeoutExpired:
@@ -104,7 +106,7 @@ def test_killed_with_real_cells(tmp_path):
     while processes_in(results) and time.time() < deadline: time.sleep(0.1)
     assert not processes_in(results), "a cell outlived its sweep"
     assert start(grid, results).wait() == 0
-    assert before.count("done") <= 4 and states(grid, results) == ["done"] * 4 and collect(results)["square"].tolist() == [1, 4, 9, 16]
+    assert before.count("missing") + before.count("done") == 4 and states(grid, results) == ["done"] * 4 and collect(results)["square"].tolist() == [1, 4, 9, 16]
 
 
 @pytest.mark.parametrize("victim", ["cell", "kernel"])
@@ -124,16 +126,19 @@ def test_a_killed_worker_fails_its_cell_only(tmp_path, victim):
 
 
 def test_two_sweeps_on_one_folder_divide_the_work(tmp_path):
-    grid, results = write(tmp_path, list(range(100, 120))), tmp_path / "results"
+    grid, results = write(tmp_path, [*range(100, 120), 13]), tmp_path / "results"
     both = [start(grid, results, fake=True) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
-    assert states(grid, results) == ["done"] * 20
-    assert sorted((tmp_path / "log").read_text().split()) == [str(x) for x in range(100, 120)], "a cell was run twice"
+    assert states(grid, results) == ["done"] * 20 + ["failed"]
+    assert sorted((tmp_path / "log").read_text().split()) == sorted(map(str, [13, *range(100, 120)])), "a cell was run twice"
+    parents = [int(path.read_text()) for path in results.glob("*/parent")]
+    assert len(parents) == 21 and {parents.count(process.pid) > 0 for process in both} == {True}, "one did everything"
 
 
 def test_interrupted_sweep_leaves_nothing_running(tmp_path):
     grid, results = write(tmp_path, [1, 2], wait=60.0), tmp_path / "results"
-    process = subprocess.Popen([str(Path(sys.executable).parent / "mfdl"), "sweep", str(grid), "--folder", str(results)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([str(Path(sys.executable).parent / "mfdl"), "sweep", str(grid), "--folder", str(results)], stderr=subprocess.PIPE, text=True,
+                               env=os.environ | {"LOG": f"{tmp_path}/log"})
     while not (tmp_path / "log").exists(): time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     assert "the same command goes on" in process.communicate(timeout=20)[1] and process.returncode == 130
@@ -215,6 +220,8 @@ def test_unreachable_scheduler(tmp_path):
     ("experiment: pndp\nparameters: {grpah: ring}", "did you mean graph"), ("- experiment: pndp\n- experiment: pndp\n  parameters: {sigma: '1'}", "is a cell of block 1 already"),
     ("experiment: pndp\nparameters: {T: [1, [2]]}", "expected a value like the default"), ("experiment: pndp\nparameter: {T: 1}", "did you mean parameters"),
     ("experiment: pndp\nparameters: {T: 1e1}", "expected a value like the default"),
+    ("experiment: pndp\nparameters: []", "expected `experiment:`"), ("experiment: pndp\nparameters: {participation: " + "x" * 300 + "}", "the results would have a name of"),
+    (f"experiment: pndp\nparameters: {{T: {list(range(1, 1001))}, sigma: {list(range(1, 1001))}}}", "1000000 cells: expected at most"), ("[" * 5000, "not YAML"),
     ("parameters: {T: 1}", "expected `experiment:`"), ("{", "not YAML"), ("experiment: pndp\nparameters: [T]", "expected `experiment:`"),
     ("!!python/object/apply:os.system ['true']", "not YAML"), ("experiment: grid.yaml.ipynb", "no such notebook"), ("experiment: pndp\nparameters: {1: 2}", "is not known"),
 ])
@@ -250,3 +257,38 @@ def test_reproduce_all_puts_results_into_one_folder(tmp_path, monkeypatch):
     notebook = (tmp_path / "figures" / f"{cells[0].stem}.ipynb").read_bytes()
     assert reproduce(cells[0].experiment, cells[0].given, tmp_path / "figures", progress=False).notebook.read_bytes() == notebook
     assert (tmp_path / "figures" / f"{cells[0].stem}.csv").is_file() and not (tmp_path / "figures" / f"{cells[1].stem}.csv").exists()
+
+
+def test_files_as_parameters(tmp_path, monkeypatch):
+    "They lie beside the grid, and their content is part of the cell."
+    source = 'from pathlib import Path\nif output: Path(f"{output}.csv").write_text("size\\n" + str(len(Path(log).read_text())))'
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write(tmp_path, [1], source=source)
+    grid = tmp_path / "grid.yaml"
+    grid.write_text("experiment: count.ipynb\nparameters: {log: data.txt}")
+    keys = set()
+    for text in ("four", "three", "four"):
+        (tmp_path / "data.txt").write_text(text)
+        assert set(status["state"] for status in sweep(read_grid(grid), tmp_path / "results", progress=False).values()) == {"done"}
+        keys.add(read_grid(grid)[0].key)
+    table = collect(tmp_path / "results")
+    assert len(keys) == 2 and sorted(table["size"]) == [4, 5] and set(table["log"]) == {"data.txt"}
+    (tmp_path / "link.txt").symlink_to(tmp_path / "data.txt")
+    grid.write_text("experiment: count.ipynb\nparameters: {log: link.txt}")
+    assert [status["state"] for status in sweep(read_grid(grid), tmp_path / "linked", progress=False).values()] == ["done"]
+    grid.write_text("experiment: count.ipynb\nparameters: {log: ./elsewhere}")
+    with pytest.raises(ValueError, match="is a folder, whose contents a cell does not follow"): read_grid(grid)
+
+
+def test_a_notebook_may_write_folders(tmp_path):
+    grid = write(tmp_path, [1, 2], source='from pathlib import Path\nPath("deep/er").mkdir(parents=True)\nPath("deep/er/x").write_text(str(x))\nPath("gone").symlink_to("nowhere")')
+    assert [status["state"] for status in sweep(read_grid(grid), tmp_path / "results", progress=False).values()] == ["done", "done"]
+    next((tmp_path / "results").glob("*_2*/deep/er/x")).write_text("3")
+    assert states(grid, tmp_path / "results") == ["done", "damaged"]
+    with pytest.raises(ValueError, match="has no table, count_1"): collect(tmp_path / "results")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    result = CliRunner().invoke(app, ["sweep", str(write(tmp_path, [1])), "--folder", "/proc/nowhere"])
+    assert result.exit_code == 2 and result.output.startswith("error: ") and "Traceback" not in result.output
