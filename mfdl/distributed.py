@@ -171,7 +171,7 @@ def disagreement(posts: list[dict]) -> str | None:
             if rows.setdefault(commitment, row) != row: return f"rank {rank} has the same seed for row {row} of algorithm.noise.sets as there is for row {rows[commitment]}"
     return None
 
-# %% ../nbs/22_distributed.ipynb #0000000f
+# %% ../nbs/22_distributed.ipynb #00000011
 class Journal:
     "What a rank keeps on its own disk: checkpoints, and the outcome of each step since the oldest that may be needed. One process at a time."
     def __init__(self, folder: str | Path, rank: int, run: str):
@@ -226,7 +226,7 @@ class Journal:
             for step, path in self.files(kind).items():
                 if step < before: path.unlink()
 
-# %% ../nbs/22_distributed.ipynb #00000011
+# %% ../nbs/22_distributed.ipynb #00000013
 class Peer(Learner):
     "The nodes of one rank: `step()` and `run()` as in a Simulation, with the others over the network."
     def __init__(
@@ -278,7 +278,8 @@ class Peer(Learner):
         graph = fingerprint(algorithm.nodes, [W.tobytes() for W in algorithm.gossip], algorithm.rounds)
         return {
             "version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "steps": self.T, "graph": f"{algorithm.n} nodes ({graph[:8]})",
-            "strategy": f"{algorithm.name} ({fingerprint(*describe_algorithm(algorithm))[:8]})", "scale": float(run.scale), "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
+            "strategy": f"{algorithm.name} ({fingerprint(*describe_algorithm(algorithm))[:8]})", "scale": float(run.scale),
+            "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
             "model": f"of {self.models.shape[2]} parameters ({fingerprint(*self.describe_model())[:8]})", "placement": self.placement.tolist(), "clip": self.clip,
             "learning rate": f"{self.rates[0]:g} ({fingerprint(self.rates)[:8]})", "batches": f"{self.batches.b} of {self.batches.size}",
             "protect": self.protect, "loss": self.loss_kind}
