@@ -291,14 +291,14 @@ def test_restarts_that_would_use_noise_again_are_refused(tmp_path):
     assert together(2, part_of_run, tmp_path, 5) == [5, 5]
     assert together(2, part_of_run, tmp_path, 0) == [4, 4]  # the last common checkpoint
     kept = {path.name for path in (tmp_path / "0").iterdir()}
-    assert kept == {"rank-0.run-0", "rank-0.step-4", "rank-0.half-4", "rank-0.lock"}, "more is kept than a restart needs"
+    assert {"rank-0.step-4", "rank-0.half-4"} <= kept and not {"rank-0.half-0", "rank-0.half-1"} & kept, "more is kept than a restart can need, or less"
     for error in together(2, refused_restart, tmp_path, {"clip": 0.1}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
     for error in together(2, refused_restart, tmp_path, {"secret": 12}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
     (tmp_path / "1").rename(tmp_path / "away")
     for error in together(2, refused_restart, tmp_path, {}): assert isinstance(error, ValueError) and "rank 1 has no trace of a run that others have begun" in str(error)
     for path in (tmp_path / "1").iterdir(): path.unlink()
     for path in (tmp_path / "away").iterdir(): path.rename(tmp_path / "1" / path.name)
-    (tmp_path / "1" / "rank-1.step-4").unlink()
+    for path in (tmp_path / "1").glob("rank-1.step-*"): path.unlink()
     for error in together(2, refused_restart, tmp_path, {}): assert isinstance(error, ValueError) and "no checkpoint that all ranks have" in str(error)
 
 
