@@ -111,7 +111,7 @@ def test_killed_with_real_cells(tmp_path):
 
 @pytest.mark.parametrize("victim", ["cell", "kernel"])
 def test_a_killed_worker_fails_its_cell_only(tmp_path, victim):
-    grid, results = write(tmp_path, [1, 2], wait=3.0), tmp_path / "results"
+    grid, results = write(tmp_path, [1, 2], wait=8.0), tmp_path / "results"
     process = start(grid, results)
     while not (tmp_path / "log").exists() or len((tmp_path / "log").read_text().split()) < 2: time.sleep(0.05)
     place = next(path for path in (results / ".running").glob("*.*") if (path / "cell.json").exists() and json.loads((path / "cell.json").read_bytes())["given"]["x"] == 1)
@@ -126,13 +126,13 @@ def test_a_killed_worker_fails_its_cell_only(tmp_path, victim):
 
 
 def test_two_sweeps_on_one_folder_divide_the_work(tmp_path):
-    grid, results = write(tmp_path, [*range(100, 120), 13]), tmp_path / "results"
+    grid, results = write(tmp_path, [*range(100, 140), 13]), tmp_path / "results"
     both = [start(grid, results, fake=True) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
-    assert states(grid, results) == ["done"] * 20 + ["failed"]
-    assert sorted((tmp_path / "log").read_text().split()) == sorted(map(str, [13, *range(100, 120)])), "a cell was run twice"
+    assert states(grid, results) == ["done"] * 40 + ["failed"]
+    assert sorted((tmp_path / "log").read_text().split()) == sorted(map(str, [13, *range(100, 140)])), "a cell was run twice"
     parents = [int(path.read_text()) for path in results.glob("*/parent")]
-    assert len(parents) == 21 and {parents.count(process.pid) > 0 for process in both} == {True}, "one did everything"
+    assert len(parents) == 41 and {parents.count(process.pid) > 0 for process in both} == {True}, "one did everything"
 
 
 def test_interrupted_sweep_leaves_nothing_running(tmp_path):
