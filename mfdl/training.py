@@ -400,6 +400,7 @@ class NoiseSource:
         if self.row is not None or not len(total):
             arriving = np.zeros((self.n * self.count, total.shape[1]), dtype=np.float32)
             if self.row is not None: np.add.at(arriving, self.row[places], self.weight[places] * total)
+            self.shares = total
             total = arriving
         self.t += 1
         return total.reshape(self.n, -1, self.draws.dimension)
@@ -636,6 +637,7 @@ class Simulation(Learner):
         protect: str = "record",  # 'record': each record's gradient is clipped; 'node': the mean of a node's batch (its account: every_step(T), row_sensitivity(clip, 1, ..))
         loss: str | None = None,  # 'squared' or 'cross-entropy'; by default as the data asks
         device: str = "cpu",
+        record: bool = False,  # keep every message, in `transcript`: for each step a tensor (messages, runs, parameters), as in algorithm.messages
     ):
         if not runs: raise ValueError("runs=[]: expected at least one Run")
         first = runs[0].algorithm
@@ -643,8 +645,9 @@ class Simulation(Learner):
             if run.algorithm.n != batches.n: raise ValueError(f"batches are for {batches.n} nodes, run {run.label!r} has {run.algorithm.n}")
             if run.algorithm.T != first.T or run.algorithm.nodes != first.nodes:
                 raise ValueError(f"run {run.label!r} has {run.algorithm.T} steps or other nodes: expected those of {runs[0].label!r}, {first.T} steps")
+            if record and run.algorithm is not first: raise ValueError(f"record=True: run {run.label!r} has another algorithm than {runs[0].label!r}; expected one, which has one list of messages")
             check_run(run, batches, clip)
-        self.runs, self.rates, self.t, self.broken, self.gossip = list(runs), check_rates(lr, first.T), 0, False, {}
+        self.runs, self.rates, self.t, self.broken, self.gossip, self.transcript = list(runs), check_rates(lr, first.T), 0, False, {}, [] if record else None
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
         super().__init__(make_model, data, batches, [run.seed for run in runs], clip, protect, loss, device)
 
@@ -674,13 +677,28 @@ class Simulation(Learner):
                 sources.append((NoiseSource(algorithms, draws), torch.tensor(members, device=self.device), torch.tensor(where, device=self.device), scales))
         return sources
 
-    def matrix(self, algorithm, t):  # tensor (n, n)
-        "W of a step, to the power of the rounds."
+    def matrix(self, algorithm, t: int, K: int):  # tensor (n, n)
+        "W of a step, to the power of K rounds."
         import torch
-        W, K = algorithm.gossip[t], algorithm.rounds or 1
+        W = algorithm.gossip[t]
         key = id(W), K
         if key not in self.gossip: self.gossip[key] = torch.as_tensor(np.linalg.matrix_power(W, K), dtype=torch.float32, device=self.device)
         return self.gossip[key]
+
+    def sent(self):  # tensor (messages of the step, runs, parameters)
+        "What nodes say to each other in this step, between gradients and gossip."
+        import torch
+        algorithm = self.runs[0].algorithm
+        if algorithm.rounds is not None:
+            said = [self.models.clone()]
+            for _ in range(algorithm.rounds - 1): said.append((self.matrix(algorithm, self.t, 1) @ said[-1].flatten(1)).view_as(self.models))
+            return torch.cat(said)
+        said = self.models[algorithm.messages.sender[algorithm.messages.step == self.t]]
+        for source, _, where, scale in self.noise:
+            shares = torch.as_tensor(source.shares, device=self.device).view(len(source.shares), -1, said.shape[2])[:, where]
+            leave = (receivers(algorithm) != algorithm.mix.node)[algorithm.mix.step == self.t]
+            said -= float(self.rates[self.t]) * scale[:, None] * shares[leave]
+        return said
 
     def step(self) -> None:
         "One gradient step of every node of every run, with its gossip. Raises FloatingPointError where a gradient is not a number."
@@ -698,7 +716,8 @@ class Simulation(Learner):
             else: change.index_add_(1, members, z)
         rate = float(self.rates[self.t])
         self.models.sub_(change, alpha=rate)
-        matrices = [self.matrix(run.algorithm, self.t) for run in self.runs]
+        if self.transcript is not None: self.transcript.append(self.sent())
+        matrices = [self.matrix(run.algorithm, self.t, run.algorithm.rounds or 1) for run in self.runs]
         if all(W is matrices[0] for W in matrices): self.models = (matrices[0] @ self.models.flatten(1)).view_as(self.models)
         else: self.models = torch.bmm(torch.stack(matrices), self.theta).swapaxes(0, 1).contiguous()
         if late is not None: self.models.sub_(late, alpha=rate)

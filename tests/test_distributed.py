@@ -99,13 +99,14 @@ def whole_run(net, case, placement):
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
     algorithm = CASES[case]()
-    simulation, G = Simulation(network, DATA, BATCHES, [Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET)], RATE, 0.5), []
+    simulation, G = Simulation(network, DATA, BATCHES, [Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET)], RATE, 0.5, record=True), []
     start = simulation.models[0, 0].numpy().copy()
     for _ in range(T):
         G.append(simulation.changes(simulation.t)[:, 0].numpy().astype(float))
         simulation.step()
     Z = np.array([draw(derive_seed(SECRET, row), number, len(start)) for row, number in zip(algorithm.noise.which, algorithm.noise.number, strict=True)]).reshape(-1, len(start))
     sent = start - RATE * (algorithm.M_G @ np.vstack(G) + SCALE * algorithm.M_Z @ Z)
+    np.testing.assert_allclose(np.vstack(simulation.transcript)[:, 0], sent, atol=3e-5)
     rounds, messages, models = algorithm.rounds or 1, algorithm.messages, []
     for placement in PLACEMENTS:
         answers = together(max(placement) + 1, whole_run, case, placement)

@@ -76,7 +76,7 @@ def test_killed_at_random_moments(tmp_path, seed):
     grid, results, chance, done, kills = write(tmp_path, list(range(100, 130))), tmp_path / "results", random.Random(seed), {}, 0
     while kills < 60:
         process = start(grid, results, fake=True)
-        try: assert process.wait(timeout=chance.uniform(0.5, 1.5)) == 0
+        try: assert process.wait(timeout=chance.uniform(0.5, 1.5) * 1.05**kills) == 0
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
