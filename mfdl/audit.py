@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .accounting import account
-from .algorithms import LinearAlgorithm, block_size, deal_seeds, derive_seed, draw_block
+from .algorithms import LinearAlgorithm, deal_seeds
 from .attackers import TrustModel, coalition_mask, decompose, view
 from .data import Batches, Dataset
 from .graphs import check_count, real_number
 from .participation import Participation
-from .privacy import GaussianDP, check_delta, row_sensitivity
+from .privacy import check_delta, row_sensitivity
+from .randomness import block_size, derive_seed, draw_block
 from .sensitivity import certify
 from .training import Run, Simulation
 
@@ -252,4 +253,5 @@ def audit(
         sides.append(Transcript(np.concatenate([part.messages for part in parts]), np.concatenate([part.noise for part in parts]), parts[0].held))
     best, taught = [likelihood_ratio(algorithm, trust, case, side) for side in sides], learned(*sides)
     mu = float(report.mu[report.victims.index(algorithm.nodes[case.victim])]) if claimed is None else claimed
-    return Audit(algorithm.name, algorithm.nodes[case.victim], mu, replays, interval(*best, confidence), interval(*taught, confidence), epsilon_shown(*best, delta, confidence), delta)
+    found = interval(*best, confidence), interval(*taught, confidence), epsilon_shown(*best, delta, confidence)
+    return Audit(algorithm.name, algorithm.nodes[case.victim], mu, replays, *found, delta)

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .algorithms import check_seed, noise_stream
+from .algorithms import noise_stream
 from .files import package_code, seal, settle, unseal
 from .gossip import links
-from .training import History, Learner, Run, check_rates, check_run, describe_algorithm, fingerprint, receivers
+from .randomness import check_seed, grid_spacing, to_grid
+from .training import History, Learner, Run, check_rates, check_run, describe_algorithm, fingerprint, receivers, rounded
 
 # %% ../nbs/22_distributed.ipynb #00000005
 def place_nodes(placement, nodes: int, size: int) -> np.ndarray:  # int (nodes,), the rank of each node
@@ -261,7 +262,9 @@ class Peer(Learner):
         super().__init__(make_model, data, batches, [run.seed], clip, protect, loss, device)
         self.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]
         self.private, self.routes = algorithm.rounds is None, {}
-        self.streams = [noise_stream(algorithm, label, seeds[label], self.models.shape[2]) for label in labels] if run.scale else []
+        self.spacing = grid_spacing(run.scale, clip) if run.secure and run.scale else None
+        self.leave_room(self.spacing)
+        self.streams = [noise_stream(algorithm, label, seeds[label], self.models.shape[2], run.secure) for label in labels] if run.scale else []
         to = receivers(algorithm)
         self.shares = [[[(u, int(to[place])) for place in np.flatnonzero((algorithm.mix.node == u) & (algorithm.mix.step == t))] for u in self.here]
                        for t in range(algorithm.T)] if self.private else None
@@ -282,7 +285,7 @@ class Peer(Learner):
             "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
             "model": f"of {self.models.shape[2]} parameters ({fingerprint(*self.describe_model())[:8]})", "placement": self.placement.tolist(), "clip": self.clip,
             "learning rate": f"{self.rates[0]:g} ({fingerprint(self.rates)[:8]})", "batches": f"{self.batches.b} of {self.batches.size}",
-            "protect": self.protect, "loss": self.loss_kind}
+            "protect": self.protect, "loss": self.loss_kind, "secure": run.secure}
 
     def commitments(self, seeds: dict) -> dict:  # row of algorithm.noise.sets -> hash
         "Check that each node has its seeds and no others; of each seed something to compare that does not tell it."
@@ -333,9 +336,11 @@ class Peer(Learner):
         return None
 
     def draw(self) -> list:  # for each node here, tensor (places, parameters)
-        "Noise of the next step."
+        "Noise of the next step: in units of its scale, or on the grid of a secure run."
         import torch
-        return [torch.as_tensor(next(stream, np.zeros((0, self.models.shape[2]))).astype(np.float32), device=self.device) for stream in self.streams]
+        drawn = [next(stream, np.zeros((0, self.models.shape[2]))) for stream in self.streams]
+        if self.spacing: drawn = [to_grid(self.scale * z, self.spacing) for z in drawn]
+        return [torch.as_tensor(z.astype(np.float32), device=self.device) for z in drawn]
 
     def outcome(self):  # tensor (nodes, 1, parameters)
         "Models after the gradients of this step, with noise; from the journal where there is one."
@@ -343,7 +348,8 @@ class Peer(Learner):
         kept = None if self.journal is None else self.journal.read("half", self.t)
         if kept is not None: return torch.as_tensor(kept["half"], device=self.device)
         change = self.changes(self.t)
-        if self.streams and not self.private: change[:, 0] += torch.cat(self.noise) * np.float32(self.scale)
+        if self.spacing: change[:, 0] = rounded(change[:, 0], self.spacing) + torch.cat(self.noise)
+        elif self.streams and not self.private: change[:, 0] += torch.cat(self.noise) * np.float32(self.scale)
         half = self.models - float(self.rates[self.t]) * change
         if self.journal is not None: self.journal.write("half", self.t, {"half": half.cpu().numpy()})
         return half

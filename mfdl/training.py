@@ -7,8 +7,8 @@ __all__ = ['PARTS', 'LOSSES', 'PROTECTS', 'LIMIT', 'CACHE', 'check_model', 'Line
            'NormPart', 'torch_cat', 'chain', 'record_loss', 'clip_factors', 'activations', 'dense', 'Scratch',
            'dense_gradients', 'apply_layers', 'layer_gradients', 'any_gradients', 'gradients', 'Run', 'receivers',
            'Draws', 'looks_back', 'NoiseSource', 'History', 'numbers', 'slices', 'chunks', 'forward_code',
-           'fingerprint', 'describe_algorithm', 'Learner', 'check_rates', 'check_run', 'Simulation', 'Trained',
-           'in_words', 'train']
+           'fingerprint', 'describe_algorithm', 'rounded', 'Learner', 'check_rates', 'check_run', 'Simulation',
+           'Trained', 'in_words', 'train']
 
 # %% ../nbs/18_training.ipynb #00000002
 import hashlib
@@ -21,10 +21,11 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import block_diag, csr_array, vstack
 
-from .algorithms import LinearAlgorithm, block_size, check_seed, derive_seed, draw_block
+from .algorithms import LinearAlgorithm, deal_seeds, noise_stream
 from .data import Batches, Dataset
 from .files import seal, unseal
 from .graphs import check_choice, check_count, real_number
+from .randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret, grid_spacing, to_grid
 
 # %% ../nbs/18_training.ipynb #00000006
 def check_model(model) -> None:
@@ -286,6 +287,7 @@ class Run:
     scale: float = 0.0  # standard deviation of a noise variable, in the units of the gradient: sigma times row sensitivity
     seed: int = 0  # of initial weights, which everybody may know
     secret: int | None = None  # of the noise, up to 128 bits; None: derived from the seed, for simulations whose results give nobody's data away
+    secure: bool = False  # noise from a cryptographic generator, and on one grid with the gradients (mfdl.randomness)
 
     @property
     def noise_secret(self) -> int: return derive_seed(check_seed("seed", self.seed), 1) if self.secret is None else self.secret
@@ -471,6 +473,11 @@ def describe_algorithm(algorithm: LinearAlgorithm, exact: bool = True) -> list:
     for part in (mix.D, mix.L) if exact else (): parts += [None] if part is None else [part.shape, part.indptr, part.indices, part.data]
     return parts + [mix.basis] if exact else parts
 
+def rounded(change, spacing: float):  # tensor
+    "Gradients, as multiples of a power of two."
+    import torch
+    return torch.round(change / spacing) * spacing
+
 class Learner:
     "Nodes that learn: a model, data, batches, and what the gradients are at the models (nodes, runs, parameters) that the nodes have in float32."
     def __init__(self, make_model, data: Dataset, batches: Batches, seeds: list, clip: float | None, protect: str, loss: str | None, device: str):
@@ -525,6 +532,14 @@ class Learner:
         expected = self.y.shape[1] if self.loss_kind == "squared" else data.classes
         if len(made) != 2 or (made[1] != expected if self.loss_kind == "squared" else expected is None or made[1] < expected):
             raise ValueError(f"model makes outputs of shape {made} for one record: expected (1, {expected}) for loss {self.loss_kind!r} on data {data.name!r}")
+
+    def leave_room(self, spacing: float) -> None:
+        "Clip to a smaller norm, so that gradients which are then rounded to multiples of the spacing do not differ by more."
+        if not spacing: return
+        lost = spacing * np.sqrt(self.models.shape[2]) * (self.batches.size if self.protect == "record" else 1)
+        if lost > self.clip / 10:
+            raise ValueError(f"secure=True: rounding would take {lost:.3g} of clip={self.clip:g}; expected less noise, smaller batches or fewer parameters")
+        self.clip -= lost
 
     def changes(self, t: int):  # tensor (nodes, runs, parameters)
         "The clipped gradients of step t. Raises FloatingPointError where one is not a number."
@@ -618,6 +633,8 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
     if run.scale and not len(run.algorithm.noise.step): raise ValueError(f"run {run.label!r}: scale={run.scale!r}, but {run.algorithm.name} draws no noise; expected 0")
     if run.algorithm.T % batches.b:
         raise ValueError(f"T={run.algorithm.T} steps are no multiple of the b={batches.b} batches: records would take part differently often; expected whole rounds")
+    if run.secure and run.algorithm.rounds is None:
+        raise ValueError(f"run {run.label!r}: secure=True, but {run.algorithm.name} adds noise to messages; expected an algorithm that adds it to gradients")
     if clip is None and run.scale: raise ValueError("clip=None: noise without clipping protects nobody; expected a norm")
 
 class Simulation(Learner):
@@ -645,14 +662,22 @@ class Simulation(Learner):
             if run.algorithm.n != batches.n: raise ValueError(f"batches are for {batches.n} nodes, run {run.label!r} has {run.algorithm.n}")
             if run.algorithm.T != first.T or run.algorithm.nodes != first.nodes:
                 raise ValueError(f"run {run.label!r} has {run.algorithm.T} steps or other nodes: expected those of {runs[0].label!r}, {first.T} steps")
-            if record and run.algorithm is not first: raise ValueError(f"record=True: run {run.label!r} has another algorithm than {runs[0].label!r}; expected one, which has one list of messages")
+            if record and run.algorithm is not first: raise ValueError(f"record=True: runs {runs[0].label!r} and {run.label!r} have different algorithms; expected one")
             check_run(run, batches, clip)
         self.runs, self.rates, self.t, self.broken, self.gossip, self.transcript = list(runs), check_rates(lr, first.T), 0, False, {}, [] if record else None
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
         super().__init__(make_model, data, batches, [run.seed for run in runs], clip, protect, loss, device)
+        self.spacing = {i: grid_spacing(run.scale, clip) for i, run in enumerate(runs) if run.secure and run.scale}
+        self.leave_room(max(self.spacing.values(), default=0.0))
 
     @property
     def T(self) -> int: return self.runs[0].algorithm.T
+
+    @cached_property
+    def streams(self) -> dict:  # run -> of each node what it adds
+        "The noise of secure runs, as nodes draw it."
+        return {i: [noise_stream(run.algorithm, node, held, self.models.shape[2], secure=True) for node, held in deal_seeds(run.algorithm, run.noise_secret).items()]
+                for i, run in enumerate(self.runs) if i in self.spacing}
 
     @cached_property
     def noise(self) -> list:  # of (NoiseSource, runs, their places in what it gives, scales)
@@ -660,7 +685,7 @@ class Simulation(Learner):
         import torch
         groups, sources = {}, []
         for i, run in enumerate(self.runs):
-            if run.scale: groups.setdefault(id(run.algorithm), []).append(i)
+            if run.scale and not run.secure: groups.setdefault(id(run.algorithm), []).append(i)
         shared = {}
         for members in groups.values():
             algorithm, secrets = self.runs[members[0]].algorithm, tuple(dict.fromkeys(self.runs[i].noise_secret for i in members))
@@ -714,6 +739,9 @@ class Simulation(Learner):
                 late = torch.zeros_like(change) if late is None else late
                 late.index_add_(1, members, z)
             else: change.index_add_(1, members, z)
+        for i, spacing in self.spacing.items():
+            z = np.concatenate([next(stream) for stream in self.streams[i]])
+            change[:, i] = rounded(change[:, i], spacing) + torch.as_tensor(to_grid(self.runs[i].scale * z, spacing).astype(np.float32), device=self.device)
         rate = float(self.rates[self.t])
         self.models.sub_(change, alpha=rate)
         if self.transcript is not None: self.transcript.append(self.sent())
@@ -748,6 +776,7 @@ class Simulation(Learner):
         for run in self.runs:
             parts += [run.label, int(run.seed), *describe_algorithm(run.algorithm, exact)]
             if exact: parts += [float(run.scale), int(run.noise_secret)]
+            if run.secure: parts.append("secure")
         return fingerprint(*parts)
 
     def save(self, path) -> Path:
@@ -764,7 +793,7 @@ class Simulation(Learner):
             raise ValueError(f"resume: this simulation is at step {self.t} already, or was interrupted; expected a fresh one")
         self.broken = True  # until all of it is done
         for _ in range(about["step"]):  # what was drawn is drawn again, so that what comes next is what would have come
-            for source, *_ in self.noise: next(source)
+            for source in [*(source for source, *_ in self.noise), *(stream for streams in self.streams.values() for stream in streams)]: next(source)
         self.restore(about["step"], arrays)
         self.broken = False
         return self
@@ -808,7 +837,8 @@ class Trained:
             f"Against: {self.attackers}.",
             f"Each record takes part in at most {p.k} steps, {p.b} apart; gradients are clipped to norm {sim.clip:g} and averaged over {sim.batches.size}.",
             f"Noise: {sim.runs[0].algorithm.name}, standard deviation {sim.runs[0].scale:.4g} for each variable, "
-            f"from a {'fresh secret, which nobody knows' if self.fresh else 'given secret, which must stay one'}.",
+            f"from a {'fresh secret, which nobody knows' if self.fresh else 'given secret, which must stay one'}"
+            + (", drawn by a cryptographic generator, on one grid with the gradients." if sim.runs[0].secure else "."),
             "Not covered: what was done to the data before, such as scaling by its means, and what was learned from it elsewhere.",
         ])
 
@@ -838,14 +868,13 @@ def train(
     weights: str = "metropolis",  # of gossip
     seed: int = 0,  # of initial weights, which everybody may know
     secret: int | None = None,  # of the noise, up to 128 bits, for runs of one model that are to be repeated or resumed; None: a fresh one, which nobody knows
+    secure: bool = False,  # noise from a cryptographic generator, whose last digits tell nothing; slower
     every: int | None = None,  # steps between tests; by default a round
     device: str = "cpu",
     checkpoint=None,  # path: kept after every test, and resumed from when it exists (then give a secret)
     progress: bool = True,
 ) -> Trained:
     "Train one model for each node of a graph within a budget. Raises ValueError for arguments that do not fit together, and when no noise meets the budget."
-    import secrets
-
     import networkx as nx
 
     from mfdl.accounting import account
@@ -872,10 +901,10 @@ def train(
         raise ValueError("lr changes from step to step: for attackers who do not see every model the account holds for a constant one; expected a number, or trust=LDP()")
     report = account(algorithm, trust, scheme).calibrate(epsilon, delta)
 
-    def simulation(key): return Simulation(make_model, data, batches, [Run(algorithm.name, algorithm, report.sigma * row, seed, key)], lr, clip, device=device)
+    def simulation(key): return Simulation(make_model, data, batches, [Run(algorithm.name, algorithm, report.sigma * row, seed, key, secure)], lr, clip, device=device)
     asked = repr((float(epsilon), float(delta), trust, strategy if isinstance(strategy, str) else algorithm.name, adjacency, b, epochs))
     settings = hashlib.sha256((asked + simulation(0).digest(exact=not isinstance(strategy, str))).encode()).hexdigest()
-    key = derive_seed(secrets.randbits(128) if secret is None else check_seed("secret", secret), int(settings[:32], 16))  # other settings, other noise
+    key = derive_seed(fresh_secret() if secret is None else check_seed("secret", secret), int(settings[:32], 16))  # other settings, other noise
     trained = simulation(key)
     if checkpoint is not None and Path(checkpoint).exists(): trained.resume(checkpoint)
 

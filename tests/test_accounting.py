@@ -10,10 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, derive_seed, dp_dsgd, draw, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import LDP, PNDP, NotFactorizable, SecLDP, decompose, factorize, view
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
+from mfdl.randomness import derive_seed, draw
 from mfdl.sensitivity import certify, sensitivity, worst_sensitivity
 
 TOL = 1e-8
@@ -135,7 +136,7 @@ def test_an_algorithm_stopped_early_is_its_beginning(case, data):
 
 
 def test_two_processes_draw_the_same_secret():
-    code = "from mfdl.algorithms import draw; print(draw(11, 5, 3).tolist())"
+    code = "from mfdl.randomness import draw; print(draw(11, 5, 3).tolist())"
     first, second = (subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout for _ in range(2))
     assert first == second and eval(first) == draw(11, 5, 3).tolist() != draw(11, 6, 3).tolist() != draw(12, 5, 3).tolist()
 

@@ -21,12 +21,13 @@ from torch import nn
 
 import mfdl.files
 from mfdl import algorithms
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, derive_seed, dp_dsgd, draw, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import PNDP, coalition_mask
 from mfdl.data import Batches, Dataset, cut
 from mfdl.distributed import Journal, Peer, PeerLost, join
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
+from mfdl.randomness import derive_seed, draw
 from mfdl.space_time import optimize_space_time, space_time
 from mfdl.training import Run, Simulation
 
@@ -44,7 +45,8 @@ BATCHES = cut([range(u, 45, N) for u in range(N)], B)
 C = np.tril(np.linalg.inv(np.eye(T) - 0.5 * np.eye(T, k=-1) + 0.1 * np.eye(T, k=-3)))
 CASES = {
     "no noise": lambda: dsgd(W, T), "independent": lambda: dp_dsgd(DIRECTED, T), "three rounds": lambda: muffliato(W, T, 3), "taken back": lambda: anti_pgd(W, T),
-    "in time": lambda: mf_dsgd(W, T, C), "own strategies": lambda: mf_dsgd(W, T, [np.linalg.inv(C) if u % 2 else C for u in range(N)]), "secrets": lambda: decor(W, T, 0.5),
+    "secure": lambda: mf_dsgd(W, T, C), "in time": lambda: mf_dsgd(W, T, C),
+    "own strategies": lambda: mf_dsgd(W, T, [np.linalg.inv(C) if u % 2 else C for u in range(N)]), "secrets": lambda: decor(W, T, 0.5),
     "groups": lambda: corn(W, T, [np.pad(np.eye(3) - 0.3, (0, 2)), np.pad(np.eye(3) - 0.2, (2, 0))], groups=[[0, 1, 2], [2, 3, 4]]),
     "space and time": lambda: space_time(W, optimize_space_time(W, Participation.cyclic(2, B), method="directions")),
     "churn": lambda: dp_dsgd(churn(HOUSE, [[], [1], [0, 2], [], [3], []]), T), "zip": lambda: zip_dl(W, T), "zip, own share": lambda: zip_dl(DIRECTED, T, self_noise=True),
@@ -60,7 +62,7 @@ def make_peer(net, case="independent", placement=None, folder=None, secret=SECRE
     placement = list(range(N)) if placement is None else placement
     here = np.flatnonzero(np.array(placement) == net.rank)
     seeds = {u: held for u, held in deal_seeds(algorithm, secret).items() if u in here}
-    run = Run(case, algorithm, change.pop("scale", SCALE if case != "no noise" else 0.0), change.pop("seed", 0))
+    run = Run(case, algorithm, change.pop("scale", SCALE if case != "no noise" else 0.0), change.pop("seed", 0), secure=case == "secure")
     return Peer(net, change.pop("make_model", network), DATA, Batches(change.pop("index", BATCHES.index)[here]), run, seeds,
                 **{"lr": RATE, "clip": 0.5, "placement": placement, "folder": folder and f"{folder}/{net.rank}", **change})
 
@@ -99,12 +101,14 @@ def whole_run(net, case, placement):
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
     algorithm = CASES[case]()
-    simulation, G = Simulation(network, DATA, BATCHES, [Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET)], RATE, 0.5, record=True), []
+    run = Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET, secure=case == "secure")
+    simulation, G = Simulation(network, DATA, BATCHES, [run], RATE, 0.5, record=True), []
     start = simulation.models[0, 0].numpy().copy()
     for _ in range(T):
         G.append(simulation.changes(simulation.t)[:, 0].numpy().astype(float))
         simulation.step()
-    Z = np.array([draw(derive_seed(SECRET, row), number, len(start)) for row, number in zip(algorithm.noise.which, algorithm.noise.number, strict=True)]).reshape(-1, len(start))
+    variables = zip(algorithm.noise.which, algorithm.noise.number, strict=True)
+    Z = np.array([draw(derive_seed(SECRET, row), number, len(start), secure=case == "secure") for row, number in variables]).reshape(-1, len(start))
     sent = start - RATE * (algorithm.M_G @ np.vstack(G) + SCALE * algorithm.M_Z @ Z)
     np.testing.assert_allclose(np.vstack(simulation.transcript)[:, 0], sent, atol=3e-5)
     rounds, messages, models = algorithm.rounds or 1, algorithm.messages, []

@@ -11,11 +11,12 @@ from tqdm import tqdm
 
 import mfdl
 from mfdl.accounting import account
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, derive_seed, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import LDP, PNDP
 from mfdl.data import Batches, Dataset, cut, load_data, round_robin
 from mfdl.gossip import churn, gossip_matrix, links
 from mfdl.participation import Participation
+from mfdl.randomness import derive_seed, draw_block, grid_spacing, to_grid
 from mfdl.training import Draws, NoiseSource, Run, Simulation, train
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
@@ -463,3 +464,85 @@ def test_models_and_data_that_are_refused():
     with pytest.raises(ValueError, match="the label -100"): Dataset("toy", np.zeros((2, 1)), np.array([-100, 1]), np.zeros((1, 1)), np.array([0]))
     with pytest.raises(ValueError, match="2 and 3 records"): Dataset("toy", np.zeros((2, 1)), np.zeros(3), np.zeros((1, 1)), np.zeros(1))
     assert Dataset("toy", np.zeros((2, 1)), np.array([True, False]), np.zeros((1, 1), dtype=np.uint8), np.array([1])).y.dtype == np.int64
+
+
+class Origin(nn.Module):
+    """A model that starts at 0."""
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 3))
+
+    def forward(self, X): return X @ self.weight
+
+
+@pytest.mark.parametrize("case", [name for name, algorithm in ALGORITHMS.items() if algorithm.rounds and len(algorithm.noise.step)])
+def test_secure_runs_add_what_nodes_draw_on_the_grid_of_the_gradients(case, tmp_path):
+    algorithm, scale, clip = ALGORITHMS[case], 0.3, 0.7
+
+    def made(secret=5): return Simulation(Origin, CLASSES, BATCHES, [Run("", algorithm, scale, secret=secret, secure=True)], 1.0, clip, record=True)
+    simulation, q = made(), grid_spacing(scale, clip)
+    streams = [noise_stream(algorithm, u, seeds, 12, secure=True) for u, seeds in deal_seeds(algorithm, 5).items()]
+    models = np.zeros((N, 12))
+    for t in range(T):
+        gradient = simulation.changes(t)[:, 0].double().numpy()
+        simulation.step()
+        sums = np.round(gradient / q) * q + np.vstack([to_grid(scale * next(stream), q) for stream in streams])  # exact
+        np.testing.assert_array_equal(simulation.transcript[t][:N, 0].numpy(), models.astype(np.float32) - sums.astype(np.float32))
+        models = simulation.models[:, 0].numpy().copy()
+        if t == 2: simulation.save(tmp_path / "checkpoint")
+    assert np.array_equal(made().resume(tmp_path / "checkpoint").run(progress=False).metrics["loss"], simulation.test()["loss"][None])
+    assert (simulation.transcript[0][:N].double() / q % 1 == 0).all(), "a first message has digits of its own"
+    with pytest.raises(ValueError, match="other runs"): made(6).resume(tmp_path / "checkpoint")
+
+
+def test_rounding_does_not_make_a_record_count_for_more():
+    run, clip = Run("", ALGORITHMS["DP-D-SGD"], 40.0, secure=True), 0.5
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(23, 4)) * 10
+        other = X.copy()
+        other[BATCHES.index[0, 0, 0]] = rng.normal(size=4) * 10
+        sums = []
+        for records in (X, other):
+            simulation = Simulation(Origin, Dataset("", records, CLASSES.y, records, CLASSES.y), BATCHES, [run], 1.0, clip)
+            q = grid_spacing(40.0, clip)
+            sums.append(np.round(simulation.changes(0)[0, 0].double().numpy() / q) * q)
+        assert 0 < np.linalg.norm(sums[0] - sums[1]) <= 2 * clip / BATCHES.size
+    assert simulation.clip < clip
+    with pytest.raises(ValueError, match="rounding would take"): Simulation(Origin, CLASSES, BATCHES, [Run("", run.algorithm, 4000.0, secure=True)], 1.0, clip)
+    with pytest.raises(ValueError, match="adds noise to messages"): Simulation(Origin, CLASSES, BATCHES, [Run("", zip_dl(W, T), 1.0, secure=True)], 1.0, clip)
+
+
+def test_no_number_is_drawn_for_two_purposes(tmp_path):
+    """Every variable of a large plan (replicates, nodes, restarts of the correlation, groups, a resumed run) has its own numbers; only a replay draws them again."""
+    drawn = {}
+    algorithms = [dp_dsgd(W, T), mf_dsgd(W, T, np.kron(np.eye(2), np.tri(3))), corn(W, T, R, [[0, 1, 2], [2, 3, 4]]), decor(W, T), muffliato(W, T, 2)]
+    for a, algorithm in enumerate(algorithms):
+        for replicate in range(200):
+            for row in range(len(algorithm.noise.sets)):
+                block = draw_block(derive_seed(derive_seed(2026, a, replicate), row), 0, 100)
+                for number in algorithm.noise.number[algorithm.noise.which == row]: drawn.setdefault(block[number].tobytes(), []).append((a, replicate, row, number))
+    assert len(drawn) == sum(200 * len(algorithm.noise.step) for algorithm in algorithms) and all(len(who) == 1 for who in drawn.values())
+    runs = [Run(f"{a}", algorithm, 1.0, seed=seed) for a, algorithm in enumerate(algorithms[:2]) for seed in range(3)]
+
+    def record(simulation, steps):
+        found = []
+        for source, *_ in simulation.noise:
+            fresh = source.draws.at
+            source.draws.at = lambda t, fresh=fresh: found.append((t, fresh(t).copy())) or found[-1][1]
+        for _ in range(steps): simulation.step()
+        return found
+    whole, first = (Simulation(perceptron, CLASSES, BATCHES, runs, 0.1, 1.0) for _ in range(2))
+    record(first, 3)
+    first.save(tmp_path / "checkpoint")
+    later = record(Simulation(perceptron, CLASSES, BATCHES, runs, 0.1, 1.0).resume(tmp_path / "checkpoint"), 3)
+    everything = record(whole, T)
+    assert {t for t, _ in later} == {3, 4, 5}
+    for t, variables in later: assert any(step == t and np.array_equal(variables, other) for step, other in everything)
+    fresh = {row.tobytes() for step, variables in everything for row in variables}
+    assert len(fresh) == sum(len(variables) for variables in {step: variables for step, variables in everything}.values())
+
+
+def test_a_fresh_secret_for_every_run():
+    run = [train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, epochs=1, b=4, strategy="identity", progress=False) for _ in range(2)]
+    assert len({one.simulation.runs[0].secret for one in run}) == 2 and deal_seeds(ALGORITHMS["DP-D-SGD"]) != deal_seeds(ALGORITHMS["DP-D-SGD"])
