@@ -184,18 +184,17 @@ def epsilon_shown(
     confidence: float,
 ) -> float:  # epsilon, at least 0
     "A lower bound for epsilon that assumes nothing: false alarms and misses of a threshold, counted, with Clopper-Pearson limits."
-    from scipy.stats import beta
+    from scipy.special import betainccinv
 
-    def shown(alarms, misses, N0, N1):  # limits at half the risk each
-        false = beta.isf((1 - confidence) / 2, alarms + 1, N0 - alarms) if alarms < N0 else 1.0
-        missed = beta.isf((1 - confidence) / 2, misses + 1, N1 - misses) if misses < N1 else 1.0
-        return np.log(max(1 - missed - delta, 1e-300) / false)
+    def limit(count, N): return np.where(count < N, betainccinv(count + 1, np.maximum(N - count, 1), (1 - confidence) / 2), 1.0)  # half of the risk for each of two
 
-    def counts(threshold, a, b): return int((a > threshold).sum()), int((b <= threshold).sum()), len(a), len(b)
-    halves = [np.array_split(values, 2) for values in (without, with_it)]
-    first, second = zip(*halves, strict=True)
-    threshold = max(np.quantile(np.concatenate(first), np.linspace(0, 1, 200)), key=lambda threshold: shown(*counts(threshold, *first)))
-    return float(max(0.0, shown(*counts(threshold, *second))))
+    def shown(thresholds, a, b):
+        alarms, misses = limit((a > thresholds[:, None]).sum(axis=1), len(a)), limit((b <= thresholds[:, None]).sum(axis=1), len(b))
+        return np.log(np.maximum(1 - misses - delta, 1e-300) / alarms)
+    first, second = zip(*(np.array_split(values, 2) for values in (without, with_it)), strict=True)
+    thresholds = np.quantile(np.concatenate(first), np.linspace(0, 1, 200))
+    best = shown(thresholds, *first).argmax()
+    return float(max(0.0, shown(thresholds[[best]], *second)[0]))
 
 # %% ../nbs/26_audit.ipynb #00000018
 CHUNK = 500  # runs at a time

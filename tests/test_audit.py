@@ -1,0 +1,96 @@
+"""Attackers on the real training code reach what the account claims, and no more; and the statistics that say so hold what they say."""
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mfdl.accounting import account
+from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.attackers import LDP, PNDP, SecLDP, view
+from mfdl.audit import audit, epsilon_shown, interval, worst_case
+from mfdl.gossip import churn, gossip_matrix
+from mfdl.participation import Participation
+from mfdl.privacy import GaussianDP
+from mfdl.space_time import optimize_space_time, space_time
+from mfdl.strategies import strategy
+
+GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
+W, N = gossip_matrix(GRAPH, "uniform"), 5
+SYMMETRIC = gossip_matrix(GRAPH)
+DIRECTED = np.random.default_rng(0).dirichlet(np.ones(N), size=N)
+SCHEME = Participation.cyclic(2, 3)
+T = SCHEME.T
+PAIRS = [np.isin(np.arange(N), edge) for edge in GRAPH.edges]
+R = [0.4 * np.outer(pair, pair) for pair in PAIRS] + [0.1 * np.diag(np.arange(N) == u) for u in range(N)]
+RUNS = {
+    "directed": dp_dsgd(DIRECTED, T), "changing": dp_dsgd(churn(GRAPH, [[0], [], [1, 4], [], [2], []]), T), "AntiPGD": anti_pgd(W, T), "Muffliato": muffliato(W, T, 2),
+    "in time": mf_dsgd(W, T, strategy("mafalda", SCHEME, W).C), "in space and time": space_time(SYMMETRIC, optimize_space_time(SYMMETRIC, SCHEME)), "DECOR": decor(W, T, 0.5),
+    "groups": corn(W, T, R, [list(edge) for edge in GRAPH.edges] + [[u] for u in range(N)]), "Zip-DL": zip_dl(DIRECTED, T, self_noise=True),
+}
+TRUSTS = {"LDP": LDP(), "one": PNDP([4]), "two": PNDP([0, 4]), "all messages": SecLDP([1]), "received": SecLDP([0, 1], "received")}
+
+
+@pytest.mark.parametrize("trust", TRUSTS)
+@pytest.mark.parametrize("run", RUNS)
+def test_worst_inputs_reach_the_account(run, trust):
+    """The distance between the two clouds, from the messages' own means and covariance, is the account's mu; and no shift that was tried is farther."""
+    report, case, seen, n = account(RUNS[run], TRUSTS[trust], SCHEME), worst_case(RUNS[run], TRUSTS[trust], SCHEME), view(RUNS[run], TRUSTS[trust]), N
+    if np.isinf(report.worst.mu):
+        assert np.isinf(case.mu) and np.abs(case.weights.T @ seen.B).max(initial=0) < 1e-9
+        return
+    covariance = np.linalg.pinv(seen.B @ seen.B.T, rcond=1e-10)
+
+    def distance(shifts):
+        moved = np.zeros((T, n, shifts.shape[1]))
+        moved[list(case.pattern), case.victim] = shifts
+        change = seen.A @ moved.reshape(n * T, -1)
+        return np.sqrt(np.einsum("md,mk,kd->", change, covariance, change))
+    assert case.mu == pytest.approx(report.worst.mu, rel=1e-6) == distance(case.shifts[list(case.pattern)])
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        other = rng.normal(size=(len(case.pattern), 3))
+        assert distance(other / np.linalg.norm(other, axis=1, keepdims=True)) <= case.mu * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("number, run, trust", [(k, run, list(TRUSTS)[k % len(TRUSTS)]) for k, run in enumerate(RUNS)])
+def test_audits_find_what_is_claimed(number, run, trust):
+    sensitivity = account(RUNS[run], TRUSTS[trust], SCHEME).sensitivity.max()
+    found = audit(RUNS[run], TRUSTS[trust], SCHEME, sensitivity / 3 if np.isfinite(sensitivity) else 1.0, "replace-one" if number % 2 else "zero-out", replays=120, secret=number)
+    assert found.tight, found
+
+
+def test_a_claim_that_is_too_low_is_refuted_and_one_too_high_is_not_tight():
+    run = dp_dsgd(W, T), PNDP([4]), SCHEME
+    sigma = account(*run).worst.mu / 3
+    assert audit(*run, sigma, claimed=2.0, replays=150).refuted
+    high = audit(*run, sigma, claimed=4.0, replays=150)
+    assert not high.refuted and not high.tight
+
+
+@given(st.floats(0, 8), st.integers(2, 60), st.integers(2, 60), st.floats(0.5, 0.999), st.integers(0, 2**32))
+def test_intervals_are_those_of_the_noncentral_t_distribution(mu, N0, N1, confidence, seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=N0), rng.normal(mu, size=N1)
+    one = interval(a, b, confidence)
+    assert 0 <= one.low <= max(one.estimate, 0) <= one.high
+    assert interval(3 * a + 1, 3 * b + 1, confidence).estimate == pytest.approx(one.estimate)
+    t = stats.ttest_ind(b, a).statistic
+    if one.low: assert stats.nct.sf(t, N0 + N1 - 2, one.low / np.sqrt(1 / N0 + 1 / N1)) == pytest.approx((1 - confidence) / 2, rel=1e-6)
+    assert interval(a, b, (1 + confidence) / 2).high >= one.high
+
+
+def test_epsilon_shown_is_rarely_more_than_there_is():
+    """At confidence 90% at most 10% of the bounds may be too high; mu = 1."""
+    rng, truth = np.random.default_rng(3), GaussianDP(1.0).epsilon(0.05)
+    bounds = np.array([epsilon_shown(rng.normal(size=200), rng.normal(1.0, size=200), 0.05, 0.9) for _ in range(300)])
+    assert (bounds > truth).mean() <= 0.1 and bounds.max() > 0
+    assert epsilon_shown(np.zeros(50), np.zeros(50), 0.05, 0.9) == 0
+
+
+def test_two_audits_with_one_secret_agree_and_with_two_do_not():
+    one, same, other = (audit(dp_dsgd(W, T), LDP(), SCHEME, replays=16, secret=secret) for secret in (1, 1, 2))
+    assert one == same != replace(other, claimed=one.claimed)
