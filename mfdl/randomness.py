@@ -39,11 +39,17 @@ def block_size(dimension: int) -> int:
     return max(1, 2**13 // check_count("dimension", dimension, "a number of parameters"))
 
 def secure_normal(seed: int, block: int, count: int) -> np.ndarray:  # float64 (count,)
-    "Standard normal numbers from a cryptographic generator: 64 bits of SHAKE-256 each, by inversion of the distribution function."
+    "Standard normal numbers from a cryptographic generator: 64 bits of SHAKE-256 each, or 128 far out, by inversion of the distribution function."
     from scipy.special import ndtri
-    stream = hashlib.shake_256(b"mfdl noise" + seed.to_bytes(SEED_BITS // 8, "big") + int(block).to_bytes(8, "big")).digest(8 * count)
-    bits = np.frombuffer(stream, "<u8")
-    return ndtri(((bits >> np.uint64(1)) + 0.5) * 2.0**-64) * np.where(bits & np.uint64(1), 1.0, -1.0)
+
+    def bits(purpose, words):
+        stream = hashlib.shake_256(purpose + seed.to_bytes(SEED_BITS // 8, "big") + int(block).to_bytes(8, "big"))
+        return np.frombuffer(stream.digest(8 * words), "<u8")
+    first = bits(b"mfdl noise", count)
+    place = (first >> np.uint64(1)) + 0.5
+    far = np.flatnonzero(place < 2.0**52)
+    place[far] = np.floor(place[far]) + (bits(b"mfdl tails", len(far)) + 0.5) * 2.0**-64
+    return ndtri(place * 2.0**-64) * np.where(first & np.uint64(1), 1.0, -1.0)
 
 def draw_block(
     seed: int,
