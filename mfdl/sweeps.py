@@ -324,9 +324,10 @@ def sweep(
 # %% ../nbs/24_sweeps.ipynb #00000017
 def inside(folder: Path, name: str) -> Path:
     "A path below a folder. Raises ValueError for a name that leads out of it, by dots or by links."
-    path = folder / name
-    if Path(name).is_absolute() or not path.resolve().is_relative_to(folder.resolve()): raise ValueError(f"{name!r} is not in the folder {str(folder)!r}: expected a name below it")
-    return path
+    try: below = (folder / name).resolve().relative_to(folder.resolve()) != Path() and not Path(name).is_absolute()
+    except (ValueError, OSError, RuntimeError): below = False  # also for names that no file can have, and links in a circle
+    if not below: raise ValueError(f"{name!r} is not in the folder {str(folder)!r}: expected a name below it")
+    return folder / name
 
 def read_cell(path: Path) -> dict:
     "The description of a cell. Raises ValueError when it is none."
@@ -354,7 +355,7 @@ def collect(
     for path, cell in cells.items():
         about, results = cell["about"], inside(path.parent, f"{cell['stem']}.csv")
         try: table = pd.read_csv(results)
-        except (FileNotFoundError, pd.errors.EmptyDataError): raise ValueError(f"folder={str(folder)!r}: cell {path.parent.name} has no table, {results.name}") from None
+        except (OSError, pd.errors.EmptyDataError): raise ValueError(f"folder={str(folder)!r}: cell {path.parent.name} has no table, {results.name}") from None
         code = hashlib.sha256((about["notebook"] + about["code"]).encode()).hexdigest()[:8]
         parameters = {"experiment": about["experiment"], "code": f"{about['version']}-{code}", **about["parameters"]}
         parameters.pop("output", None)
@@ -385,7 +386,9 @@ def publish(statuses: dict, sweep_folder: Path, folder: Path) -> list[Path]:
     written = []
     for cell, status in statuses.items():
         for name in sorted(set(status.get("files", ())) - {CELL}) if status["state"] == "done" else ():
-            content, target, stem = inside(inside(sweep_folder, cell), name).read_bytes(), inside(folder, name), name.removesuffix(".ipynb")
+            source, target, stem = inside(inside(sweep_folder, cell), name), inside(folder, name), name.removesuffix(".ipynb")
+            if not os.path.isfile(source): raise ValueError(f"statuses: cell {cell} has no file {name!r}")
+            content = source.read_bytes()
             if stem != name: content = content.replace(f'"output = \\"{stem}\\"'.encode(), f'"output = \\"{folder / stem}\\"'.encode())
             target.parent.mkdir(parents=True, exist_ok=True)
             written.append(write_whole(target, content))
