@@ -170,7 +170,7 @@ def check_run(algorithm, trust, participation, sigma, method, backend) -> list[T
     check_method(method, participation)
     check_choice("backend", backend, BACKENDS)
     mix = algorithm.mix
-    sizes = np.abs(np.concatenate([np.abs(mix.D).max(axis=1).toarray().ravel(), [] if mix.L is None else mix.L.diagonal()]))
+    sizes = np.abs(np.concatenate([np.abs(mix.D).max(axis=1).toarray().ravel() if mix.D.shape[1] else [], [] if mix.L is None else mix.L.diagonal()]))
     if not (np.isfinite(sizes) & (sizes <= 1 / FAINT) & ((sizes == 0) | (sizes >= FAINT))).all():
         raise ValueError(f"algorithm: {algorithm.name} mixes noise with coefficients below {FAINT:g} or above {1 / FAINT:g}; expected less extreme ones, and sigma for their scale")
     return trusts

@@ -336,6 +336,7 @@ def test_runs_of_some_more_steps(seed):
             assert one is None or alike(one, other, careful=False)
     earlier = accounting.message_by_message(W, T, 0)
     assert all(mu**2 <= earlier[v] * (1 + TOL) for v, mu in by_victim(algorithms.dp_dsgd(W, T), attackers.PNDP([0]), scheme).items())
+    assert set(by_victim(algorithms.dsgd(W, 3), attackers.LDP(), participation.Participation.single(3)).values()) == {math.inf}
     seen = attackers.view(algorithms.dsgd(W, 3), attackers.PNDP([0]))
     if len(seen.A): assert refused(lambda: attackers.factorize(seen), "no factorization") is None
     assert attackers.factorize(attackers.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
