@@ -2,11 +2,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.mfdl-checkout
 
-.PHONY: help setup demo test export notebooks readme figures benchmarks
+.PHONY: help setup demo test nightly export notebooks readme figures benchmarks
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make test       set up, then run every check and test"
+	@echo "make nightly    set up, then ten thousand random cases over every public function, valid, invalid and damaged (about ten minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make notebooks  run every chapter again, in place, and clean it"
 	@echo "make readme     write README.md from nbs/index.ipynb"
@@ -30,6 +31,11 @@ test: export OMP_NUM_THREADS = 1
 test: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/pytest -n auto
+
+nightly: export OMP_NUM_THREADS = 1
+nightly: export MFDL_CASES ?= 10000
+nightly: setup
+	@$(BIN)/pytest -n auto --dist worksteal --durations 5 tests/test_robustness.py
 
 export: setup
 	@$(BIN)/nbdev_export

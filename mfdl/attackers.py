@@ -7,6 +7,7 @@ __all__ = ['OBSERVES', 'NOISE_FLOOR', 'TrustModel', 'LDP', 'PNDP', 'SecLDP', 'Vi
            'Factorization', 'decompose', 'factorize', 'parse_attackers']
 
 # %% ../nbs/05_attackers.ipynb #00000003
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,12 +52,14 @@ class PNDP(TrustModel):
         if isinstance(nodes, str) or not np.iterable(nodes): raise ValueError(f"attackers={nodes!r}: expected a list of nodes, such as [{nodes!r}]")
         nodes = tuple(nodes)
         if not nodes: raise ValueError("attackers=[]: expected at least one node; without attackers in the network use LDP()")
+        if not all(isinstance(node, Hashable) for node in nodes): raise ValueError(f"attackers={list(nodes)!r}: expected labels of nodes")
         if any(node in nodes[:i] for i, node in enumerate(nodes)): raise ValueError(f"attackers={list(nodes)!r}: expected each node once")
         object.__setattr__(self, "nodes", nodes)
 
     @classmethod
     def each(cls, nodes) -> list["PNDP"]:
         "Every node as the only attacker, one after the other."
+        if isinstance(nodes, str) or not np.iterable(nodes): raise ValueError(f"nodes={nodes!r}: expected a list of nodes")
         return [cls([node]) for node in nodes]
 
     def sees(self, messages, coalition): return messages.sets[:, coalition].any(axis=1)[messages.which]

@@ -10,6 +10,7 @@ __all__ = ['EXPECTED', 'ALGORITHMS', 'TRUST', 'SUFFIXES', 'Command', 'app', 'rea
 # %% ../nbs/25_cli.ipynb #00000003
 import inspect
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -51,9 +52,11 @@ SUFFIXES = (".csv", ".json", ".png", ".svg")
 
 def read_strategy(path: Path) -> np.ndarray:
     "A strategy matrix C from a .npy or .csv file."
-    if not path.is_file(): raise FileNotFoundError(f"strategy={str(path)!r}: no such file; expected C as .npy or .csv")
-    try: return np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
-    except ValueError as error: raise ValueError(f"strategy={str(path)!r}: not a matrix: {error}") from None
+    if not os.path.isfile(path): raise FileNotFoundError(f"strategy={str(path)!r}: no such file; expected C as .npy or .csv")
+    try: C = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
+    except Exception as error: raise ValueError(f"strategy={str(path)!r}: not a matrix: {error}") from None  # damaged headers raise anything
+    if not isinstance(C, np.ndarray): raise ValueError(f"strategy={str(path)!r}: several arrays; expected one matrix")
+    return C
 
 def build_algorithm(spec: str, W, T: int, strategy: Path | None, nodes) -> algorithms.LinearAlgorithm:
     "The algorithm of a name with its parameters (`muffliato:K=3`); `mf-dsgd` needs a strategy, the others take none."

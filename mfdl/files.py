@@ -10,6 +10,8 @@ import hashlib
 import io
 import json
 import os
+import zipfile
+import zlib
 from functools import cache
 from pathlib import Path
 
@@ -44,19 +46,31 @@ def seal(
     about: dict,  # what the file is about: anything that JSON can hold
     arrays: dict[str, np.ndarray],
 ) -> Path:
-    "Write a description and arrays to one file, all or nothing."
+    "Write a description and arrays to one file, all or nothing. Raises ValueError for what could not be read again without running code."
     content = io.BytesIO()
-    np.savez(content, about=np.array(json.dumps(about)), **{f"array/{name}": value for name, value in arrays.items()})
+    try: described = json.dumps(about)
+    except TypeError as error: raise ValueError(f"about={about!r}: expected what JSON can hold ({error})") from None
+    for name, value in arrays.items():
+        if np.asarray(value).dtype.hasobject: raise ValueError(f"arrays[{name!r}] holds Python objects: expected numbers or texts")
+    np.savez(content, about=np.array(described), **{f"array/{name}": value for name, value in arrays.items()})
     return write_whole(path, hashlib.sha256(content.getvalue()).digest() + content.getvalue())
 
 def unseal(
     path: str | Path,
 ) -> tuple[dict, dict[str, np.ndarray]]:  # about, arrays
     "Read what `seal` wrote. Raises FileNotFoundError, and ValueError for a damaged file or one that `seal` did not write."
+    if Path(path).is_dir(): raise ValueError(f"path={str(path)!r}: is a folder; expected a file of this project")
     content = Path(path).read_bytes()
     if hashlib.sha256(content[32:]).digest() != content[:32]: raise ValueError(f"path={str(path)!r}: the file is damaged, or not one of this project")
-    with np.load(io.BytesIO(content[32:]), allow_pickle=False) as file:
-        return json.loads(str(file["about"])), {name.removeprefix("array/"): file[name] for name in file.files if name.startswith("array/")}
+    try:
+        zipfile.ZipFile(io.BytesIO(content[32:])).close()  # anything else would be read, too
+        with np.load(io.BytesIO(content[32:]), allow_pickle=False) as file:
+            about, arrays = json.loads(str(file["about"])), {name.removeprefix("array/"): file[name] for name in file.files if name.startswith("array/")}
+    except (ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:  # whole, but by somebody else
+        raise ValueError(f"path={str(path)!r}: is not a file of this project ({error})") from None
+    if not isinstance(about, dict) or not all(isinstance(value, np.ndarray) for value in arrays.values()):
+        raise ValueError(f"path={str(path)!r}: is not a file of this project; expected a description and arrays")
+    return about, arrays
 
 # %% ../nbs/00_files.ipynb #00000008
 @cache

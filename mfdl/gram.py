@@ -38,12 +38,12 @@ def stationary_weights(W: np.ndarray) -> np.ndarray | None:  # float64 (n,), or 
     "Weights pi with pi_u W_uv = pi_v W_vu, if there are any; 1 at the first node of each component."
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
-    pi = np.zeros(len(W))
+    pi, reached = np.zeros(len(W)), np.zeros(len(W), dtype=bool)
     if not np.array_equal(W > 0, W.T > 0): return None
     edges = csr_array(W > 0)
-    while (pi == 0).any():
-        order, parent = breadth_first_order(edges, np.flatnonzero(pi == 0)[0], directed=False)
-        pi[order[0]] = 1
+    while not reached.all():
+        order, parent = breadth_first_order(edges, np.flatnonzero(~reached)[0], directed=False)
+        pi[order[0]], reached[order] = 1, True
         for v in order[1:]: pi[v] = pi[parent[v]] * W[parent[v], v] / W[v, parent[v]]
     flow = pi[:, None] * W
     return pi if (np.abs(flow - flow.T) <= REVERSIBLE * (flow + flow.T)).all() and pi.max() < pi.min() / REVERSIBLE**0.5 else None
@@ -128,5 +128,7 @@ def gram_factor(
     H: np.ndarray,  # float64 (T, T), positive definite
 ) -> np.ndarray:  # L, float64 (T, T), lower triangular, L.T @ L = H
     "The workload of a Gram matrix: its reversed Cholesky factor. Raises LinAlgError when H is not positive definite, ValueError when it is not symmetric."
+    H = np.asarray(H)
+    if H.ndim != 2 or not H.size or H.shape[0] != H.shape[1]: raise ValueError(f"H has shape {H.shape}: expected a square matrix")
     if np.abs(H - H.T).max() > 1e-9 * np.abs(H).max(): raise ValueError("H is not symmetric: expected a Gram matrix")
     return np.linalg.cholesky(H[::-1, ::-1]).T[::-1, ::-1]

@@ -30,7 +30,7 @@ def check_choice(
     choices,  # the names that exist
 ) -> str:  # the value, when it is one of them
     "Return `value` if it is one of `choices`; otherwise raise a ValueError that lists the nearest names."
-    if value in choices: return value
+    if isinstance(value, str) and value in choices: return value
     near = get_close_matches(str(value), choices, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of: {', '.join(sorted(choices))}"
     raise ValueError(f"{argument}={value!r} is not known: {hint}")
@@ -40,6 +40,7 @@ def check_count(argument: str, value, what: str = "") -> int:
     "Return `value` if it is an integer >= 1; raise a ValueError that names it otherwise."
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{argument}={value!r}{what and ' is '}{what}: expected an integer >= 1")
+    if value >= 2**63: raise ValueError(f"{argument}=2^63 or more{what and ' is '}{what}: expected an integer below 2^63")
     return int(value)
 
 def real_number(value) -> float:
@@ -50,11 +51,12 @@ def real_number(value) -> float:
 # %% ../nbs/01_graphs.ipynb #0000000d
 def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict]:  # name and parameters
     "Split `name:key=value,...` into the name and a dict of numbers."
-    name, _, rest = spec.partition(":")
+    name, _, rest = str(spec).partition(":")
     parameters = {}
     for item in filter(None, rest.split(",")):
         match = re.fullmatch(r"(\w+)=([-+.\deE]+)", item)
         if not match: raise ValueError(f"{argument}={spec!r}: expected name:key=number,..., got {item!r}")
+        if match[1] in parameters: raise ValueError(f"{argument}={spec!r}: {match[1]} is there twice, expected once")
         try: parameters[match[1]] = int(match[2]) if match[2].lstrip("-").isdigit() else float(match[2])
         except ValueError: raise ValueError(f"{argument}={spec!r}: {match[2]!r} is not a number") from None
     return name, parameters
@@ -66,8 +68,10 @@ def erdos_renyi(
     seed: int = 0,  # the first seed that is tried
 ) -> nx.Graph:  # the first connected graph among seeds seed, seed+1, ...; its own seed is in graph["seed"]
     "A connected Erdős-Rényi graph."
+    if check_count("n", n, "a number of nodes") < 2: raise ValueError(f"n={n} is a number of nodes: expected an integer >= 2")
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral): raise ValueError(f"seed={seed!r}: expected an integer")
     p = math.log(n) / n if p is None else p
-    if not 0 < p <= 1: raise ValueError(f"p={p} is a probability of an edge: expected 0 < p <= 1")
+    if not 0 < real_number(p) <= 1: raise ValueError(f"p={p!r} is a probability of an edge: expected 0 < p <= 1")
     for s in range(seed, seed + 1000):
         graph = nx.gnp_random_graph(n, p, seed=s)
         if nx.is_connected(graph):
@@ -126,7 +130,7 @@ def fetch(
     Raises ValueError when it is damaged, FileNotFoundError when it is nowhere.
     """
     found = Path(path) if path else find_file(name)
-    if found and not found.is_file(): raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
+    if found and not os.path.isfile(found): raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
     if found: return checked(read_bytes(found), sha256, found)
     import pooch
     target = data_folders()[-1] / name
@@ -146,7 +150,11 @@ def fetch(
 def tar_member(member: str) -> Callable[[Path], bytes]:
     "Unpacks one file of a tar archive."
     def unpack(archive):
-        with tarfile.open(archive) as tar: return tar.extractfile(member).read()
+        try:
+            with tarfile.open(archive) as tar: return tar.extractfile(member).read()
+        except FileNotFoundError: raise
+        except (tarfile.TarError, zlib.error, EOFError, OSError, KeyError, AttributeError) as error:  # the last two: no such member, or a folder
+            raise ValueError(f"path={str(archive)!r}: not a complete archive with the file {member} ({error})") from None
     return unpack
 
 def facebook(ego: int, path: str | Path | None = None) -> nx.Graph:
@@ -176,12 +184,12 @@ def peertube() -> nx.Graph:
 # %% ../nbs/01_graphs.ipynb #0000001a
 def parse_edges(text: str, source) -> nx.Graph:
     "Read an edge list; raise a ValueError that names the line when it is not one."
-    graph, separator = nx.Graph(), next((mark for mark in (",", "\t") if mark in text), None)
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"): continue
-        ends = [end.strip() for end in line.strip().split(separator)]
-        if len(ends) < 2 or "" in ends[:2] or len(ends) > 3 and not ends[2].startswith("{"):
-            raise ValueError(f"path={str(source)!r}, line {number}: expected two node names, got {line.strip()[:60]!r}")
+    graph, lines = nx.Graph(), [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")]
+    edges = [(number, line, re.sub(r"[\s,]+\{(['\"\d].*)?\}$", "", line)) for number, line in lines]  # without attributes, as networkx writes them
+    separator = next((mark for mark in (",", "\t") if any(mark in edge for *_, edge in edges)), None)
+    for number, line, edge in edges:
+        ends = [end.strip() for end in edge.split(separator)]
+        if not 2 <= len(ends) <= 3 or "" in ends[:2]: raise ValueError(f"path={str(source)!r}, line {number}: expected two node names, got {line[:60]!r}")
         graph.add_edge(*ends[:2])
     words = [node for node in graph if not re.fullmatch(r"[0-9]+", node)]
     if words == list(graph)[:2] and len(graph) > 2:
@@ -191,7 +199,7 @@ def parse_edges(text: str, source) -> nx.Graph:
 def read_graph(path: str | Path) -> nx.Graph:
     "Read a graph from an edge list, GraphML or GML file (gzipped if the name ends in .gz), as an undirected simple graph."
     path = Path(path)
-    if not path.is_file(): raise FileNotFoundError(f"path={str(path)!r}: {'a folder' if path.is_dir() else 'no such file'}; expected an edge list, GraphML or GML file")
+    if not os.path.isfile(path): raise FileNotFoundError(f"path={str(path)!r}: {'a folder' if os.path.isdir(path) else 'no such file'}; expected an edge list, GraphML or GML file")
     content = read_bytes(path)
     if not content.strip(): raise ValueError(f"path={str(path)!r}: the file is empty; expected at least one edge")
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
@@ -225,7 +233,7 @@ class GraphSource:
 
 def grid(rows: int = 4, columns: int = 4) -> nx.Graph:
     "A grid of `rows` x `columns` nodes, numbered row by row."
-    return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))
+    return nx.convert_node_labels_to_integers(nx.grid_2d_graph(check_count("rows", rows, "a number of nodes"), check_count("columns", columns, "a number of nodes")))
 
 # %% ../nbs/01_graphs.ipynb #0000001f
 GRAPHS = {
@@ -256,7 +264,7 @@ def load_graph(
     Raises ValueError (unknown name, bad parameter, malformed or damaged file), FileNotFoundError (no such file, or no download), ImportError (`peertube` without fedivertex).
     """
     if not isinstance(name, str | Path): raise ValueError(f"graph={name!r}: expected the name of a graph or the path of a file")
-    key, parameters = parse_spec(str(name)) if not Path(name).is_file() else (None, {})
+    key, parameters = parse_spec(str(name)) if not os.path.isfile(name) else (None, {})
     if key in GRAPHS:
         if path is not None:
             if GRAPHS[key].file is None: raise ValueError(f"path={str(path)!r}: graph {key!r} is not read from a file; expected no path")

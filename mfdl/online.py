@@ -96,6 +96,7 @@ class OnlineAccountant:
     def rounds_left(self, mu: float, W: np.ndarray | None = None, at_most: int = 1000) -> int:
         "How many more rounds with the gossip matrix W (the last one, if not given) keep every pair at or below mu; counted up to `at_most`; 0 also when it is exceeded already."
         if not 0 < real_number(mu): raise ValueError(f"mu={mu!r}: expected a number > 0")
+        mu = real_number(mu)
         if W is None and not self.t: raise ValueError("no round so far: expected a gossip matrix W")
         future = copy.copy(self)
         for left in range(check_count("at_most", at_most) + 1):
@@ -160,7 +161,7 @@ def restore(
 ) -> OnlineAccountant:
     "Continue a saved account. Raises FileNotFoundError, and ValueError when the file is damaged or about something else."
     about, arrays = unseal(path)
-    if about.get("account") != fingerprint(accountant, arrays["W"]):
+    if "W" not in arrays or about.get("account") != fingerprint(accountant, check_gossip(arrays["W"])):
         raise ValueError(f"path={str(path)!r}: this file is about another algorithm, noise, attackers or participation; expected an accountant made as the saved one was")
     restored = copy.copy(accountant)
     restored.W, restored.hears, restored.t, restored.complete = arrays["W"], arrays["hears"], about["t"], about["complete"]

@@ -24,7 +24,7 @@ class Participation:
     separation: str  # 'exactly' or 'at least'
 
     def __post_init__(self):
-        for name in ("k", "b", "T"): check_count(name, getattr(self, name))
+        for name in ("k", "b", "T"): object.__setattr__(self, name, check_count(name, getattr(self, name)))  # whatever its type was: an int8 would overflow
         check_choice("separation", self.separation, ("exactly", "at least"))
         if self.k * self.b > self.T or (self.separation == "exactly" and self.k * self.b != self.T):
             raise ValueError(f"k*b = {self.k}*{self.b} = {self.k * self.b} is {'more than' if self.k * self.b > self.T else 'less than'} T={self.T}: "
@@ -95,7 +95,8 @@ class Participation:
         weights: np.ndarray,  # float (T,), non-negative
     ) -> float:
         "Largest sum of weights over the steps of one pattern, by dynamic programming: O(kT) however many patterns there are."
-        w = np.asarray(weights, dtype=float)
+        try: w = np.asarray(weights).astype(float, casting="same_kind")
+        except (TypeError, ValueError): w = np.array(np.nan)
         if w.shape != (self.T,) or not (w >= 0).all(): raise ValueError(f"weights: expected {self.T} non-negative numbers, one for each step")
         if self.separation == "exactly": return float(w.reshape(self.k, self.b).sum(axis=0).max())
         best = np.zeros(self.T + self.b)  # best[t]: largest sum over steps t, t+1, .. with the participations left

@@ -24,6 +24,7 @@ def log_delta(mu: float, epsilon: float) -> float:
     from scipy.special import ndtr
     low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     log_density = -low * low / 2 - math.log(2 * math.pi) / 2
+    if low > 1e6: return log_density  # the rest is rounding
     if low < -5: return math.log(ndtr(-low) - math.exp(log_density) * mills(high))  # the first term is near 1
     if mu >= SMALL_MU: return log_density + math.log(mills(low) - mills(high))
     x = epsilon / mu
@@ -55,27 +56,30 @@ class GaussianDP:
         return math.exp(log_delta(self.mu, epsilon)) if math.isfinite(self.mu) else 1.0
 
     def epsilon(self, delta: float) -> float:
-        "Smallest epsilon for which the mechanism is (epsilon, delta)-DP; 0 < delta < 1. Relative accuracy 1e-12."
+        "Smallest epsilon for which the mechanism is (epsilon, delta)-DP; 0 < delta < 1. Relative accuracy 1e-12 for delta up to 1/2 (above, 1 - delta has fewer digits)."
         from scipy.optimize import brentq
         target = math.log(check_delta(delta))
         if self.mu == 0: return 0.0
         if math.isinf(self.mu): return math.inf
         if log_delta(self.mu, 0.0) <= target: return 0.0
-        upper = self.mu**2 / 2 + self.mu * math.sqrt(-2 * target)  # Phi(-x) <= exp(-x^2 / 2) at x = epsilon/mu - mu/2
+        upper = (self.mu * self.mu / 2 + self.mu * math.sqrt(-2 * target)) * (1 + 1e-14)  # Phi(-x) <= exp(-x^2 / 2) at x = epsilon/mu - mu/2, beyond rounding
+        if math.isinf(upper): return math.inf  # above the largest float
         return brentq(lambda e: log_delta(self.mu, e) - target, 0.0, upper, xtol=1e-300, rtol=1e-14)
 
     def rdp(self, alpha: float) -> float:
         "Renyi divergence of order alpha > 1: (alpha, alpha mu^2 / 2)-RDP."
         if not real_number(alpha) > 1: raise ValueError(f"alpha={alpha!r}: expected an order > 1")
-        return real_number(alpha) * self.mu**2 / 2
+        return real_number(alpha) * (self.mu * self.mu / 2) if self.mu else 0.0
 
     def compose(self, *others: "GaussianDP") -> "GaussianDP":
         "Privacy of this mechanism and others together, adaptively: mu = sqrt(sum of squares)."
+        for other in others:
+            if not isinstance(other, GaussianDP): raise ValueError(f"compose: {other!r} is not a mechanism; expected GaussianDP(mu)")
         return GaussianDP(math.hypot(self.mu, *(other.mu for other in others)))
 
     @classmethod
     def from_epsilon(cls, epsilon: float, delta: float) -> "GaussianDP":
-        "The largest mu that is (epsilon, delta)-DP; epsilon >= 0, 0 < delta < 1. Relative accuracy 1e-12."
+        "The largest mu that is (epsilon, delta)-DP; epsilon >= 0, 0 < delta < 1. Relative accuracy 1e-12 for delta up to 1/2."
         from scipy.optimize import brentq
         if not 0 <= real_number(epsilon) < math.inf: raise ValueError(f"epsilon={epsilon!r}: expected a finite number >= 0")
         epsilon = real_number(epsilon)
@@ -95,8 +99,9 @@ def row_sensitivity(
 ) -> float:  # in the units of the gradient
     "How far one record can move one gradient: clip/m (zero-out) or 2 clip/m (replace-one)."
     if not 0 < real_number(clip) < math.inf: raise ValueError(f"clip={clip!r}: expected a positive number")
-    check_count("batch_size", batch_size, "a number of records")
-    return ADJACENCY[check_choice("adjacency", adjacency, ADJACENCY)] * clip / batch_size
+    row = ADJACENCY[check_choice("adjacency", adjacency, ADJACENCY)] * real_number(clip) / check_count("batch_size", batch_size, "a number of records")
+    if not 0 < row < math.inf: raise ValueError(f"clip={clip!r}, batch_size={batch_size}: the row sensitivity is out of the range of floats; expected less extreme values")
+    return row
 
 # %% ../nbs/07_privacy.ipynb #0000001d
 def calibrate_sigma(
@@ -106,4 +111,7 @@ def calibrate_sigma(
 ) -> float:  # noise standard deviation divided by row sensitivity
     "Smallest sigma for which a run with this sensitivity is (epsilon, delta)-DP: sigma = sensitivity / mu."
     if not 0 <= real_number(sensitivity) < math.inf: raise ValueError(f"sensitivity={sensitivity!r}: no finite noise reaches epsilon={epsilon}; expected a finite number >= 0")
-    return sensitivity / GaussianDP.from_epsilon(epsilon, delta).mu * (1 + 1e-12)  # the accuracy of mu, on the safe side
+    sigma = real_number(sensitivity) / GaussianDP.from_epsilon(epsilon, delta).mu * (1 + 1e-12)  # the accuracy of mu, on the safe side
+    if math.isinf(sigma) or sigma == 0 < sensitivity:
+        raise ValueError(f"sensitivity={sensitivity!r}, epsilon={epsilon}, delta={delta}: the noise is out of the range of floating-point numbers; expected less extreme values")
+    return sigma

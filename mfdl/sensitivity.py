@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GAP', 'MAX_STEPS', 'LONG', 'LONG_GAP', 'GROUP', 'COLUMNS', 'CLIMBS', 'METHODS', 'MAX_PATTERNS', 'Certificate',
            'step_length', 'newton_step', 'interior_point', 'best_signs', 'positive_definite', 'grouped_start', 'climb',
-           'escape', 'certify', 'check_information', 'sensitivity', 'check_method', 'worst_sensitivities',
+           'escape', 'certify', 'check_real', 'check_information', 'sensitivity', 'check_method', 'worst_sensitivities',
            'worst_sensitivity']
 
 # %% ../nbs/08_sensitivity.ipynb #00000003
@@ -162,12 +162,17 @@ def certify(
 # %% ../nbs/08_sensitivity.ipynb #00000016
 METHODS = ("exact", "bound")
 
+def check_real(P) -> np.ndarray:
+    "Return P as float64; raise a ValueError for anything but finite numbers, of which a comparison could make a small sensitivity."
+    try: P = np.asarray(P).astype(float, casting="same_kind", copy=False)
+    except (TypeError, ValueError): raise ValueError("P is not an array of real numbers: expected positive semi-definite matrices (k, k), one row for each participation") from None
+    if not np.isfinite(P).all(): raise ValueError("P has entries that are not finite: expected numbers; noise or weights may be out of the range of floating-point numbers")
+    return P
+
 def check_information(P) -> np.ndarray:
     "Return P as float64 if it is a finite, symmetric, positive semi-definite matrix; raise a ValueError otherwise."
-    try: P = np.asarray(P).astype(float, casting="same_kind")
-    except (TypeError, ValueError): raise ValueError("P is not a matrix of real numbers: expected (k, k), one row for each participation") from None
+    P = check_real(P)
     if P.ndim != 2 or P.shape[0] != P.shape[1] or not len(P): raise ValueError(f"P has shape {P.shape}: expected a square matrix, one row for each participation")
-    if not np.isfinite(P).all(): raise ValueError("P has entries that are not finite: expected numbers")
     size = np.abs(P).max()
     if np.abs(P - P.T).max() > 1e-9 * size: raise ValueError("P is not symmetric: expected a positive semi-definite matrix")
     P = (P + P.T) / 2
@@ -193,6 +198,7 @@ MAX_PATTERNS = 100_000
 
 def check_method(method: str, participation: Participation) -> None:
     "Raise a ValueError when the method is unknown, or exact and impossible for this participation."
+    if not isinstance(participation, Participation): raise ValueError(f"participation={participation!r}: expected a Participation, such as Participation.every_step(T)")
     if check_choice("method", method, METHODS) == "exact" and participation.count > MAX_PATTERNS:
         raise ValueError(f"method='exact': the participation has {participation.count} patterns, more than {MAX_PATTERNS}; use method='bound'")
 
@@ -206,7 +212,7 @@ def worst_sensitivities(
     With more than 100000 patterns 'bound' is relaxed (each step counts with its worst pattern) and 'exact' raises ValueError.
     """
     check_method(method, participation)
-    P, T = np.asarray(P), participation.T
+    P, T = check_real(P), participation.T
     if P.ndim != 3 or P.shape[1:] != (T, T): raise ValueError(f"P has shape {P.shape}: expected (nodes, {T}, {T}), one row for each step of the participation")
     if participation.count > MAX_PATTERNS:
         return np.sqrt([participation.max_sum([participation.max_sum(row) for row in np.abs(one)]) for one in P])
@@ -229,5 +235,7 @@ def worst_sensitivity(
     method: str = "exact",
 ) -> float:
     "Sensitivity of one node, see worst_sensitivities."
-    if np.ndim(P) != 2: raise ValueError(f"P has shape {np.shape(P)}: expected ({participation.T}, {participation.T})")
-    return float(worst_sensitivities(np.asarray(P)[None], participation, method)[0])
+    check_method(method, participation)
+    P = check_real(P)
+    if P.ndim != 2: raise ValueError(f"P has shape {P.shape}: expected ({participation.T}, {participation.T})")
+    return float(worst_sensitivities(P[None], participation, method)[0])

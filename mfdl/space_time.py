@@ -76,7 +76,7 @@ def check_optimizer(participation: Participation, tol: float, price: float) -> N
     "Raise a ValueError for what no optimizer of noise in time and space accepts."
     if not isinstance(participation, Participation) or participation.separation != "exactly":
         raise ValueError(f"participation={participation!r}: expected patterns that do not overlap, Participation.cyclic, every_step or single")
-    if not 0 <= real_number(price) < np.inf: raise ValueError(f"price={price!r}: expected a number >= 0")
+    if not 0 <= real_number(price) < 1e100: raise ValueError(f"price={price!r}: expected a number >= 0")
     if not 0 < real_number(tol) < 1: raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
 
 def check_partition(groups, n: int) -> tuple:

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MAX_STEPS', 'MAX_INNER', 'CLOSE', 'BANDED', 'NAMES', 'NETWORK', 'Shape', 'harm', 'symmetric_root', 'lower_bound',
            'newton_direction', 'minimise', 'Strategy', 'co_participating', 'unit_sensitivity', 'optimal_shape',
-           'check_gram', 'optimize', 'toeplitz_harm', 'best_toeplitz', 'square_root', 'toeplitz', 'strategy', 'restart',
-           'network_digest', 'save_strategy', 'load_strategy']
+           'check_participation', 'check_gram', 'optimize', 'toeplitz_harm', 'best_toeplitz', 'square_root', 'toeplitz',
+           'strategy', 'restart', 'network_digest', 'save_strategy', 'load_strategy']
 
 # %% ../nbs/14_mafalda.ipynb #00000002
 import hashlib
@@ -166,9 +166,13 @@ def optimal_shape(participation: Participation, bands: int | None, equal_norm: b
     same = participation.separation == "at least" or equal_norm
     return Shape(free, np.arange(T) if same else np.arange(T) % b, participation.k)
 
+def check_participation(participation) -> None:
+    if not isinstance(participation, Participation): raise ValueError(f"participation={participation!r}: expected a Participation, such as Participation.cyclic(k, b)")
+
 def check_gram(H, T: int) -> np.ndarray:
     "Return H as float64 if it is a symmetric positive definite (T, T) matrix; raise a ValueError otherwise."
-    H = np.asarray(H, dtype=float)
+    try: H = np.asarray(H).astype(float, casting="same_kind")
+    except (TypeError, ValueError): raise ValueError(f"H is not a matrix of real numbers: expected ({T}, {T})") from None
     if H.shape != (T, T): raise ValueError(f"H has shape {H.shape}: expected ({T}, {T}), one row for each step of the participation")
     if not np.isfinite(H).all() or np.abs(H - H.T).max() > 1e-9 * np.abs(H).max():
         raise ValueError("H is not a symmetric matrix of finite numbers: expected a Gram matrix, such as local_gram(W, T)")
@@ -189,6 +193,7 @@ def optimize(
     With `bands` or `equal_norm` least among these with orthogonal co-participating columns. Under min-separation, bands are b by default and columns have equal norm.
     Raises ValueError for bad arguments, RuntimeError when rounding keeps the gap above tol.
     """
+    check_participation(participation)
     H = check_gram(H, participation.T)
     if not 0 < real_number(tol) < 1: raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
     if participation.separation == "at least" and bands is None: bands = participation.b
@@ -257,8 +262,9 @@ def strategy(
     bands: int | None = None,  # for names in BANDED, by default the separation b
     tol: float = 1e-8,  # relative gap of the optima
 ) -> Strategy:
-    "A strategy by name, scaled to sensitivity 1. Raises ValueError for arguments that do not fit together."
+    "A strategy by name, scaled to sensitivity 1. Raises ValueError for arguments that do not fit together, RuntimeError when rounding keeps a gap above tol."
     check_choice("name", name, NAMES)
+    check_participation(participation)
     T, b = participation.T, participation.b
     if W is None and name in NETWORK: raise ValueError(f"W is missing: {name} depends on the network")
     if bands is not None and name not in BANDED: raise ValueError(f"bands={bands}: {name} has no bands; expected one of {', '.join(BANDED)}")
@@ -312,7 +318,11 @@ def load_strategy(path, participation: Participation | None = None, W=None) -> S
     "Read a strategy. Raises ValueError when the file is damaged, or was made for another participation or network than those given."
     about, arrays = unseal(path)
     if "strategy" not in about: raise ValueError(f"path={str(path)!r}: this file does not hold a strategy")
-    made_for = Participation(*about["participation"])
+    try: made_for, C, rest = Participation(*about["participation"]), arrays["C"], [about[key] for key in ("objective", "lower_bound", "iterations")]
+    except (KeyError, TypeError, ValueError) as error: raise ValueError(f"path={str(path)!r}: this file does not hold a strategy ({error})") from None
+    T = made_for.T
+    if C.shape[-2:] != (T, T) or C.ndim not in (2, 3) or C.dtype != float or not np.isfinite(C).all() or np.triu(C, 1).any() or not np.diagonal(C, axis1=-2, axis2=-1).all():
+        raise ValueError(f"path={str(path)!r}: C of shape {C.shape} is not a strategy for {T} steps; expected lower-triangular numbers with a non-zero diagonal")
     if participation is not None and participation != made_for: raise ValueError(f"path={str(path)!r}: made for {made_for}, expected {participation}")
-    if W is not None and about["network"] != network_digest(W): raise ValueError(f"path={str(path)!r}: made for another network (or none) than the given W")
-    return Strategy(about["strategy"], arrays["C"], made_for, about["objective"], about["lower_bound"], about["iterations"])
+    if W is not None and about.get("network") != network_digest(W): raise ValueError(f"path={str(path)!r}: made for another network (or none) than the given W")
+    return Strategy(about["strategy"], C, made_for, *rest)

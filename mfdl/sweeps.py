@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['MOST', 'CELL', 'STATUS', 'WORK', 'STATES', 'THREADS', 'MAIN', 'notebook_source', 'Cell', 'make_cells', 'named_file',
-           'make_cell', 'no_duplicates', 'read_grid', 'write_json', 'file_digests', 'read_status', 'hold', 'survey',
-           'clear', 'put_in_place', 'die_with_parent', 'run_here', 'run_cell', 'cores', 'executor', 'sweep', 'collect',
-           'write_table', 'all_experiments', 'publish']
+           'make_cell', 'no_duplicates', 'written_out', 'read_grid', 'write_json', 'file_digests', 'read_status',
+           'hold', 'survey', 'clear', 'put_in_place', 'die_with_parent', 'run_here', 'run_cell', 'cores', 'executor',
+           'sweep', 'inside', 'read_cell', 'collect', 'write_table', 'all_experiments', 'publish']
 
 # %% ../nbs/24_sweeps.ipynb #00000002
 import hashlib
@@ -91,11 +91,18 @@ def no_duplicates():
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node, deep=False):
-            keys = [key.value for key, _ in node.value]
+            keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
             for key in keys:
                 if keys.count(key) > 1: raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", node.start_mark)
             return super().construct_mapping(node, deep)
     return Loader
+
+def written_out(value, known: dict) -> float:
+    "How many entries there are when every alias is a copy; inf for what contains itself."
+    if id(value) not in known:
+        known[id(value)] = math.inf
+        known[id(value)] = 1 + sum(written_out(part, known) for part in (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()))
+    return known[id(value)]
 
 def read_grid(
     path: str | Path,  # a YAML file
@@ -103,9 +110,11 @@ def read_grid(
     "The cells of a grid, checked: raises ValueError (or FileNotFoundError) for anything that would fail later, naming the block."
     import yaml
     path = Path(path)
-    if not path.is_file(): raise FileNotFoundError(f"grid={str(path)!r}: no such file; expected YAML with experiment and parameters")
-    try: blocks = yaml.load(path.read_text(), no_duplicates())  # noqa: S506, a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error: raise ValueError(f"grid={str(path)!r}: not YAML: {' '.join(str(error).split())}") from None
+    if not os.path.isfile(path): raise FileNotFoundError(f"grid={str(path)!r}: no such file; expected YAML with experiment and parameters")
+    content = path.read_bytes()
+    try: blocks = yaml.load(content.decode(), no_duplicates())  # noqa: S506, a SafeLoader
+    except Exception as error: raise ValueError(f"grid={str(path)!r}: not YAML: {' '.join(str(error).split())}") from None  # tags that do not fit their values raise anything
+    if written_out(blocks, {}) > MOST: raise ValueError(f"grid={str(path)!r}: has more than {MOST} entries when its aliases are written out; expected fewer")
     blocks = blocks if isinstance(blocks, list) else [blocks]
     if not blocks: raise ValueError(f"grid={str(path)!r}: is empty; expected at least one block with experiment and parameters")
     cells, seen = [], {}
@@ -125,7 +134,8 @@ def read_grid(
                 if cell.key in seen: raise ValueError(f"{cell.stem} is a cell of block {seen[cell.key]} already; expected each once")
                 seen[cell.key] = k + 1
                 cells.append(cell)
-        except (ValueError, FileNotFoundError) as error: raise type(error)(f"{where}: {error}") from None
+        except FileNotFoundError as error: raise FileNotFoundError(f"{where}: {error}") from None
+        except ValueError as error: raise ValueError(f"{where}: {error}") from None
     return cells
 
 # %% ../nbs/24_sweeps.ipynb #0000000b
@@ -312,6 +322,23 @@ def sweep(
     return survey(cells, folder) | lost
 
 # %% ../nbs/24_sweeps.ipynb #00000017
+def inside(folder: Path, name: str) -> Path:
+    "A path below a folder. Raises ValueError for a name that leads out of it, by dots or by links."
+    try: below = (folder / name).resolve().relative_to(folder.resolve()) != Path() and not Path(name).is_absolute()
+    except (ValueError, OSError, RuntimeError): below = False  # also for names that no file can have, and links in a circle
+    if not below: raise ValueError(f"{name!r} is not in the folder {str(folder)!r}: expected a name below it")
+    return folder / name
+
+def read_cell(path: Path) -> dict:
+    "The description of a cell. Raises ValueError when it is none."
+    try:
+        cell = json.loads(path.read_bytes())
+        about, stem = cell["about"], cell["stem"]
+        good = isinstance(about["parameters"], dict) and all(isinstance(about[name], str) for name in ("experiment", "notebook", "code", "version")) and Path(stem).name == stem
+    except (ValueError, KeyError, TypeError, RecursionError): good = False
+    if not good: raise ValueError(f"path={str(path)!r}: does not describe a cell of a sweep")
+    return cell
+
 def collect(
     folder: str | Path,  # of a sweep
 ):  # DataFrame
@@ -323,12 +350,12 @@ def collect(
     """
     import pandas as pd
     tables, done = [], [path for path in sorted(Path(folder).glob(f"*/{CELL}")) if read_status(path.parent)["state"] == "done"]
-    cells = {path: json.loads(path.read_bytes()) for path in done}
+    cells = {path: read_cell(path) for path in done}
     taken = {"experiment", "code"}.union(*(cell["about"]["parameters"] for cell in cells.values())) - {"output"}
     for path, cell in cells.items():
-        about, results = cell["about"], path.parent / f"{cell['stem']}.csv"
+        about, results = cell["about"], inside(path.parent, f"{cell['stem']}.csv")
         try: table = pd.read_csv(results)
-        except (FileNotFoundError, pd.errors.EmptyDataError): raise ValueError(f"folder={str(folder)!r}: cell {path.parent.name} has no table, {results.name}") from None
+        except (OSError, pd.errors.EmptyDataError): raise ValueError(f"folder={str(folder)!r}: cell {path.parent.name} has no table, {results.name}") from None
         code = hashlib.sha256((about["notebook"] + about["code"]).encode()).hexdigest()[:8]
         parameters = {"experiment": about["experiment"], "code": f"{about['version']}-{code}", **about["parameters"]}
         parameters.pop("output", None)
@@ -359,7 +386,10 @@ def publish(statuses: dict, sweep_folder: Path, folder: Path) -> list[Path]:
     written = []
     for cell, status in statuses.items():
         for name in sorted(set(status.get("files", ())) - {CELL}) if status["state"] == "done" else ():
-            content, stem = (sweep_folder / cell / name).read_bytes(), name.removesuffix(".ipynb")
+            source, target, stem = inside(inside(sweep_folder, cell), name), inside(folder, name), name.removesuffix(".ipynb")
+            if not os.path.isfile(source): raise ValueError(f"statuses: cell {cell} has no file {name!r}")
+            content = source.read_bytes()
             if stem != name: content = content.replace(f'"output = \\"{stem}\\"'.encode(), f'"output = \\"{folder / stem}\\"'.encode())
-            written.append(write_whole(folder / name, content))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            written.append(write_whole(target, content))
     return written
