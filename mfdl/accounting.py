@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .algorithms import LinearAlgorithm
+from .algorithms import LinearAlgorithm, check_algorithm
 from .attackers import NOISE_FLOOR, TrustModel, coalition_mask, decompose, view
 from .gossip import check_gossip
 from .graphs import check_choice, check_count, real_number
@@ -156,7 +156,7 @@ BATCH = 2**20  # entries of information matrices that are handled at a time
 
 def check_run(algorithm, trust, participation, sigma, method, backend) -> list[TrustModel]:
     "Check the arguments of account and return the trust models as a list."
-    if not isinstance(algorithm, LinearAlgorithm): raise ValueError(f"algorithm={algorithm!r}: expected a LinearAlgorithm, such as dp_dsgd(W, T)")
+    check_algorithm(algorithm)
     trusts = list(trust) if isinstance(trust, Sequence) and not isinstance(trust, str) else [trust]
     for model in trusts:
         if not isinstance(model, TrustModel): raise ValueError(f"trust={model!r}: expected a trust model, such as LDP() or PNDP([node]), or a list of them")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KEPT', 'Messages', 'Noise', 'Mix', 'LinearAlgorithm', 'check_nodes', 'broadcast_algorithm', 'fresh_noise', 'dsgd',
            'dp_dsgd', 'muffliato', 'decor', 'covariance_root', 'corn', 'check_strategy', 'side_by_side', 'mf_dsgd',
-           'anti_pgd', 'zip_dl', 'deal_seeds', 'noise_stream']
+           'anti_pgd', 'zip_dl', 'check_algorithm', 'deal_seeds', 'noise_stream']
 
 # %% ../nbs/04_algorithms.ipynb #00000003
 from collections.abc import Callable, Hashable
@@ -17,7 +17,7 @@ import numpy as np
 from .gossip import hops, links
 from .graphs import check_count, real_number
 from .randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret
-from .workload import gossip_sequence, workload
+from .workload import gossip_sequence, is_matrix, workload
 
 # %% ../nbs/04_algorithms.ipynb #00000008
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,9 @@ class LinearAlgorithm:
 # %% ../nbs/04_algorithms.ipynb #0000000a
 def check_nodes(nodes, n: int) -> tuple:
     "Labels of n nodes, 0 .. n-1 by default; raises ValueError when they are not n different ones."
+    if nodes is not None and not np.iterable(nodes): raise ValueError(f"nodes={nodes!r}: expected {n} labels, one for each row of W")
     nodes = tuple(range(n)) if nodes is None else tuple(nodes)
+    if not all(isinstance(node, Hashable) for node in nodes): raise ValueError(f"nodes={list(nodes)!r}: expected labels such as numbers and texts")
     if len(nodes) != n: raise ValueError(f"nodes has {len(nodes)} labels: expected {n}, one for each row of W")
     if len(set(nodes)) != n: raise ValueError("nodes has repeated labels: expected each node once")
     return nodes
@@ -215,6 +217,7 @@ def decor(
         if not 0 <= real_number(value) < np.inf: raise ValueError(f"{name}={value!r}: expected a finite number >= 0")
     hears = np.any([links(W) for W in Ws], axis=0)
     labels = check_nodes(nodes, n)
+    if graph is not None and not hasattr(graph, "edges"): raise ValueError(f"graph is a {type(graph).__name__}: expected a networkx graph")
     position = {label: i for i, label in enumerate(labels)}
     pairs = np.argwhere(np.triu(hears | hears.T)) if graph is None else [(position.get(a), position.get(b)) for a, b in graph.edges]
     for k, (i, j) in enumerate(pairs):
@@ -227,8 +230,10 @@ def decor(
 # %% ../nbs/04_algorithms.ipynb #00000010
 def covariance_root(R, n: int, name: str = "R") -> np.ndarray:
     "Symmetric square root of a covariance (n, n); raises ValueError when R is not symmetric positive semi-definite (to 1e-10 of its largest entry)."
-    R = np.array(R)
+    try: R = np.array(R)
+    except ValueError: R = np.array("ragged")
     if np.iscomplexobj(R): raise ValueError(f"{name} is complex: expected a real covariance")
+    if R.dtype.kind not in "biuf": raise ValueError(f"{name} is not a matrix of numbers: expected ({n}, {n}), one row for each node")
     R = R.astype(float)
     if R.shape != (n, n): raise ValueError(f"{name} has shape {R.shape}: expected ({n}, {n}), one row for each node")
     if not np.isfinite(R).all(): raise ValueError(f"{name} has entries that are not finite: expected a covariance")
@@ -251,6 +256,11 @@ def corn(
     n = len(Ws[0])
     labels = check_nodes(nodes, n)
     if groups is None: R, groups = [R], [labels]
+    for argument, value in (("R", R), ("groups", groups)):
+        if isinstance(value, str) or not np.iterable(value): raise ValueError(f"{argument}={value!r}: expected a list, one entry for each group")
+    for k, group in enumerate(groups):
+        if isinstance(group, str) or not np.iterable(group): raise ValueError(f"groups[{k}]={group!r}: expected a list of nodes")
+    R, groups = list(R), [list(group) for group in groups]
     if len(R) != len(groups): raise ValueError(f"R is a list of {len(R)} covariances: expected {len(groups)}, one for each group")
     unknown = [v for group in groups for v in group if v not in labels]
     if unknown: raise ValueError(f"groups: {unknown[0]!r} is not a node")
@@ -269,8 +279,10 @@ def corn(
 # %% ../nbs/04_algorithms.ipynb #00000012
 def check_strategy(C, T: int, name: str = "C") -> np.ndarray:
     "Return C as float64 (T, T) if it is lower-triangular with a non-zero diagonal; raise a ValueError otherwise."
-    C = np.array(C)
+    try: C = np.array(C)
+    except ValueError: C = np.array("ragged")
     if np.iscomplexobj(C): raise ValueError(f"{name} is complex: expected real numbers")
+    if C.dtype.kind not in "biuf": raise ValueError(f"{name} is not a matrix of numbers: expected ({T}, {T}), one row for each step")
     C = C.astype(float)
     if C.shape != (T, T): raise ValueError(f"{name} has shape {C.shape}: expected ({T}, {T}), one row for each step")
     if not np.isfinite(C).all(): raise ValueError(f"{name} has entries that are not finite: expected numbers")
@@ -298,7 +310,7 @@ def mf_dsgd(
     from scipy.linalg import solve_triangular
     Ws = gossip_sequence(W, T)
     n = len(Ws[0])
-    if np.ndim(C) == 3 or isinstance(C, list | tuple) and np.ndim(C[0]) == 2:
+    if isinstance(C, np.ndarray) and C.ndim == 3 or isinstance(C, list | tuple) and len(C) and is_matrix(C[0]):
         if len(C) != n: raise ValueError(f"C is a list of {len(C)} matrices: expected {n}, one for each node")
         strategies = [check_strategy(Cu, T, f"C[{u}]") for u, Cu in enumerate(C)]
     else: strategies = [check_strategy(C, T)] * n
@@ -354,11 +366,16 @@ def zip_dl(
 # %% ../nbs/04_algorithms.ipynb #00000026
 KEPT = 2**27  # bytes of noise that a node keeps to use again
 
+def check_algorithm(algorithm) -> None:
+    "Raise a ValueError for what is not a LinearAlgorithm."
+    if not isinstance(algorithm, LinearAlgorithm): raise ValueError(f"algorithm={algorithm!r}: expected a LinearAlgorithm, such as dp_dsgd(W, T)")
+
 def deal_seeds(
     algorithm: LinearAlgorithm,
     secret: int | None = None,  # up to 128 bits; every run needs a fresh one, or its noise is that of another run; None: one from the operating system, which nobody knows
 ) -> dict:  # label of a node -> {row of algorithm.noise.sets: seed}
     "What each node holds when all seeds come from one secret."
+    check_algorithm(algorithm)
     secret, sets = fresh_secret() if secret is None else secret, algorithm.noise.sets
     seeds = [derive_seed(secret, row) for row in range(len(sets))]
     return {label: {int(row): seeds[row] for row in np.flatnonzero(sets[:, u])} for u, label in enumerate(algorithm.nodes)}

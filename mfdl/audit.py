@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LR', 'BATCH', 'BEYOND', 'CHUNK', 'WorstCase', 'worst_pattern', 'worst_case', 'scripted', 'plan', 'Transcript',
-           'regenerate', 'replay', 'likelihood_ratio', 'learned', 'Interval', 'interval', 'epsilon_shown', 'Audit',
-           'audit']
+           'regenerate', 'replay', 'likelihood_ratio', 'learned', 'Interval', 'check_confidence', 'check_values',
+           'interval', 'epsilon_shown', 'Audit', 'audit']
 
 # %% ../nbs/26_audit.ipynb #00000002
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from .accounting import account
 from .algorithms import LinearAlgorithm, deal_seeds
 from .attackers import TrustModel, coalition_mask, decompose, view
 from .data import Batches, Dataset
-from .graphs import check_count, real_number
+from .graphs import check_count, real_array, real_number
 from .participation import Participation
 from .privacy import check_delta, row_sensitivity
-from .randomness import block_size, derive_seed, draw_block
+from .randomness import block_size, check_seed, derive_seed, draw_block
 from .sensitivity import certify
 from .training import Run, Simulation
 
@@ -158,6 +158,19 @@ class Interval:
     estimate: float
     high: float
 
+def check_confidence(confidence: float) -> float:
+    "Return the confidence; raise a ValueError unless it lies in (0, 1)."
+    if not 0 < real_number(confidence) < 1: raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.999")
+    return float(confidence)
+
+def check_values(without, with_it) -> list[np.ndarray]:
+    "Values of a test on both sides, as float64; raise a ValueError unless they are at least 2 finite numbers each."
+    found = []
+    for name, values in (("without", without), ("with_it", with_it)):
+        found.append(real_array(name, values))
+        if found[-1].ndim != 1 or len(found[-1]) < 2: raise ValueError(f"{name} has shape {found[-1].shape}: expected at least 2 numbers, one for each run")
+    return found
+
 def interval(
     without: np.ndarray,  # (N0,), at least 2 values of a test
     with_it: np.ndarray,  # (N1,)
@@ -166,7 +179,8 @@ def interval(
     "How many standard deviations apart two normal samples of the same variance are: exact limits, from the noncentral t distribution; never below 0."
     from scipy.optimize import brentq
     from scipy.stats import nct
-    N0, N1, tail = len(without), len(with_it), (1 - confidence) / 2
+    tail, (without, with_it) = (1 - check_confidence(confidence)) / 2, check_values(without, with_it)
+    N0, N1 = len(without), len(with_it)
     freedom, root = N0 + N1 - 2, np.sqrt(N0 * N1 / (N0 + N1))
     width = np.sqrt(((N0 - 1) * np.var(without, ddof=1) + (N1 - 1) * np.var(with_it, ddof=1)) / freedom)
     estimate = (np.mean(with_it) - np.mean(without)) / max(width, 1e-300)
@@ -185,6 +199,9 @@ def epsilon_shown(
 ) -> float:  # epsilon, at least 0
     "A lower bound for epsilon that assumes nothing: false alarms and misses of a threshold, counted, with Clopper-Pearson limits."
     from scipy.special import betainccinv
+    check_confidence(confidence)
+    check_delta(delta)
+    without, with_it = check_values(without, with_it)
 
     def limit(count, N): return np.where(count < N, betainccinv(count + 1, np.maximum(N - count, 1), (1 - confidence) / 2), 1.0)  # half of the risk for each of two
 
@@ -241,8 +258,10 @@ def audit(
     report = account(algorithm, trust, participation, sigma)
     if participation.separation != "exactly": raise ValueError(f"participation={participation}: batches are cycled; expected a cyclic one")
     if check_count("replays", replays, "a number of runs") < 8: raise ValueError(f"replays={replays}: expected at least 8")
-    if not 0 < real_number(confidence) < 1: raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.999")
+    if claimed is not None and not real_number(claimed) >= 0: raise ValueError(f"claimed={claimed!r}: expected a number >= 0 (inf for no protection)")
+    check_confidence(confidence)
     check_delta(delta)
+    check_seed("secret", secret)
     case = worst_case(algorithm, trust, participation, victim)
     scale = sigma * row_sensitivity(1.0, BATCH, adjacency)
     sides = []

@@ -58,13 +58,14 @@ def draw_block(
     secure: bool = False,  # from a cryptographic generator
 ) -> np.ndarray:  # float64 (block_size(dimension), dimension)
     "Consecutive noise variables, standard normal; the same for everyone who holds the seed, independent of every other block."
-    shape = block_size(dimension), dimension
+    seed, shape = check_seed("seed", seed), (block_size(dimension), dimension)
     if secure: return secure_normal(seed, block, shape[0] * shape[1]).reshape(shape)
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, block, 0])).standard_normal(shape)
 
 def draw(seed: int, number: int, dimension: int, secure: bool = False) -> np.ndarray:  # float64 (dimension,)
     "One noise variable of a seed."
-    block, place = divmod(number, block_size(dimension))
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0: raise ValueError(f"number={number!r}: expected an integer >= 0")
+    block, place = divmod(int(number), block_size(dimension))
     return draw_block(seed, block, dimension, secure)[place]
 
 # %% ../nbs/03_randomness.ipynb #00000010

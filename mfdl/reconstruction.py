@@ -13,7 +13,7 @@ import numpy as np
 
 from .algorithms import LinearAlgorithm
 from .attackers import NOISE_FLOOR, TrustModel, View, coalition_mask, decompose
-from .graphs import check_count, real_number
+from .graphs import check_count, real_array, real_number
 
 # %% ../nbs/28_reconstruction.ipynb #00000009
 @dataclass(frozen=True, eq=False)
@@ -48,9 +48,8 @@ def estimate(
     Combinations that reach the attacker with less than NOISE_FLOOR of the strongest's weight count as not seen. Raises ValueError for arguments that do not fit together.
     """
     if not isinstance(v, View): raise ValueError(f"v is a {type(v).__name__}: expected a View, such as view(dsgd(W, T), PNDP([node]))")
-    messages, b, n = np.asarray(messages, dtype=float), check_batches(b, v.T), len(v.nodes)
+    messages, b, n = real_array("messages", messages), check_batches(b, v.T), len(v.nodes)
     if messages.ndim != 2 or len(messages) != len(v.A): raise ValueError(f"messages has shape {messages.shape}: expected ({len(v.A)}, parameters), a row for each of the view")
-    if not np.isfinite(messages).all(): raise ValueError("messages has entries that are not finite: expected numbers")
     if not 0 <= real_number(scale) < np.inf: raise ValueError(f"scale={scale!r}: expected a finite number >= 0")
     v = replace(v, A=v.A @ np.tile(np.eye(b * n), (v.T // b, 1)), B=v.B if scale else v.B[:, :0], T=b)
     f = decompose(v)
@@ -71,9 +70,8 @@ def image_of(
     inputs: int,  # of that layer
 ) -> np.ndarray:  # float64 (inputs,)
     "The record that went into the first layer: exactly, if the gradient is that of one record and without noise. Raises ValueError where there is nothing to read."
-    gradient, size = np.asarray(gradient, dtype=float), check_count("outputs", outputs) * (check_count("inputs", inputs) + 1)
+    gradient, size = real_array("gradient", gradient, "one that is determined"), check_count("outputs", outputs) * (check_count("inputs", inputs) + 1)
     if gradient.ndim != 1 or len(gradient) < size: raise ValueError(f"gradient has shape {gradient.shape}: expected at least outputs*(inputs+1) = {size} entries")
-    if not np.isfinite(gradient[:size]).all(): raise ValueError("gradient has entries that are not finite: expected one that is determined")
     layer = np.column_stack([gradient[:outputs * inputs].reshape(outputs, inputs), gradient[outputs * inputs:size]])
     row = np.linalg.svd(layer, full_matrices=False)[2][0]
     if not layer.any() or not row[-1]: raise ValueError("gradient of the bias is zero: expected that of a record from which something is learned")
@@ -84,7 +82,7 @@ def picture_error(
     record,  # (inputs,), what it should be
 ) -> float:  # 0 (the same, but for brightness) to 1 (nothing in common)
     "Relative distance of a record from the nearest multiple of an image."
-    image, record = np.asarray(image, dtype=float), np.asarray(record, dtype=float)
+    image, record = real_array("image", image), real_array("record", record)
     if image.shape != record.shape: raise ValueError(f"image has shape {image.shape}: expected that of the record, {record.shape}")
     if not image.any(): return 1.0
     return float(np.linalg.norm(record - image * (image @ record) / (image @ image)) / np.linalg.norm(record))

@@ -31,6 +31,7 @@ from mfdl import (
     accounting,
     algorithms,
     attackers,
+    audit,
     cli,
     covariance,
     data,
@@ -41,6 +42,8 @@ from mfdl import (
     online,
     participation,
     privacy,
+    randomness,
+    reconstruction,
     sensitivity,
     space_time,
     sweeps,
@@ -62,7 +65,11 @@ ELSEWHERE = {  # why -> names without a campaign here
     "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.split data.digits data.diabetes data.housing_table data.housing data.houses "
     "data.a9a data.mnist graphs.facebook graphs.peertube graphs.data_folders graphs.find_file graphs.GraphSource",
     "patterns of more than 128 steps: tests/test_reference.py, nbs/08_sensitivity.ipynb": "sensitivity.grouped_start sensitivity.climb sensitivity.escape",
-    "takes nothing, or is a base without content": "files.package_code attackers.TrustModel",
+    "trains: tests/test_audit.py": "audit.WorstCase audit.worst_pattern audit.worst_case audit.scripted audit.plan audit.Transcript audit.regenerate audit.replay "
+    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval audit.check_confidence audit.check_values",
+    "takes a run that was trained: tests/test_reconstruction.py": "reconstruction.Played reconstruction.rewind reconstruction.play reconstruction.heard reconstruction.Estimate "
+    "reconstruction.inverse_of reconstruction.check_batches",
+    "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
 }
 
 
@@ -220,6 +227,15 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     data.by_group: {"groups": [0, 0, 1, 2], "n": 3, "size": 1, "seed": 0}, data.cut: {"holdings": PARTS, "b": 2, "size": 3},
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
     data.load_data: {"name": "digits"},
+    algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
+    algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, algorithms.deal_seeds: {"algorithm": RUN, "secret": 1},
+    randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
+    audit.audit: {"algorithm": RUN, "trust": NEAR, "participation": CYCLE, "sigma": 1.0, "adjacency": "zero-out", "claimed": 1.0, "replays": 8, "confidence": 0.9,
+                  "delta": 0.1, "secret": 1},
+    audit.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
+    audit.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
+    reconstruction.estimate: {"v": attackers.view(RUN, NEAR), "messages": np.zeros((8, 2)), "scale": 1.0, "b": 2},
+    reconstruction.image_of: {"gradient": np.arange(1.0, 7.0), "outputs": 2, "inputs": 2}, reconstruction.picture_error: {"image": [1.0, 2.0], "record": [2.0, 1.0]},
 }
 KINDS = {noise.restart: "one", graphs.check_count: "argument", noise.check_gram: "T"}  # arguments of which the caller is trusted
 SPOKEN = {"nodes": "", "name": "", "spec": "", "value": "", "holdings": "", "argument": ""}  # what messages say in place of the argument's name
@@ -300,7 +316,7 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 @campaign(140, "accounting.account accounting.Report accounting.knowledge accounting.sensitivities accounting.plain accounting.overheard accounting.Overheard accounting.apart "
                "accounting.check_run algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
                "algorithms.broadcast_algorithm algorithms.fresh_noise algorithms.Mix algorithms.Messages algorithms.LinearAlgorithm algorithms.check_nodes "
-               "algorithms.check_strategy algorithms.covariance_root algorithms.side_by_side "
+               "algorithms.check_strategy algorithms.check_algorithm algorithms.covariance_root algorithms.side_by_side "
                "attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View attackers.decompose attackers.Factorization attackers.coalition_mask "
                "streaming.state_space streaming.stream streaming.Filter streaming.StateSpace streaming.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
@@ -324,7 +340,7 @@ def test_accounts_of_anything_legal(case):
     if np.isfinite(report.mu).all(): assert (report.calibrate(3.0, 1e-6).epsilon(1e-6) <= 3).all() and (report.rdp(2) == report.mu**2).all()
 
 
-@campaign(10, "streaming.* algorithms.dsgd attackers.factorize attackers.NotFactorizable accounting.message_by_message graphs.real_number", SEEDS)
+@campaign(10, "streaming.* algorithms.dsgd attackers.factorize attackers.NotFactorizable accounting.message_by_message graphs.real_number graphs.real_array", SEEDS)
 def test_runs_of_some_more_steps(seed):
     """In one pass and from the whole view the same, where windows are many; earlier accounting never knows less; without noise there is no factorization."""
     rng = np.random.default_rng(seed)
@@ -343,8 +359,8 @@ def test_runs_of_some_more_steps(seed):
     assert graphs.real_number(np.float32(0.5)) == 0.5 and math.isnan(graphs.real_number("1"))
 
 
-@campaign(40, "algorithms.derive_seed algorithms.check_seed algorithms.deal_seeds algorithms.block_size algorithms.draw_block algorithms.draw algorithms.noise_stream "
-              "algorithms.Noise",
+@campaign(40, "randomness.derive_seed randomness.check_seed algorithms.deal_seeds randomness.block_size randomness.draw_block randomness.draw algorithms.noise_stream "
+              "algorithms.Noise randomness.secure_normal",
           SEEDS, st.integers(0, 2**128 - 1), st.integers(1, 9000))
 def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     """Each variable is what its seed and number say, whoever draws it, in whatever order and among whichever nodes; other secrets and purposes give other noise."""
@@ -353,16 +369,28 @@ def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     seeds = algorithms.deal_seeds(run, secret)
     streams = {label: list(algorithms.noise_stream(run, label, seeds[label], dimension)) for label in rng.permutation(run.nodes).tolist()}
     u = int(rng.integers(run.n))
-    Z = np.array([algorithms.draw(algorithms.derive_seed(secret, row), number, dimension) for row, number in zip(run.noise.which, run.noise.number, strict=True)])
+    Z = np.array([randomness.draw(randomness.derive_seed(secret, row), number, dimension) for row, number in zip(run.noise.which, run.noise.number, strict=True)])
     np.testing.assert_allclose(np.vstack(streams[run.nodes[u]]), (run.mix.N @ Z)[run.mix.node == u], atol=1e-9)
-    assert len({secret, *(algorithms.derive_seed(secret, *purpose) for purpose in ((), (0,), (1,), (0, 0), (0, 1)))}) == 6
-    assert (algorithms.draw_block(secret, 0, dimension)[0] == algorithms.draw(secret, 0, dimension)).all()
-    assert algorithms.block_size(dimension) * dimension <= 2**13 or algorithms.block_size(dimension) == 1
-    for wrong in (-1, 2**128, 1.0, True, "x", None): assert refused(lambda: algorithms.derive_seed(wrong, 1), "expected an integer") is None  # noqa: B023
+    assert len({secret, *(randomness.derive_seed(secret, *purpose) for purpose in ((), (0,), (1,), (0, 0), (0, 1)))}) == 6
+    for secure in (False, True): assert (randomness.draw_block(secret, 0, dimension, secure)[0] == randomness.draw(secret, 0, dimension, secure)).all()
+    assert randomness.block_size(dimension) * dimension <= 2**13 or randomness.block_size(dimension) == 1
+    for wrong in (-1, 2**128, 1.0, True, "x", None): assert refused(lambda: randomness.derive_seed(wrong, 1), "expected an integer") is None  # noqa: B023
+
+
+@campaign(20, "randomness.grid_spacing randomness.to_grid", scales(1e-12, 1e12), scales(1e-12, 1e12), SEEDS)
+def test_sums_on_a_grid_are_rounded_sums(scale, clip, seed):
+    """Gradient and noise on one grid add up, in float32, to the ideal sum on the grid, and all of them fit."""
+    q, rng = randomness.grid_spacing(scale, clip), np.random.default_rng(seed)
+    assert math.log2(q).is_integer() and 2**24 * q >= max(64 * scale, clip) > 2**23 * q
+    gradient, z = randomness.to_grid(rng.uniform(-clip, clip, size=50) / 2, q), 6 * scale * rng.uniform(-1, 1, size=50)
+    sums = gradient.astype(np.float32) + randomness.to_grid(z, q).astype(np.float32)
+    assert (sums.astype(float) == np.round((gradient + z) / q) * q).all()
+    for wrong in (2.0**24 * q, np.inf, np.nan):
+        with pytest.raises(FloatingPointError): randomness.to_grid(np.array([0.0, wrong]), q)
 
 
 @campaign(80, "sensitivity.certify sensitivity.Certificate sensitivity.sensitivity sensitivity.worst_sensitivities sensitivity.best_signs sensitivity.interior_point "
-              "sensitivity.newton_step sensitivity.step_length sensitivity.positive_definite sensitivity.check_information sensitivity.check_real sensitivity.check_method",
+              "sensitivity.newton_step sensitivity.step_length sensitivity.positive_definite sensitivity.check_information sensitivity.check_method",
           st.integers(1, 6), st.integers(0, 6), SEEDS, st.one_of(scales(1e-6, 1e6), st.sampled_from([1e-120, 1e120])))
 def test_certificates_from_both_sides(k, rank, seed, scale):
     """Every choice of signs is below the exact value, which is below the sum, has a narrow certificate, and grows with P and with its scale."""
@@ -662,7 +690,7 @@ def test_grids(tmp_path_factory, value, other, name, content):
     folder = tmp_path_factory.mktemp("grid")
     grid, notebook = folder / "grid.yaml", folder / "b.ipynb"
     for text in (f"experiment: pndp\nparameters:\n  T: {value}\n  graph: {other}\n", f"experiment: {json.dumps(name)}\nparameters: {{T: 1}}\n", value,
-                 "experiment: b.ipynb\nparameters: {x: 1}\n"):
+                 "experiment: b.ipynb\nparameters: {x: 1}\n", "experiment: pndp\nparameters: {T: [2, 3], graph: ring}\n"):
         notebook.write_bytes(content)
         grid.write_text(text, errors="replace")
         cells = refused(lambda: sweeps.read_grid(grid), f"grid={str(grid)!r}")  # noqa: B023
