@@ -24,7 +24,7 @@ from .algorithms import noise_stream
 from .files import package_code, seal, settle, unseal
 from .gossip import links
 from .randomness import check_seed, grid_spacing, to_grid
-from .training import History, Learner, Run, check_rates, check_run, describe_algorithm, fingerprint, receivers, rounded
+from .training import History, Learner, Run, check_rates, check_run, describe_algorithm, fingerprint, loudest, receivers, rounded
 
 # %% ../nbs/22_distributed.ipynb #00000005
 def place_nodes(placement, nodes: int, size: int) -> np.ndarray:  # int (nodes,), the rank of each node
@@ -183,7 +183,7 @@ class Journal:
         try: self.lock = FileLock(self.folder / f"rank-{rank}.lock", thread_local=False).acquire(timeout=0)
         except Timeout: raise ValueError(f"folder={str(folder)!r}: another process is rank {rank} there, perhaps a frozen one; expected that it is ended first") from None
         marks = self.files("run")
-        self.known = bool(marks) and unseal(marks[0])[0].get("run") == run
+        self.known = 0 in marks and unseal(marks[0])[0].get("run") == run
         if marks and not self.known and (self.files("step") or self.files("half")):
             raise ValueError(f"folder={str(folder)!r}: rank {rank} has kept another run there, or one with other settings, data or seeds; "
                              "expected that run, or new seeds and a new folder")
@@ -262,7 +262,7 @@ class Peer(Learner):
         super().__init__(make_model, data, batches, [run.seed], clip, protect, loss, device)
         self.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]
         self.private, self.routes = algorithm.rounds is None, {}
-        self.spacing = grid_spacing(run.scale, clip) if run.secure and run.scale else None
+        self.spacing = grid_spacing(run.scale * loudest(algorithm), clip) if run.secure and run.scale else None
         self.leave_room(self.spacing)
         self.streams = [noise_stream(algorithm, label, seeds[label], self.models.shape[2], run.secure) for label in labels] if run.scale else []
         to = receivers(algorithm)

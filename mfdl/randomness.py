@@ -30,8 +30,8 @@ def check_seed(argument: str, seed) -> int:
 
 def derive_seed(secret: int, *purpose: int) -> int:
     "A seed for one purpose (run, group, ..) from a secret of up to 128 bits: SHA-256, cut to 128 bits. Different purposes give unrelated seeds."
-    words = b"".join(check_seed("secret", word).to_bytes(SEED_BITS // 8, "big") for word in (secret, *purpose))
-    return int.from_bytes(hashlib.sha256(words).digest()[:SEED_BITS // 8], "big")
+    words = [check_seed("secret", secret), *(check_seed("purpose", word) for word in purpose)]
+    return int.from_bytes(hashlib.sha256(b"".join(word.to_bytes(SEED_BITS // 8, "big") for word in words)).digest()[:SEED_BITS // 8], "big")
 
 # %% ../nbs/03_randomness.ipynb #0000000c
 def block_size(dimension: int) -> int:
@@ -68,7 +68,7 @@ def draw(seed: int, number: int, dimension: int, secure: bool = False) -> np.nda
     block, place = divmod(int(number), block_size(dimension))
     return draw_block(seed, block, dimension, secure)[place]
 
-# %% ../nbs/03_randomness.ipynb #00000010
+# %% ../nbs/03_randomness.ipynb #00000012
 ROOM = 64  # standard deviations of a noise variable that fit into the digits of a float32
 
 def grid_spacing(
@@ -78,13 +78,17 @@ def grid_spacing(
     "A power of two so small that rounding does no harm, and so large that gradient and noise, as multiples of it, have at most 24 binary digits."
     for name, value in (("scale", scale), ("clip", clip)):
         if not 0 < real_number(value) < math.inf: raise ValueError(f"{name}={value!r}: expected a positive number")
-    return 2.0 ** (math.ceil(math.log2(max(ROOM * scale, clip))) - 24)
+    largest = max(ROOM * scale, clip)
+    if not 2.0**-100 < largest < 2.0**100: raise ValueError(f"scale={scale!r}, clip={clip!r}: out of the range of float32; expected less extreme values")
+    return 2.0 ** (math.ceil(math.log2(largest)) - 24)
 
 def to_grid(
     values: np.ndarray,  # float64
-    spacing: float,
+    spacing: float,  # a power of two
 ) -> np.ndarray:  # float64, the same shape
     "Values, rounded to multiples of a power of two. Raises FloatingPointError where a float32 could not hold one."
+    if math.frexp(spacing)[0] != 0.5: raise ValueError(f"spacing={spacing!r}: expected a power of two")
     steps = np.round(values / spacing)
-    if not (np.abs(steps) < 2**24).all(): raise FloatingPointError(f"values up to {np.abs(values).max():.3g} have no place on a grid of spacing {spacing:.3g}")
+    if not (np.abs(steps) < 2**24).all():
+        raise FloatingPointError(f"values up to {np.abs(values).max():.3g} have no place on a grid of spacing {spacing:.3g}: expected less than 2^24 steps")
     return steps * spacing

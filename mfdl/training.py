@@ -6,7 +6,7 @@
 __all__ = ['PARTS', 'LOSSES', 'PROTECTS', 'LIMIT', 'CACHE', 'check_model', 'LinearPart', 'ExplicitPart', 'ConvolutionPart',
            'NormPart', 'torch_cat', 'chain', 'record_loss', 'clip_factors', 'activations', 'dense', 'Scratch',
            'dense_gradients', 'apply_layers', 'layer_gradients', 'any_gradients', 'gradients', 'Run', 'receivers',
-           'Draws', 'looks_back', 'NoiseSource', 'History', 'numbers', 'slices', 'chunks', 'forward_code',
+           'loudest', 'Draws', 'looks_back', 'NoiseSource', 'History', 'numbers', 'slices', 'chunks', 'forward_code',
            'fingerprint', 'describe_algorithm', 'rounded', 'Learner', 'check_rates', 'check_run', 'Simulation',
            'Trained', 'in_words', 'train']
 
@@ -302,6 +302,12 @@ def receivers(algorithm: LinearAlgorithm) -> np.ndarray:  # int (places,)
     for key, there in sent.items(): to[np.flatnonzero((mix.step == key[0]) & (mix.node == key[1]))[:len(there)]] = there
     return to
 
+def loudest(algorithm: LinearAlgorithm) -> float:
+    "About the largest standard deviation of what a node adds, in units of a noise variable (what `mix.L` takes back aside)."
+    mix = algorithm.mix
+    largest = np.sqrt(float(mix.D.multiply(mix.D).sum(axis=1).max())) / (1 if mix.L is None else np.abs(mix.L.diagonal()).min())
+    return largest * (1 if mix.basis is None else np.linalg.norm(mix.basis, axis=1).max())
+
 class Draws:
     "Noise variables as they are drawn, for several secrets; those of earlier steps are kept on demand. Algorithms with the same variables share them."
     def __init__(self, noise, secrets: list, dimension: int, keep: bool):
@@ -462,7 +468,7 @@ def fingerprint(*parts) -> str:
     sha = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray): sha.update(repr((part.shape, part.dtype.str)).encode() + np.ascontiguousarray(part).tobytes())
-        else: sha.update(repr(part).encode())
+        else: sha.update(repr(part).encode() + b"\0")
     return sha.hexdigest()
 
 def describe_algorithm(algorithm: LinearAlgorithm, exact: bool = True) -> list:
@@ -534,12 +540,13 @@ class Learner:
             raise ValueError(f"model makes outputs of shape {made} for one record: expected (1, {expected}) for loss {self.loss_kind!r} on data {data.name!r}")
 
     def leave_room(self, spacing: float) -> None:
-        "Clip to a smaller norm, so that gradients which are then rounded to multiples of the spacing do not differ by more."
+        "Clip to a smaller norm, so that gradients of neighbours do not differ by more after all rounding, that of float32 and that to multiples of the spacing."
         if not spacing: return
-        lost = spacing * np.sqrt(self.models.shape[2]) * (self.batches.size if self.protect == "record" else 1)
-        if lost > self.clip / 10:
-            raise ValueError(f"secure=True: rounding would take {lost:.3g} of clip={self.clip:g}; expected less noise, smaller batches or fewer parameters")
-        self.clip -= lost
+        d, m, unit = self.models.shape[2], self.batches.size if self.protect == "record" else 1, 2.0**-24
+        less = (self.clip - spacing * np.sqrt(d) * m) / ((1 + (d / 2 + 16) * unit) * (1 + 2.02 * m**2 * unit))
+        if less < 0.9 * self.clip:
+            raise ValueError(f"secure=True: rounding would take {1 - less / self.clip:.0%} of clip={self.clip:g}; expected less noise, smaller batches or fewer parameters")
+        self.clip = less
 
     def changes(self, t: int):  # tensor (nodes, runs, parameters)
         "The clipped gradients of step t. Raises FloatingPointError where one is not a number."
@@ -664,11 +671,15 @@ class Simulation(Learner):
                 raise ValueError(f"run {run.label!r} has {run.algorithm.T} steps or other nodes: expected those of {runs[0].label!r}, {first.T} steps")
             if record and run.algorithm is not first: raise ValueError(f"record=True: runs {runs[0].label!r} and {run.label!r} have different algorithms; expected one")
             check_run(run, batches, clip)
+            if run.secure and run.scale and run.secret is None:
+                raise ValueError(f"run {run.label!r}: secure=True without a secret; its noise would follow from the seed, which everybody may know")
         self.runs, self.rates, self.t, self.broken, self.gossip, self.transcript = list(runs), check_rates(lr, first.T), 0, False, {}, [] if record else None
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
         super().__init__(make_model, data, batches, [run.seed for run in runs], clip, protect, loss, device)
-        self.spacing = {i: grid_spacing(run.scale, clip) for i, run in enumerate(runs) if run.secure and run.scale}
-        self.leave_room(max(self.spacing.values(), default=0.0))
+        self.spacing = {i: grid_spacing(run.scale * loudest(run.algorithm), clip) for i, run in enumerate(runs) if run.secure and run.scale}
+        if len({self.spacing.get(i) for i in range(len(runs))}) > 1:
+            raise ValueError("runs: secure ones leave room for rounding, which depends on their noise; expected a simulation of its own for each amount of noise")
+        self.leave_room(self.spacing.get(0, 0.0))
 
     @property
     def T(self) -> int: return self.runs[0].algorithm.T
@@ -789,6 +800,7 @@ class Simulation(Learner):
         about, arrays = unseal(path)
         if about.get("training") != self.digest():
             raise ValueError(f"path={str(path)!r}: a checkpoint of other runs, data or settings (or not one at all); expected one of this simulation")
+        if self.transcript is not None: raise ValueError("resume: record=True keeps all messages, and those before the checkpoint are gone; expected record=False")
         if self.t or self.broken or any(source.t for source, *_ in self.noise):
             raise ValueError(f"resume: this simulation is at step {self.t} already, or was interrupted; expected a fresh one")
         self.broken = True  # until all of it is done
@@ -798,7 +810,7 @@ class Simulation(Learner):
         self.broken = False
         return self
 
-# %% ../nbs/18_training.ipynb #00000019
+# %% ../nbs/18_training.ipynb #0000001d
 @dataclass(eq=False)
 class Trained:
     "Models, their history, and what the training promises."

@@ -479,8 +479,10 @@ class Origin(nn.Module):
 def test_secure_runs_add_what_nodes_draw_on_the_grid_of_the_gradients(case, tmp_path):
     algorithm, scale, clip = ALGORITHMS[case], 0.3, 0.7
 
-    def made(secret=5): return Simulation(Origin, CLASSES, BATCHES, [Run("", algorithm, scale, secret=secret, secure=True)], 1.0, clip, record=True)
-    simulation, q = made(), grid_spacing(scale, clip)
+    def made(secret=5, record=False): return Simulation(Origin, CLASSES, BATCHES, [Run("", algorithm, scale, secret=secret, secure=True)], 1.0, clip, record=record)
+    simulation, q = made(record=True), grid_spacing(scale * np.linalg.norm(csr_array(algorithm.mix.N).toarray(), axis=1).max(), clip)
+    assert simulation.spacing[0] in (q / 2, q, 2 * q, 4 * q)  # what earlier noise takes back is not counted
+    q = simulation.spacing[0]
     streams = [noise_stream(algorithm, u, seeds, 12, secure=True) for u, seeds in deal_seeds(algorithm, 5).items()]
     models = np.zeros((N, 12))
     for t in range(T):
@@ -493,24 +495,38 @@ def test_secure_runs_add_what_nodes_draw_on_the_grid_of_the_gradients(case, tmp_
     assert np.array_equal(made().resume(tmp_path / "checkpoint").run(progress=False).metrics["loss"], simulation.test()["loss"][None])
     assert (simulation.transcript[0][:N].double() / q % 1 == 0).all(), "a first message has digits of its own"
     with pytest.raises(ValueError, match="other runs"): made(6).resume(tmp_path / "checkpoint")
+    with pytest.raises(ValueError, match="before the checkpoint are gone"): made(record=True).resume(tmp_path / "checkpoint")
 
 
-def test_rounding_does_not_make_a_record_count_for_more():
-    run, clip = Run("", ALGORITHMS["DP-D-SGD"], 40.0, secure=True), 0.5
-    for seed in range(20):
+@pytest.mark.parametrize("protect", ["record", "node"])
+@pytest.mark.parametrize("size", [4, 300])
+def test_rounding_does_not_make_a_record_count_for_more(protect, size):
+    """Real gradients of two inputs, after all rounding: zero-out and replace-one, small batches and large ones, from few to many equal summands."""
+    clip, run = 0.5, Run("", dp_dsgd(np.ones((1, 1)), 1), 40.0 / size, secret=1, secure=True)
+    for seed in range(8):
         rng = np.random.default_rng(seed)
-        X = rng.normal(size=(23, 4)) * 10
-        other = X.copy()
-        other[BATCHES.index[0, 0, 0]] = rng.normal(size=4) * 10
-        sums = []
-        for records in (X, other):
-            simulation = Simulation(Origin, Dataset("", records, CLASSES.y, records, CLASSES.y), BATCHES, [run], 1.0, clip)
-            q = grid_spacing(40.0, clip)
-            sums.append(np.round(simulation.changes(0)[0, 0].double().numpy() / q) * q)
-        assert 0 < np.linalg.norm(sums[0] - sums[1]) <= 2 * clip / BATCHES.size
-    assert simulation.clip < clip
-    with pytest.raises(ValueError, match="rounding would take"): Simulation(Origin, CLASSES, BATCHES, [Run("", run.algorithm, 4000.0, secure=True)], 1.0, clip)
-    with pytest.raises(ValueError, match="adds noise to messages"): Simulation(Origin, CLASSES, BATCHES, [Run("", zip_dl(W, T), 1.0, secure=True)], 1.0, clip)
+        X, y = rng.normal(size=(size + 1, 4)) * 10 + (seed % 2) * 20, np.zeros(size + 1, dtype=int) if seed % 2 else rng.integers(3, size=size + 1)
+        data, found = Dataset("", X, y, CLASSES.X, CLASSES.y), {}
+        for kind, last in (("with", size - 1), ("without", -1), ("other", size)):
+            simulation = Simulation(Origin, data, Batches(np.append(np.arange(size - 1), last)[None, None]), [run], 1.0, clip, protect)
+            found[kind] = np.round(simulation.changes(0)[0, 0].double().numpy() / simulation.spacing[0]) * simulation.spacing[0]
+        share = clip / (size if protect == "record" else 1)
+        assert simulation.clip < clip and np.linalg.norm(found["with"] - found["other"]) <= 2 * share
+        if protect == "record": assert 0 < np.linalg.norm(found["with"] - found["without"]) <= share
+    assert protect == "node" or np.linalg.norm(found["with"] - found["without"]) > 0.9 * share * simulation.clip / clip
+
+
+def test_what_secure_runs_refuse():
+    def made(*runs, **change): return Simulation(Origin, CLASSES, BATCHES, list(runs), 1.0, **{"clip": 0.5, **change})
+    noise = ALGORITHMS["DP-D-SGD"]
+    for wrong, words in (
+        ([Run("", noise, 4e5, secret=1, secure=True)], "rounding would take"), ([Run("", zip_dl(W, T), 1.0, secret=1, secure=True)], "adds noise to messages"),
+        ([Run("", noise, 1.0, secure=True)], "without a secret"), ([Run("", noise, 1.0, secret=1, secure=True), Run("", noise, 1.0)], "a simulation of its own"),
+        ([Run("", noise, 1.0, secret=1, secure=True), Run("", noise, 5.0, secret=2, secure=True)], "a simulation of its own"),
+    ):
+        with pytest.raises(ValueError, match=words): made(*wrong)
+    made(Run("", decor(W, T, 1.0, 60.0), 1.0, secret=1, secure=True), clip=100.0).step()
+    with pytest.raises(ValueError, match="different algorithms"): made(Run("", noise, 1.0), Run("", ALGORITHMS["AntiPGD"], 1.0), record=True)
 
 
 def test_no_number_is_drawn_for_two_purposes(tmp_path):
