@@ -30,7 +30,7 @@ demo: setup
 test: export OMP_NUM_THREADS = 1
 test: setup
 	@$(BIN)/ruff check .
-	@$(BIN)/pytest -n auto
+	@$(BIN)/pytest -n auto --durations=20
 
 nightly: export OMP_NUM_THREADS = 1
 nightly: export MFDL_CASES ?= 10000

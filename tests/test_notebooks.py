@@ -52,13 +52,13 @@ def test_notebook_runs_and_shows_what_is_committed(path, tmp_path):
 
 @pytest.mark.parametrize("path", [p for p in CHAPTERS if any(directive(c, "default_exp") for c in nbformat.read(p, as_version=4).cells)], ids=lambda p: p.stem)
 def test_notebook_holds_for_the_package(path, tmp_path, monkeypatch):
-    """The cells that are not exported, run against the module instead of the notebook's own definitions."""
+    """The cells that are neither exported nor slow, run against the module instead of the notebook's own definitions."""
     monkeypatch.chdir(tmp_path)
     cells = nbformat.read(path, as_version=4).cells
     name = next(re.search(r"default_exp\s+(\w+)", c.source)[1] for c in cells if directive(c, "default_exp"))
     namespace = {**vars(importlib.import_module(f"mfdl.{name}")), "__name__": "__main__", "display": print}
     for i, cell in enumerate(cells):
-        if cell.cell_type == "code" and not directive(cell, "(export|default_exp)"): exec(compile(cell.source, f"{path.name}[{i}]", "exec"), namespace)
+        if cell.cell_type == "code" and not directive(cell, "(export|default_exp|slow)"): exec(compile(cell.source, f"{path.name}[{i}]", "exec"), namespace)
     plt.close("all")
 
 

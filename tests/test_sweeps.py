@@ -60,6 +60,12 @@ def start(grid, results, fake=False):
     return subprocess.Popen([sys.executable, "-c", code, str(grid.parent / "cells"), str(results)], env=os.environ | {"LOG": f"{grid.parent}/log"})
 
 
+def wait_for_log(log, lines, process):
+    while not log.exists() or len(log.read_text().split()) < lines:
+        assert process.poll() is None, "the sweep ended before its cells began"
+        time.sleep(0.05)
+
+
 def states(grid, results): return [status["state"] for status in survey(read_grid(grid), results).values()]
 
 
@@ -113,7 +119,7 @@ def test_killed_with_real_cells(tmp_path):
 def test_a_killed_worker_fails_its_cell_only(tmp_path, victim):
     grid, results = write(tmp_path, [1, 2], wait=8.0), tmp_path / "results"
     process = start(grid, results)
-    while not (tmp_path / "log").exists() or len((tmp_path / "log").read_text().split()) < 2: time.sleep(0.05)
+    wait_for_log(tmp_path / "log", 2, process)
     place = next(path for path in (results / ".running").glob("*.*") if (path / "cell.json").exists() and json.loads((path / "cell.json").read_bytes())["given"]["x"] == 1)
     assert states(grid, results) == ["running", "running"]
     here = [p for p in processes_in(place) if ("ipykernel_launcher" in " ".join(p.cmdline())) == (victim == "kernel")]
@@ -139,7 +145,7 @@ def test_interrupted_sweep_leaves_nothing_running(tmp_path):
     grid, results = write(tmp_path, [1, 2], wait=60.0), tmp_path / "results"
     process = subprocess.Popen([str(Path(sys.executable).parent / "mfdl"), "sweep", str(grid), "--folder", str(results)], stderr=subprocess.PIPE, text=True,
                                env=os.environ | {"LOG": f"{tmp_path}/log"})
-    while not (tmp_path / "log").exists(): time.sleep(0.05)
+    wait_for_log(tmp_path / "log", 1, process)
     process.send_signal(signal.SIGINT)
     assert "the same command goes on" in process.communicate(timeout=20)[1] and process.returncode == 130
     assert not processes_in(results) and set(states(grid, results)) == {"missing"}
