@@ -115,11 +115,11 @@ class Transcript:
     noise: np.ndarray  # float64 (R, h, d), the variables that it can draw itself from the seeds it was dealt
     held: np.ndarray  # bool (q,), which these are
 
-def regenerate(algorithm: LinearAlgorithm, seeds: dict, held: np.ndarray, dimension: int) -> np.ndarray:  # float64 (h, dimension)
+def regenerate(algorithm: LinearAlgorithm, seeds: dict, held: np.ndarray, dimension: int, secure: bool) -> np.ndarray:  # float64 (h, dimension)
     "The noise variables of some seeds, in the order of the algorithm."
     blocks, places = np.divmod(algorithm.noise.number[held], block_size(dimension))
     keys = list(zip(algorithm.noise.which[held].tolist(), blocks.tolist(), strict=True))
-    drawn = {(row, block): draw_block(seeds[row], block, dimension) for row, block in dict.fromkeys(keys)}
+    drawn = {(row, block): draw_block(seeds[row], block, dimension, secure) for row, block in dict.fromkeys(keys)}
     return np.array([drawn[key][place] for key, place in zip(keys, places, strict=True)]).reshape(-1, dimension)
 
 def replay(
@@ -142,7 +142,7 @@ def replay(
     messages = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)[seen] / (-lr * scale)
     dealt = [{row: seed for node in trust.nodes for row, seed in deal_seeds(algorithm, secret)[node].items()} for secret in secrets]
     held = np.isin(algorithm.noise.which, list(dealt[0]))
-    noise = np.array([regenerate(algorithm, seeds, held, messages.shape[2]) for seeds in dealt])
+    noise = np.array([regenerate(algorithm, seeds, held, messages.shape[2], secure) for seeds in dealt])
     return Transcript(messages.swapaxes(0, 1), noise, held)
 
 # %% ../nbs/26_audit.ipynb #00000013

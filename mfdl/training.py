@@ -610,8 +610,11 @@ class Learner:
         return arrays | {f"metric {name}": np.array(values) for name, values in self.history.metrics.items()}
 
     def restore(self, step: int, arrays: dict) -> None:
-        "Models and history after so many steps, as `state` gave them."
+        "Models and history after so many steps, as `state` gave them. Raises ValueError for arrays of something else."
         import torch
+        theta, steps = arrays.get("theta", np.zeros(0)), arrays.get("steps", np.zeros(0))
+        if not 0 <= step <= self.T or theta.shape != tuple(self.theta.shape) or theta.dtype != np.float32 or steps.ndim != 1 or steps.dtype.kind != "i":
+            raise ValueError(f"checkpoint after step {step} with models of shape {theta.shape}: expected at most {self.T} steps, and float32 {tuple(self.theta.shape)}")
         self.t, self.models = step, torch.as_tensor(arrays["theta"], device=self.device).swapaxes(0, 1).contiguous()
         self.history.steps = arrays["steps"].tolist()
         self.history.metrics = {name.removeprefix("metric "): list(values) for name, values in arrays.items() if name.startswith("metric ")}
@@ -803,8 +806,9 @@ class Simulation(Learner):
         if self.transcript is not None: raise ValueError("resume: record=True keeps all messages, and those before the checkpoint are gone; expected record=False")
         if self.t or self.broken or any(source.t for source, *_ in self.noise):
             raise ValueError(f"resume: this simulation is at step {self.t} already, or was interrupted; expected a fresh one")
+        if not isinstance(about.get("step"), int): raise ValueError(f"path={str(path)!r}: is after step {about.get('step')!r}; expected a number of steps")
         self.broken = True  # until all of it is done
-        for _ in range(about["step"]):  # what was drawn is drawn again, so that what comes next is what would have come
+        for _ in range(min(about["step"], self.T)):  # what was drawn is drawn again, so that what comes next is what would have come
             for source in [*(source for source, *_ in self.noise), *(stream for streams in self.streams.values() for stream in streams)]: next(source)
         self.restore(about["step"], arrays)
         self.broken = False

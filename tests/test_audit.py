@@ -63,6 +63,26 @@ def test_audits_find_what_is_claimed(number, run, trust):
     assert found.tight, found
 
 
+@pytest.mark.parametrize("run", ["in time", "DECOR"])
+def test_secure_noise_is_as_strong(run):
+    sensitivity = account(RUNS[run], TRUSTS["two"], SCHEME).sensitivity.max()
+    assert audit(RUNS[run], TRUSTS["two"], SCHEME, sensitivity / 3, replays=60, secure=True).tight
+
+
+def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
+    """One node adds none: its own audit refutes the claim, and those of others, of whom the eavesdropper learns no more, do not."""
+    from mfdl import training
+    ready = training.NoiseSource.__next__
+
+    def forgetful(source):
+        noise = ready(source)
+        noise[2] = 0
+        return noise
+    monkeypatch.setattr(training.NoiseSource, "__next__", forgetful)
+    found = {victim: audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, victim=victim, replays=60) for victim in (1, 2)}
+    assert found[2].refuted and not found[1].refuted
+
+
 def test_a_claim_that_is_too_low_is_refuted_and_one_too_high_is_not_tight():
     run = dp_dsgd(W, T), PNDP([4]), SCHEME
     sigma = account(*run).worst.mu / 3
@@ -94,3 +114,15 @@ def test_epsilon_shown_is_rarely_more_than_there_is():
 def test_two_audits_with_one_secret_agree_and_with_two_do_not():
     one, same, other = (audit(dp_dsgd(W, T), LDP(), SCHEME, replays=16, secret=secret) for secret in (1, 1, 2))
     assert one == same != replace(other, claimed=one.claimed)
+
+
+def test_what_an_audit_refuses():
+    run = dp_dsgd(W, T), PNDP([4]), SCHEME
+    for words, change in (
+        ("is an attacker", {"victim": 4}), ("is not a node", {"victim": 9}), ("expected one trust model", {"trust": [LDP()]}),
+        ("batches are cycled", {"participation": Participation.min_sep(2, 3, T)}),
+        ("claimed=", {"claimed": "2"}), ("claimed=", {"claimed": float("nan")}), ("replays=4", {"replays": 4}), ("confidence=", {"confidence": 95}), ("delta=", {"delta": 0}),
+        ("secret=-1", {"secret": -1}), ("adjacency=", {"adjacency": "add"}), ("sigma=", {"sigma": 0}),
+    ):
+        with pytest.raises(ValueError, match=words): audit(**dict(zip(("algorithm", "trust", "participation"), run, strict=True)) | change)
+    with pytest.raises(ValueError, match="covers 6 steps"): worst_case(dp_dsgd(W, 4), LDP(), SCHEME)

@@ -14,6 +14,7 @@ from mfdl.accounting import account
 from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import LDP, PNDP
 from mfdl.data import Batches, Dataset, cut, load_data, round_robin
+from mfdl.files import seal
 from mfdl.gossip import churn, gossip_matrix, links
 from mfdl.participation import Participation
 from mfdl.randomness import derive_seed, draw_block, grid_spacing, to_grid
@@ -562,3 +563,25 @@ def test_no_number_is_drawn_for_two_purposes(tmp_path):
 def test_a_fresh_secret_for_every_run():
     run = [train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, epochs=1, b=4, strategy="identity", progress=False) for _ in range(2)]
     assert len({one.simulation.runs[0].secret for one in run}) == 2 and deal_seeds(ALGORITHMS["DP-D-SGD"]) != deal_seeds(ALGORITHMS["DP-D-SGD"])
+
+
+def test_damaged_and_forged_checkpoints(tmp_path):
+    """A checkpoint with any byte changed, cut off anywhere, or with a right checksum around something else, is refused."""
+    def made(): return Simulation(perceptron, CLASSES, BATCHES, [Run("", ALGORITHMS["AntiPGD"], 0.1, secret=1)], 0.1, 1.0)
+    simulation, path, rng = made(), tmp_path / "checkpoint", np.random.default_rng(0)
+    for _ in range(3): simulation.step()
+    content = simulation.save(path).read_bytes()
+    fresh = made()
+    for _ in range(60):
+        at, bad = int(rng.integers(len(content))), bytearray(content)
+        bad[at] ^= 1 << int(rng.integers(8))
+        for damaged in (bytes(bad), content[:at], content + b"0", b""):
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match="damaged"): fresh.resume(path)
+    good = simulation.state()
+    for about, arrays in (({"step": 3}, {}), ({"step": 99}, good), ({"step": -1}, good), ({"step": "3"}, good), ({"step": 3}, good | {"theta": good["theta"][:, 1:]}),
+                          ({"step": 3}, good | {"theta": good["theta"].astype(float)}), ({"step": 3}, good | {"steps": np.array(["x"])})):
+        seal(path, {"training": fresh.digest()} | about, arrays)
+        with pytest.raises(ValueError, match="step|models"): made().resume(path)
+    path.write_bytes(content)
+    assert fresh.resume(path).t == 3
