@@ -7,7 +7,7 @@ STAMP := .venv/.mfdl-checkout
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make test       set up, then run every check and test"
-	@echo "make nightly    set up, then ten thousand random cases over every public function, valid, invalid and damaged (about ten minutes)"
+	@echo "make nightly    set up, then ten thousand random cases over every public function, more kills, all benchmarks in small (about twenty minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make notebooks  run every chapter again, in place, and clean it"
 	@echo "make readme     write README.md from nbs/index.ipynb"
@@ -30,12 +30,12 @@ demo: setup
 test: export OMP_NUM_THREADS = 1
 test: setup
 	@$(BIN)/ruff check .
-	@$(BIN)/pytest -n auto --durations=20
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20
 
 nightly: export OMP_NUM_THREADS = 1
 nightly: export MFDL_CASES ?= 10000
 nightly: setup
-	@$(BIN)/pytest -n auto --dist worksteal --durations 5 tests/test_robustness.py
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "nightly or not nightly" tests/test_robustness.py tests/test_sweeps.py tests/test_distributed.py tests/test_streaming.py
 
 export: setup
 	@$(BIN)/nbdev_export

@@ -158,9 +158,9 @@ def learned(without: Transcript, with_it: Transcript) -> tuple[np.ndarray, np.nd
     "Values for the second half of the runs of a linear test that was learned from the first, knowing nothing of the algorithm."
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     X, rng = [np.concatenate([t.messages, t.noise], axis=1).reshape(len(t.messages), -1) for t in (without, with_it)], np.random.default_rng(0)
-    for x in X: x += 1e-9 * np.abs(X[0]).max() * rng.normal(size=x.shape)  # below all rounding: what never varies shall not divide by zero
+    for x in X: x += 1e-4 * rng.normal(size=x.shape)  # well below the run's noise and above rounding: what never varies shall not divide by zero, and rounding not matter
     first, half = [x[:len(x) // 2] for x in X], len(X[0]) // 2
-    model = LinearDiscriminantAnalysis(tol=1e-9).fit(np.concatenate(first), np.repeat([0, 1], [len(x) for x in first]))
+    model = LinearDiscriminantAnalysis(tol=1e-7).fit(np.concatenate(first), np.repeat([0, 1], [len(x) for x in first]))
     return model.decision_function(X[0][half:]), model.decision_function(X[1][half:])
 
 # %% ../nbs/26_audit.ipynb #00000015
@@ -282,6 +282,7 @@ def audit(
     check_delta(delta)
     check_seed("secret", secret)
     scale = sigma * row_sensitivity(1.0, PLACES, adjacency)
+    if not 1e-6 <= scale <= 1e6: raise ValueError(f"sigma={sigma!r}: beside or under noise of this size float32 has no digits left; expected a number between about 1e-5 and 1e6")
     case = worst_case(algorithm, trust, participation, victim)
     sides = []
     for sign in (0.0 if adjacency == "zero-out" else -1.0, 1.0):

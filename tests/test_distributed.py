@@ -175,7 +175,7 @@ def read_logs(folder, kind):
     return found
 
 
-@pytest.mark.parametrize("seed, case", enumerate(WATCHED))
+@pytest.mark.parametrize("seed, case", list(enumerate(WATCHED)))
 def test_ranks_that_are_killed_never_use_noise_for_two_gradients(tmp_path, seed, case):
     chance, attempts = random.Random(seed), 0
     while True:

@@ -66,7 +66,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "data.a9a data.mnist graphs.facebook graphs.peertube graphs.data_folders graphs.find_file graphs.GraphSource",
     "patterns of more than 128 steps: tests/test_reference.py, nbs/08_sensitivity.ipynb": "sensitivity.grouped_start sensitivity.climb sensitivity.escape",
     "trains: tests/test_audit.py": "audit.WorstCase audit.worst_pattern audit.worst_case audit.scripted audit.plan audit.Transcript audit.regenerate audit.replay "
-    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval audit.check_confidence audit.check_values",
+    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval audit.check_confidence audit.check_values audit.stacked audit.audit",
     "takes a run that was trained: tests/test_reconstruction.py": "reconstruction.Played reconstruction.rewind reconstruction.play reconstruction.heard reconstruction.Estimate "
     "reconstruction.inverse_of reconstruction.check_batches",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
@@ -230,8 +230,6 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
     algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, algorithms.deal_seeds: {"algorithm": RUN, "secret": 1},
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
-    audit.audit: {"algorithm": RUN, "trust": NEAR, "participation": CYCLE, "sigma": 1.0, "adjacency": "zero-out", "claimed": 1.0, "replays": 8, "confidence": 0.9,
-                  "delta": 0.1, "secret": 1},
     audit.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
     audit.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
     reconstruction.estimate: {"v": attackers.view(RUN, NEAR), "messages": np.zeros((8, 2)), "scale": 1.0, "b": 2},

@@ -161,7 +161,8 @@ def test_rounds_left_is_the_last_round_within_budget():
     assert online.rounds_left(1e3, at_most=5) == 5
 
 
-@pytest.mark.parametrize("name", ["streaming", "mafalda", "covariance", "training", "space_time", "network", "randomness"])
+@pytest.mark.parametrize("name", ["mafalda", "covariance", "training", "space_time", "randomness",
+                                  *(pytest.param(slow, marks=pytest.mark.nightly) for slow in ("streaming", "network"))])
 def test_benchmark_runs(name, tmp_path):
     subprocess.run([sys.executable, ROOT / "benchmarks" / f"{name}.py", "--quick", "--output", tmp_path / "b"], check=True, capture_output=True)
     assert {p.suffix for p in tmp_path.iterdir()} == {".png", ".svg", ".csv", ".md"}

@@ -77,7 +77,7 @@ def processes_in(folder):
     return found
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 6))])
 def test_killed_at_random_moments(tmp_path, seed):
     grid, results, chance, done, kills = write(tmp_path, list(range(100, 130))), tmp_path / "results", random.Random(seed), {}, 0
     while kills < 60:
