@@ -64,7 +64,8 @@ def draw_block(
 
 def draw(seed: int, number: int, dimension: int, secure: bool = False) -> np.ndarray:  # float64 (dimension,)
     "One noise variable of a seed."
-    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0: raise ValueError(f"number={number!r}: expected an integer >= 0")
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < 2**63:
+        raise ValueError(f"number={number!r}: expected an integer from 0 to 2^63 - 1")
     block, place = divmod(int(number), block_size(dimension))
     return draw_block(seed, block, dimension, secure)[place]
 
