@@ -19,7 +19,7 @@ from .algorithms import LinearAlgorithm, check_algorithm
 from .attackers import NOISE_FLOOR, TrustModel, coalition_mask, decompose, view
 from .gossip import check_gossip
 from .graphs import check_choice, check_count, real_number
-from .participation import Participation
+from .participation import Participation, check_participation
 from .privacy import GaussianDP, calibrate_sigma
 from .sensitivity import check_method, worst_sensitivities
 from .streaming import NotStreamable, state_space, stream
@@ -162,7 +162,7 @@ def check_run(algorithm, trust, participation, sigma, method, backend) -> list[T
         if not isinstance(model, TrustModel): raise ValueError(f"trust={model!r}: expected a trust model, such as LDP() or PNDP([node]), or a list of them")
         coalition_mask(algorithm, model)
     if not trusts: raise ValueError("trust=[]: expected at least one trust model")
-    if not isinstance(participation, Participation): raise ValueError(f"participation={participation!r}: expected a Participation, such as Participation.every_step(T)")
+    check_participation(participation)
     if participation.T != algorithm.T:
         more = "more than" if participation.T > algorithm.T else "not"
         raise ValueError(f"participation covers k*b = {participation.T} steps, {more} the T={algorithm.T} steps of the algorithm: expected the same number")

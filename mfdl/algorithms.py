@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from .gossip import hops, links
-from .graphs import check_count, real_number
+from .graphs import check_count, real_array, real_number
 from .randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret
 from .workload import gossip_sequence, is_matrix, workload
 
@@ -230,13 +230,8 @@ def decor(
 # %% ../nbs/04_algorithms.ipynb #00000010
 def covariance_root(R, n: int, name: str = "R") -> np.ndarray:
     "Symmetric square root of a covariance (n, n); raises ValueError when R is not symmetric positive semi-definite (to 1e-10 of its largest entry)."
-    try: R = np.array(R)
-    except ValueError: R = np.array("ragged")
-    if np.iscomplexobj(R): raise ValueError(f"{name} is complex: expected a real covariance")
-    if R.dtype.kind not in "biuf": raise ValueError(f"{name} is not a matrix of numbers: expected ({n}, {n}), one row for each node")
-    R = R.astype(float)
+    R = real_array(name, R, f"a covariance ({n}, {n}), one row for each node")
     if R.shape != (n, n): raise ValueError(f"{name} has shape {R.shape}: expected ({n}, {n}), one row for each node")
-    if not np.isfinite(R).all(): raise ValueError(f"{name} has entries that are not finite: expected a covariance")
     size = np.abs(R).max()
     if np.abs(R - R.T).max() > 1e-10 * size: raise ValueError(f"{name} is not symmetric: expected a covariance")
     values, vectors = np.linalg.eigh((R + R.T) / 2)
@@ -279,13 +274,8 @@ def corn(
 # %% ../nbs/04_algorithms.ipynb #00000012
 def check_strategy(C, T: int, name: str = "C") -> np.ndarray:
     "Return C as float64 (T, T) if it is lower-triangular with a non-zero diagonal; raise a ValueError otherwise."
-    try: C = np.array(C)
-    except ValueError: C = np.array("ragged")
-    if np.iscomplexobj(C): raise ValueError(f"{name} is complex: expected real numbers")
-    if C.dtype.kind not in "biuf": raise ValueError(f"{name} is not a matrix of numbers: expected ({T}, {T}), one row for each step")
-    C = C.astype(float)
+    C = real_array(name, C, f"numbers ({T}, {T}), one row for each step").copy()
     if C.shape != (T, T): raise ValueError(f"{name} has shape {C.shape}: expected ({T}, {T}), one row for each step")
-    if not np.isfinite(C).all(): raise ValueError(f"{name} has entries that are not finite: expected numbers")
     if np.triu(C, 1).any(): raise ValueError(f"{name} is not lower-triangular: noise of a step would depend on noise of a later one")
     zero = np.flatnonzero(np.diag(C) == 0)
     if len(zero): raise ValueError(f"{name}[{zero[0]}, {zero[0]}] = 0: expected a non-zero diagonal, or {name}^-1 does not exist")

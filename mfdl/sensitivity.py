@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .graphs import check_choice, real_array
-from .participation import Participation
+from .participation import Participation, check_participation
 
 # %% ../nbs/08_sensitivity.ipynb #0000000e
 GAP = 1e-10  # relative gap at which the solver stops
@@ -193,7 +193,7 @@ MAX_PATTERNS = 100_000
 
 def check_method(method: str, participation: Participation) -> None:
     "Raise a ValueError when the method is unknown, or exact and impossible for this participation."
-    if not isinstance(participation, Participation): raise ValueError(f"participation={participation!r}: expected a Participation, such as Participation.every_step(T)")
+    check_participation(participation)
     if check_choice("method", method, METHODS) == "exact" and participation.count > MAX_PATTERNS:
         raise ValueError(f"method='exact': the participation has {participation.count} patterns, more than {MAX_PATTERNS}; use method='bound'")
 

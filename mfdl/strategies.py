@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MAX_STEPS', 'MAX_INNER', 'CLOSE', 'BANDED', 'NAMES', 'NETWORK', 'Shape', 'harm', 'symmetric_root', 'lower_bound',
            'newton_direction', 'minimise', 'Strategy', 'co_participating', 'unit_sensitivity', 'optimal_shape',
-           'check_participation', 'check_gram', 'optimize', 'toeplitz_harm', 'best_toeplitz', 'square_root', 'toeplitz',
-           'strategy', 'restart', 'network_digest', 'save_strategy', 'load_strategy']
+           'check_gram', 'optimize', 'toeplitz_harm', 'best_toeplitz', 'square_root', 'toeplitz', 'strategy', 'restart',
+           'network_digest', 'save_strategy', 'load_strategy']
 
 # %% ../nbs/14_mafalda.ipynb #00000002
 import hashlib
@@ -20,8 +20,8 @@ from tqdm import tqdm
 
 from .files import seal, unseal
 from .gram import gram_factor, local_gram, modes
-from .graphs import check_choice, check_count, real_number
-from .participation import Participation
+from .graphs import check_choice, check_count, real_array, real_number
+from .participation import Participation, check_participation
 from .sensitivity import MAX_PATTERNS, worst_sensitivity
 from .workload import gossip_sequence
 
@@ -166,16 +166,12 @@ def optimal_shape(participation: Participation, bands: int | None, equal_norm: b
     same = participation.separation == "at least" or equal_norm
     return Shape(free, np.arange(T) if same else np.arange(T) % b, participation.k)
 
-def check_participation(participation) -> None:
-    if not isinstance(participation, Participation): raise ValueError(f"participation={participation!r}: expected a Participation, such as Participation.cyclic(k, b)")
-
 def check_gram(H, T: int) -> np.ndarray:
     "Return H as float64 if it is a symmetric positive definite (T, T) matrix; raise a ValueError otherwise."
-    try: H = np.asarray(H).astype(float, casting="same_kind")
-    except (TypeError, ValueError): raise ValueError(f"H is not a matrix of real numbers: expected ({T}, {T})") from None
+    H = real_array("H", H, f"numbers ({T}, {T})")
     if H.shape != (T, T): raise ValueError(f"H has shape {H.shape}: expected ({T}, {T}), one row for each step of the participation")
-    if not np.isfinite(H).all() or np.abs(H - H.T).max() > 1e-9 * np.abs(H).max():
-        raise ValueError("H is not a symmetric matrix of finite numbers: expected a Gram matrix, such as local_gram(W, T)")
+    if np.abs(H - H.T).max() > 1e-9 * np.abs(H).max():
+        raise ValueError("H is not symmetric: expected a Gram matrix, such as local_gram(W, T)")
     H = (H + H.T) / 2
     smallest, largest = np.linalg.eigvalsh(H)[[0, -1]]
     if smallest <= 1e-13 * largest: raise ValueError(f"H has eigenvalue {smallest:.3g}, largest {largest:.3g}: expected a positive definite matrix")

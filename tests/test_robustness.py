@@ -466,7 +466,7 @@ def test_weights_whose_ratios_leave_the_range_of_floats():
 
 
 @campaign(20, "strategies.strategy strategies.optimize strategies.Strategy strategies.save_strategy strategies.load_strategy strategies.network_digest strategies.restart "
-              "strategies.unit_sensitivity strategies.check_gram strategies.check_participation strategies.co_participating strategies.optimal_shape strategies.Shape "
+              "strategies.unit_sensitivity strategies.check_gram participation.check_participation strategies.co_participating strategies.optimal_shape strategies.Shape "
               "strategies.minimise strategies.harm strategies.symmetric_root strategies.lower_bound strategies.newton_direction strategies.best_toeplitz "
               "strategies.toeplitz_harm strategies.toeplitz strategies.square_root",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 3), st.integers(1, 3), st.booleans())
