@@ -125,9 +125,10 @@ def lookup(name: str):
 
 
 def public(module: str) -> list:
-    """The functions and classes that a module exports; constants need no cases."""
+    """The functions and classes of a module, also those that it keeps out of its public interface; constants need no cases."""
     found = importlib.import_module(f"mfdl.{module}")
-    return [f"mfdl.{module}.{name}" for name in found.__all__ if callable(getattr(found, name))]
+    named = {*found.__all__, *(name for name, thing in vars(found).items() if getattr(thing, "__module__", "") == found.__name__ and not name.startswith("_"))}
+    return [f"mfdl.{module}.{name}" for name in sorted(named) if callable(getattr(found, name))]
 
 
 def refused(call, *words):

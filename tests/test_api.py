@@ -1,0 +1,62 @@
+"""What is public says what it does, in which shapes, and where it comes from."""
+import importlib
+import inspect
+import pkgutil
+import re
+from dataclasses import fields, is_dataclass
+
+import pytest
+from conftest import ROOT
+
+import mfdl
+
+MODULES = [m.name for m in pkgutil.iter_modules(mfdl.__path__) if not m.name.startswith("_")]
+PAPER = r"\b(?:U|C), (?:Theorem|Lemma|Proposition|Corollary|Definition|Remark|Eq\.|Eqs\.|Appendix|Algorithm|Figure|Table|Section)\s?\S"
+SOURCE = rf"{PAPER}|et al\.,? \d{{4}}|[A-Z]\w+(?: (?:and|&) [A-Z]\w+)?,? (?:19|20)\d\d|\bchapter \d\d\b"
+ARRAY = r"ndarray|Tensor|csr_array"
+SHAPE = r"\(\s*[\w.*+/^-]+(?:\s+[\w*+/-]+)*\s*,[^()]*\)|scalar|same shape|any shape"  # (n, n), (T,), (k T, m)
+
+
+def public(module):
+    """Functions and classes that a module offers and defines itself."""
+    loaded = importlib.import_module(f"mfdl.{module}")
+    return [(name, getattr(loaded, name)) for name in loaded.__all__
+            if (inspect.isfunction(getattr(loaded, name)) or inspect.isclass(getattr(loaded, name))) and getattr(loaded, name).__module__ == loaded.__name__]
+
+
+def signature_source(thing):
+    """The text of the signature with its comments: up to the docstring, or for a class all of its head."""
+    source = inspect.getsource(thing)
+    return source if inspect.isclass(thing) else source.split('"""')[0].split('\n    "')[0]
+
+
+def missing(thing):
+    """What the documentation of one public function or class lacks."""
+    doc = inspect.cleandoc(thing.__doc__ or "")
+    lacks = [] if doc and not doc.startswith(f"{thing.__name__}(") else ["a docstring"]
+    if not re.match(r"[^\n]*\w[^\n]*(?:\n[^\n]+)*?[.?:)]\s*(?:\n|$)", doc): lacks.append("a first sentence with a full stop")
+    if not re.search(SOURCE, doc): lacks.append("a source: paper and number, or 'chapter NN'")
+    if inspect.isclass(thing): annotated = [str(f.type) for f in fields(thing)] if is_dataclass(thing) else []
+    else:
+        signature = inspect.signature(thing)
+        lacks += [f"an annotation of {p.name}" for p in signature.parameters.values() if p.annotation is p.empty]
+        if signature.return_annotation is signature.empty: lacks.append("an annotation of the result")
+        annotated = [str(p.annotation) for p in signature.parameters.values()] + [str(signature.return_annotation)]
+    arrays = sum(bool(re.search(ARRAY, text)) for text in annotated)
+    shapes = len(re.findall(SHAPE, doc + "\n".join(re.findall(r"#(.*)", signature_source(thing)))))
+    if shapes < min(arrays, 1 if inspect.isclass(thing) else arrays): lacks.append(f"shapes of {arrays} arrays (found {shapes})")
+    return lacks
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_public_names_are_documented(module):
+    poor = {name: missing(thing) for name, thing in public(module) if missing(thing)}
+    assert not poor, "\n".join(f"mfdl.{module}.{name} lacks {', '.join(lacks)}" for name, lacks in poor.items())
+
+
+def test_chapters_that_docstrings_name_exist():
+    chapters = {path.name[:2] for path in (ROOT / "nbs").glob("[0-9][0-9]_*.ipynb")}
+    for module in MODULES:
+        for name, thing in public(module):
+            wrong = set(re.findall(r"\bchapter (\d\d)\b", thing.__doc__ or "")) - chapters
+            assert not wrong, f"mfdl.{module}.{name} names chapters {wrong}, which do not exist"
