@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 from pathlib import Path
 
 import matplotlib
@@ -13,6 +15,35 @@ settings.load_profile("mfdl")
 
 ROOT = Path(__file__).parent.parent
 FIGURES = [path for path in sorted((ROOT / "figures").glob("*.ipynb")) if ".failed." not in path.name]
+
+CHROMIUM = "--no-sandbox --disable-gpu --disable-quic --no-first-run --no-proxy-server --disable-background-networking --disable-component-update --disable-sync".split()
+CHROMIUM.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost")  # a page that needs the network fails here as it fails offline
+
+
+def pytest_addoption(parser):
+    parser.addoption("--browser", action="store_true", help="run the notebooks in JupyterLab in headless Chromium, and all other tests that need a browser")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "browser: needs Chromium, and is skipped without --browser")
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("browser") and not config.getoption("browser"): item.add_marker(pytest.mark.skip(reason="runs in a browser: make test-browser"))
+
+
+@pytest.fixture(scope="module")  # not longer: an event loop runs in this thread while Playwright does
+def chromium():
+    """A headless Chromium, as Playwright's Browser: `page = chromium.new_page()`."""
+    from playwright.sync_api import sync_playwright
+    names = [os.environ["MFDL_CHROMIUM"]] if "MFDL_CHROMIUM" in os.environ else ["chromium", "chromium-browser", "google-chrome"]
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None: pytest.fail("no Chromium on this machine: install chromium, or set MFDL_CHROMIUM to the path of one")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")
