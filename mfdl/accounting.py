@@ -17,6 +17,7 @@ import numpy as np
 
 from .algorithms import LinearAlgorithm, check_algorithm
 from .attackers import NOISE_FLOOR, TrustModel, coalition_mask, decompose, view
+from .files import needed_for
 from .gossip import check_gossip
 from .graphs import check_choice, check_count, real_number
 from .participation import Participation, check_participation
@@ -79,7 +80,7 @@ class Report:
 
     def plot(self, kind: str = "distance", ax=None):
         "Draw mu by graph distance ('distance': mean, least and largest) or for each pair ('heatmap'); returns the axes."
-        import matplotlib.pyplot as plt
+        with needed_for("drawing", "notebooks"): import matplotlib.pyplot as plt
         check_choice("kind", kind, ("distance", "heatmap"))
         if () in self.attackers: raise ValueError("plot: an eavesdropper (LDP) has no place in the graph; expected attackers that are nodes")
         ax = ax if ax is not None else plt.subplots(figsize=(6, 3) if kind == "distance" else (8, 6.5))[1]
@@ -100,7 +101,7 @@ def plot_distance(frame, ax) -> None:
 
 def plot_heatmap(frame, ax) -> None:
     "mu for every attacker (row) and victim (column)."
-    import seaborn as sns
+    with needed_for("drawing", "notebooks"): import seaborn as sns
     label = frame.attacker.map(lambda a: " + ".join(map(str, a)) if isinstance(a, tuple) else str(a))
     table = frame.assign(attacker=label).pivot(index="attacker", columns="victim", values="mu")
     order = list(dict.fromkeys(label))

@@ -16,6 +16,7 @@ from .accounting import account
 from .algorithms import LinearAlgorithm, deal_seeds
 from .attackers import TrustModel, coalition_mask, decompose, view
 from .data import Batches, Dataset
+from .files import needed_for
 from .graphs import check_count, real_array, real_number
 from .participation import Participation
 from .privacy import GaussianDP, check_delta, row_sensitivity
@@ -80,7 +81,7 @@ PLACES = 3  # in a batch: for the record in question, for another, and an empty 
 
 def scripted(shifts: np.ndarray):
     "A model of d weights whose gradient of a record X (T, d) is in step t a multiple of X[t] (the audit sets t), or of a record X (d,) of X, if that is enough."
-    import torch
+    with needed_for("an audit", "train"): import torch
 
     class Scripted(torch.nn.Module):
         t = 0
@@ -156,7 +157,7 @@ def likelihood_ratio(algorithm: LinearAlgorithm, trust: TrustModel, case: WorstC
 
 def learned(without: Transcript, with_it: Transcript) -> tuple[np.ndarray, np.ndarray]:
     "Values for the second half of the runs of a linear test that was learned from the first, knowing nothing of the algorithm."
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    with needed_for("an audit", "train"): from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     X, rng = [np.concatenate([t.messages, t.noise], axis=1).reshape(len(t.messages), -1) for t in (without, with_it)], np.random.default_rng(0)
     for x in X: x += 1e-4 * rng.normal(size=x.shape)  # well below the run's noise and above rounding: what never varies shall not divide by zero, and rounding not matter
     first, half = [x[:len(x) // 2] for x in X], len(X[0]) // 2

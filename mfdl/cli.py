@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 from . import accounting, algorithms, attackers, experiments, figures, gossip, graphs, participation, privacy, sweeps
+from .files import needed_for
 
 # %% ../nbs/25_cli.ipynb #00000006
 EXPECTED = (ValueError, OSError, ImportError, experiments.ExperimentFailed)
@@ -80,7 +81,7 @@ def write_report(report: accounting.Report, frame, settings: dict, path: Path) -
         rows = [{k: finite(v) if isinstance(v, float) else v for k, v in row.items()} for row in frame.to_dict("records")]
         path.write_text(json.dumps(settings | {"adaptive": report.adaptive, "pairs": rows}, indent=1, default=str))
     else:
-        import matplotlib.pyplot as plt
+        with needed_for("drawing", "notebooks"): import matplotlib.pyplot as plt
         with plt.rc_context(figures.STYLE):
             single = all(len(a) == 1 for a in report.attackers)
             ax = report.plot("heatmap" if single and len(set(report.attackers)) > 1 and len(frame) <= 900 else "distance")

@@ -229,6 +229,8 @@ import itertools
 import warnings
 from dataclasses import dataclass, field, replace
 
+from .files import needed_for
+
 # %% ../nbs/16_coalitions.ipynb #00000007
 FAMILIES = ("disjoint", "edges", "neighbourhoods", "leave-one-out", "windows")
 
@@ -318,8 +320,7 @@ def solve_coalitions(M: np.ndarray, groups: list, victims: dict, c: np.ndarray):
 
     It is solved for D R D, D = Diag(sqrt(c)), whose budgets are all 1: solvers stop at absolute errors.
     """
-    try: import cvxpy as cp
-    except ImportError: raise ImportError("optimize_coalition solves a semidefinite program and needs cvxpy and clarabel: pip install 'mfdl[sdp]'") from None
+    with needed_for("optimize_coalition", "sdp"): import cvxpy as cp
     n, root = len(M), np.sqrt(c)
     M, own = M / np.outer(root, root), np.diag(c)
     sigma2, blocks = cp.Variable(nonneg=True), [cp.Variable((len(group), len(group)), PSD=True) for group in groups]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .files import needed_for
 from .graphs import check_choice, check_count, fetch, real_number, tar_member
 from .participation import Participation
 
@@ -155,8 +156,9 @@ class Dataset:
 
 def split(name: str, X, y, standardise: bool) -> Dataset:
     "80% to train, 20% to test, always the same."
-    from sklearn.model_selection import train_test_split
-    from sklearn.preprocessing import StandardScaler
+    with needed_for("training data", "train"):
+        from sklearn.model_selection import train_test_split
+        from sklearn.preprocessing import StandardScaler
     X, X_test, y, y_test = train_test_split(X, y, test_size=0.2, random_state=0)
     if standardise:
         scaler = StandardScaler().fit(X)
@@ -166,13 +168,13 @@ def split(name: str, X, y, standardise: bool) -> Dataset:
 
 def digits(path=None) -> Dataset:
     "1797 handwritten digits of 8 x 8 pixels, ten classes; comes with scikit-learn."
-    from sklearn.datasets import load_digits
+    with needed_for("training data", "train"): from sklearn.datasets import load_digits
     bunch = load_digits()
     return split("digits", bunch.data / 16, bunch.target, standardise=False)
 
 def diabetes(path=None) -> Dataset:
     "442 patients, ten features, progression of the disease (in hundreds); comes with scikit-learn."
-    from sklearn.datasets import load_diabetes
+    with needed_for("training data", "train"): from sklearn.datasets import load_diabetes
     bunch = load_diabetes()
     return split("diabetes", bunch.data, bunch.target / 100, standardise=True)
 
@@ -204,7 +206,7 @@ A9A = {
 
 def a9a(path=None) -> Dataset:
     "a9a (Platt 1998; LIBSVM): 123 binary features of 32,561 adults, two classes of income. `path` is the folder of a9a and a9a.t."
-    from sklearn.datasets import load_svmlight_file
+    with needed_for("training data", "train"): from sklearn.datasets import load_svmlight_file
     parts = []
     for name, sha256 in A9A.items():
         file = name.split("/")[1]
@@ -253,11 +255,11 @@ def mnist(path=None) -> Dataset:
 def femnist(path=None) -> Dataset:
     "FEMNIST (Caldas et al. 2018): 814,000 characters of 62 classes by 3,600 writers. `path` is a folder of the Parquet files of flwrlabs/femnist on Hugging Face."
     import pandas as pd
-    try: from PIL import Image
-    except ImportError: raise ImportError("data='femnist' needs pyarrow and pillow: pip install 'mfdl[femnist]'") from None
+    with needed_for("data='femnist'", "femnist"):
+        import pyarrow  # noqa: F401, pandas reads with it
+        from PIL import Image
     if path is None:
-        try: from huggingface_hub import snapshot_download
-        except ImportError: raise ImportError("data='femnist' needs huggingface-hub for its download: pip install 'mfdl[femnist]'") from None
+        with needed_for("downloading data='femnist'", "femnist"): from huggingface_hub import snapshot_download
         try: path = snapshot_download("flwrlabs/femnist", repo_type="dataset", allow_patterns="*.parquet")
         except Exception as error:
             raise FileNotFoundError(f"data='femnist' could not be downloaded ({type(error).__name__}). Fetch the data set flwrlabs/femnist from Hugging Face "

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from .algorithms import noise_stream
-from .files import package_code, seal, settle, unseal
+from .files import needed_for, package_code, seal, settle, unseal
 from .gossip import links
 from .randomness import check_seed, grid_spacing, to_grid
 from .training import History, Learner, Run, check_rates, check_run, describe_algorithm, fingerprint, loudest, receivers, rounded
@@ -134,7 +134,7 @@ def join(
 
     When a rank dies its neighbours notice at once, when it freezes after the timeout; all have stopped after twice the timeout.
     """
-    import torch.distributed as dist
+    with needed_for("training", "train"): import torch.distributed as dist
     patience, hosts = timedelta(seconds=timeout), False
     try:
         if store is None:
@@ -176,7 +176,7 @@ def disagreement(posts: list[dict]) -> str | None:
 class Journal:
     "What a rank keeps on its own disk: checkpoints, and the outcome of each step since the oldest that may be needed. One process at a time."
     def __init__(self, folder: str | Path, rank: int, run: str):
-        from filelock import FileLock, Timeout
+        with needed_for("training", "train"): from filelock import FileLock, Timeout
         self.folder, self.rank, self.run = Path(folder), rank, run
         self.folder.mkdir(parents=True, exist_ok=True)
         settle(self.folder.parent)
@@ -276,7 +276,7 @@ class Peer(Learner):
 
     def settings(self, run: Run) -> dict:
         "What all ranks must have in common, as texts to compare."
-        import torch
+        with needed_for("training", "train"): import torch
         algorithm, about = self.algorithm, package_code()
         graph = fingerprint(algorithm.nodes, [W.tobytes() for W in algorithm.gossip], algorithm.rounds)
         return {
@@ -337,14 +337,14 @@ class Peer(Learner):
 
     def draw(self) -> list:  # for each node here, tensor (places, parameters)
         "Noise of the next step: in units of its scale, or on the grid of a secure run."
-        import torch
+        with needed_for("training", "train"): import torch
         drawn = [next(stream, np.zeros((0, self.models.shape[2]))) for stream in self.streams]
         if self.spacing: drawn = [to_grid(self.scale * z, self.spacing) for z in drawn]
         return [torch.as_tensor(z.astype(np.float32), device=self.device) for z in drawn]
 
     def outcome(self):  # tensor (nodes, 1, parameters)
         "Models after the gradients of this step, with noise; from the journal where there is one."
-        import torch
+        with needed_for("training", "train"): import torch
         kept = None if self.journal is None else self.journal.read("half", self.t)
         if kept is not None: return torch.as_tensor(kept["half"], device=self.device)
         change = self.changes(self.t)
@@ -362,8 +362,9 @@ class Peer(Learner):
 
     def exchange(self, k: int, routes: Routes, messages: dict, meanwhile) -> dict:  # name of a message -> tensor (parameters,)
         "Send what others wait for, get what nodes here wait for; something else is done meanwhile."
-        import torch
-        import torch.distributed as dist
+        with needed_for("training", "train"):
+            import torch
+            import torch.distributed as dist
         arriving = {rank: torch.empty((len(names), self.models.shape[2]), device=self.device) for rank, names in routes.incoming.items()}
         leaving = {rank: torch.stack([messages[name] for name in names]) for rank, names in routes.outgoing.items()}
         operations = [*((dist.irecv, tensor, rank) for rank, tensor in arriving.items()), *((dist.isend, tensor, rank) for rank, tensor in leaving.items())]
@@ -389,7 +390,7 @@ class Peer(Learner):
 
     def mix(self, W: np.ndarray, k: int, models, meanwhile):  # tensor (nodes, 1, parameters)
         "A round of gossip."
-        import torch
+        with needed_for("training", "train"): import torch
         if id(W) not in self.routes: self.routes[id(W)] = plan_routes(W, self.placement, self.network.rank, self.private)
         routes, own, messages = self.routes[id(W)], dict(zip(self.here, models[:, 0], strict=True)), {}
         if self.private:

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from .files import needed_for
 from .graphs import check_choice
 
 # %% ../nbs/23_experiments.ipynb #00000006
@@ -39,7 +40,7 @@ UNREADABLE = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)  
 
 def experiment_parameters(experiment: str) -> dict:
     "Parameters of an experiment with their default values, in the order of its `parameters` cell."
-    import papermill
+    with needed_for("an experiment", "notebooks"): import papermill
     path = find_notebook(experiment)
     try: found = papermill.inspect_notebook(path)
     except Exception as error: raise ValueError(f"experiment={str(experiment)!r}: not a notebook that can be run ({type(error).__name__}: {error})") from None
@@ -102,10 +103,11 @@ def reproduce(
     progress: bool = True,  # show papermill's progress bar, a tick for each cell
 ) -> Result:
     "Run an experiment notebook with papermill and keep its executed copy beside the figure; arguments are checked first."
-    import nbformat
-    import papermill
-    from papermill.exceptions import PapermillExecutionError
-    from traitlets.config import Config
+    with needed_for("an experiment", "notebooks"):
+        import nbformat
+        import papermill
+        from papermill.exceptions import PapermillExecutionError
+        from traitlets.config import Config
     defaults = experiment_parameters(experiment)
     given = check_parameters(experiment, given or {}, defaults)
     stem = Path(folder) / result_stem(experiment, given, defaults)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from .files import needed_for
+
 # %% ../nbs/00_figures.ipynb #00000005
 PALETTE = {  # Okabe and Ito's colours, which stay apart for colour-blind readers and in grey print
     "ours": "#0072B2",
@@ -38,7 +40,7 @@ def save_figure(
     frame: pd.DataFrame,  # the numbers that the figure shows
 ) -> list[Path]:  # the files written: stem.svg, stem.png, stem.csv
     "Save a figure as SVG and PNG (150 dpi), with its numbers as CSV beside it; equal figures give equal bytes."
-    import matplotlib as mpl
+    with needed_for("drawing", "notebooks"): import matplotlib as mpl
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(stem.name + suffix) for suffix in (".svg", ".png", ".csv")]

@@ -23,6 +23,8 @@ from pathlib import Path
 
 import networkx as nx
 
+from .files import needed_for
+
 # %% ../nbs/01_graphs.ipynb #00000007
 def check_choice(
     argument: str,  # what the caller calls it
@@ -140,7 +142,7 @@ def fetch(
     found = Path(path) if path else find_file(name)
     if found and not os.path.isfile(found): raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
     if found: return checked(read_bytes(found), sha256, found)
-    import pooch
+    with needed_for("downloading", "data"): import pooch
     target = data_folders()[-1] / name
     target.parent.mkdir(parents=True, exist_ok=True)
     try: archive = pooch.retrieve(url, known_hash=None, path=target.parent, fname=url.rsplit("/", 1)[1], progressbar=True)
@@ -178,9 +180,7 @@ def facebook(ego: int, path: str | Path | None = None) -> nx.Graph:
 # %% ../nbs/01_graphs.ipynb #00000018
 def peertube() -> nx.Graph:
     "Follow graph of PeerTube servers (snapshot of 2025-02-10, largest strongly connected component), undirected."
-    try: from fedivertex import GraphLoader
-    except ImportError:
-        raise ImportError("graph='peertube' needs the package fedivertex, which downloads it from Kaggle: pip install 'mfdl[peertube]'") from None
+    with needed_for("graph='peertube'", "peertube"): from fedivertex import GraphLoader
     try: directed = GraphLoader().get_graph("peertube", "follow", date="20250210", only_largest_component=True)
     except Exception as error:
         raise ConnectionError(

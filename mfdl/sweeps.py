@@ -27,13 +27,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .experiments import ExperimentFailed, check_parameters, experiment_parameters, experiments, experiments_folder, find_notebook, reproduce, result_stem
-from .files import package_code, settle, write_whole
+from .files import needed_for, package_code, settle, write_whole
 from .graphs import check_choice, check_count
 
 # %% ../nbs/24_sweeps.ipynb #00000005
 def notebook_source(path: Path) -> str:
     "SHA-256 of what a notebook says, without what it shows."
-    import nbformat
+    with needed_for("a sweep", "notebooks"): import nbformat
     cells = [(cell.cell_type, cell.source, cell.metadata.get("tags", [])) for cell in nbformat.read(path, as_version=4).cells]
     return hashlib.sha256(repr(cells).encode()).hexdigest()
 
@@ -87,7 +87,7 @@ MOST = 100_000  # cells of a block
 
 def no_duplicates():
     "A YAML loader for plain values that refuses a key that is there twice."
-    import yaml
+    with needed_for("a sweep", "notebooks"): import yaml
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node, deep=False):
@@ -108,7 +108,7 @@ def read_grid(
     path: str | Path,  # a YAML file
 ) -> list[Cell]:
     "The cells of a grid, checked: raises ValueError (or FileNotFoundError) for anything that would fail later, naming the block."
-    import yaml
+    with needed_for("a sweep", "notebooks"): import yaml
     path = Path(path)
     if not os.path.isfile(path): raise FileNotFoundError(f"grid={str(path)!r}: no such file; expected YAML with experiment and parameters")
     content = path.read_bytes()
@@ -159,7 +159,7 @@ def read_status(folder: Path) -> dict:  # with 'state' done, failed, damaged or 
 
 def hold(folder: Path, key: str):  # a lock, or None where somebody else has it
     "The lock of a cell, by 16 digits of its key."
-    from filelock import FileLock, Timeout
+    with needed_for("a sweep", "notebooks"): from filelock import FileLock, Timeout
     try: return FileLock(folder / WORK / f"{key}.lock", thread_local=False).acquire(timeout=0)
     except Timeout: return None
 
@@ -195,7 +195,7 @@ MAIN = "from mfdl import sweeps; sweeps.run_here()"
 
 def die_with_parent() -> None:
     "Wait until whoever started this process is gone, then end it, and all that it started."
-    import psutil
+    with needed_for("a sweep", "notebooks"): import psutil
     os.read(0, 1)
     for child in psutil.Process().children(recursive=True): child.kill()
     os._exit(1)
@@ -276,8 +276,7 @@ def executor(workers: int | None, scheduler: str | None):  # yields Executor, ho
                 stop.set()
                 raise
         return
-    try: from distributed import Client
-    except ImportError: raise ImportError("scheduler: needs Dask; install mfdl[dask]") from None
+    with needed_for("a Dask scheduler", "dask"): from distributed import Client
     try: client = Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, ValueError) as error: raise ConnectionError(f"scheduler={scheduler!r}: no Dask scheduler answers there ({error or type(error).__name__})") from None
     with client:
@@ -370,10 +369,10 @@ def write_table(table, path: str | Path) -> Path:
     check_choice("suffix of output", path.suffix, (".csv", ".parquet"))
     if path.suffix == ".csv": return write_whole(path, table.to_csv(index=False).encode())
     import io
+    with needed_for("writing .parquet", "parquet"): import pyarrow  # noqa: F401, pandas writes with it
     buffer = io.BytesIO()
     mixed = [name for name in table if table[name].dtype == object and table[name].dropna().map(type).nunique() > 1]
-    try: table.astype({name: str for name in mixed}).to_parquet(buffer, index=False)
-    except ImportError: raise ImportError("output: .parquet needs pyarrow; install mfdl[parquet], or write .csv") from None
+    table.astype({name: str for name in mixed}).to_parquet(buffer, index=False)
     return write_whole(path, buffer.getvalue())
 
 # %% ../nbs/24_sweeps.ipynb #0000001a

@@ -23,14 +23,14 @@ from scipy.sparse import block_diag, csr_array, vstack
 
 from .algorithms import LinearAlgorithm, deal_seeds, noise_stream
 from .data import Batches, Dataset
-from .files import seal, unseal
+from .files import needed_for, seal, unseal
 from .graphs import check_choice, check_count, real_number
 from .randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret, grid_spacing, to_grid
 
 # %% ../nbs/18_training.ipynb #00000006
 def check_model(model) -> None:
     "Raise a ValueError for layers that mix the records of a batch."
-    from torch import nn
+    with needed_for("training", "train"): from torch import nn
     if not any(True for _ in model.parameters()): raise ValueError("model has no parameter: expected some to train")
     for name, value in model.named_parameters():
         if isinstance(value, nn.parameter.UninitializedParameter): raise ValueError(f"model has a lazy parameter, {name!r}: expected layers with their numbers of features")
@@ -76,7 +76,7 @@ class ConvolutionPart(ExplicitPart):
     def __init__(self, layer): self.layer = layer
 
     def forward(self, theta, a):
-        import torch
+        with needed_for("training", "train"): import torch
         layer, (n, runs, _) = self.layer, theta.shape
         A, b = theta[..., :layer.weight.numel()].unflatten(-1, layer.weight.shape), theta[..., layer.weight.numel():]
 
@@ -85,7 +85,7 @@ class ConvolutionPart(ExplicitPart):
         return torch.stack([one(u, r) for u in range(n) for r in range(runs)]).unflatten(0, (n, runs))
 
     def gradients(self, delta):
-        import torch
+        with needed_for("training", "train"): import torch
         (high, wide), (down, right) = self.layer.padding, self.layer.stride
         padded = torch.nn.functional.pad(self.entered, (wide, wide, high, high))
         windows = padded.unfold(-2, self.layer.kernel_size[0], down).unfold(-2, self.layer.kernel_size[1], right)  # .., channels, height, width, kernel
@@ -98,7 +98,7 @@ class NormPart(ExplicitPart):
     def __init__(self, layer): self.layer = layer
 
     def forward(self, theta, a):
-        import torch
+        with needed_for("training", "train"): import torch
         h = torch.nn.functional.group_norm(a.flatten(0, 2), self.layer.num_groups, eps=self.layer.eps).view(a.shape)
         if not self.layer.affine: return h.expand(*theta.shape[:2], *h.shape[2:])
         factor, shift = (part.reshape(*theta.shape[:2], 1, -1, *[1] * (a.ndim - 4)) for part in theta.chunk(2, -1))
@@ -108,15 +108,16 @@ class NormPart(ExplicitPart):
     def gradients(self, delta): return torch_cat((delta * self.entered).flatten(4).sum(-1), delta.flatten(4).sum(-1)) if delta.ndim > 4 else torch_cat(delta * self.entered, delta)
 
 def torch_cat(*parts):
-    import torch
+    with needed_for("training", "train"): import torch
     return torch.cat(parts, dim=-1)
 
 PARTS = {"Linear": (LinearPart, 2), "Conv2d": (ConvolutionPart, 4), "GroupNorm": (NormPart, None)}  # and the dimensions of what may enter
 
 def chain(model, record):  # list of layers, or None
     "The layers of a model that is a chain of layers known here, exactly: no subclass, no hook, nothing used twice; record is (1, ..)."
-    import torch
-    from torch import nn
+    with needed_for("training", "train"):
+        import torch
+        from torch import nn
     free = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Identity, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten)
     if type(model) is not nn.Sequential: return None
     for layer in (model, *model):
@@ -137,7 +138,7 @@ LOSSES = ("squared", "cross-entropy")
 
 def record_loss(kind: str):  # (outputs, targets) -> one loss for each record
     "Of outputs (.., records, outputs); targets are (.., records) classes, or for 'squared' (.., records, outputs) numbers, over which squares are summed."
-    import torch.nn.functional as F
+    with needed_for("training", "train"): import torch.nn.functional as F
     if kind == "squared": return lambda outputs, y: (outputs - y).square().sum(-1)
     return lambda outputs, y: F.cross_entropy(outputs.flatten(0, -2), y.expand(outputs.shape[:-1]).flatten(), reduction="none").view(outputs.shape[:-1])
 
@@ -145,13 +146,14 @@ PROTECTS = ("record", "node")
 
 def clip_factors(norms, mask, clip: float | None, size: int):
     "Factors with which gradients of records enter the sum: min(1, clip / norm) / size; 0 for empty places."
-    import torch
+    with needed_for("training", "train"): import torch
     return mask / size if clip is None else torch.clamp(clip / norms.clamp_min(1e-30), max=1.0) * mask / size
 
 def activations() -> dict:
     "Of each activation that a chain may have: what it does in place, and what it does in place to a derivative, given what it returned."
-    import torch
-    from torch import nn
+    with needed_for("training", "train"):
+        import torch
+        from torch import nn
     aten = torch.ops.aten
     return {
         nn.ReLU: (lambda layer, z: z.relu_(), lambda layer, d, a: aten.threshold_backward.grad_input(d, a, 0, grad_input=d)),
@@ -178,7 +180,7 @@ class Scratch(dict):
 
 def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: int, protect: str, scratch: Scratch):
     "Clipped mean gradient (nodes, runs, parameters) of such a chain, in place; X is (nodes, records, ..), activations are (nodes * runs, features, records)."
-    import torch
+    with needed_for("training", "train"): import torch
     (n, runs, _), m, acts, X = theta.shape, X.shape[1], activations(), X.flatten(2)
     matrices, inputs, at = [], [], 0
     with torch.no_grad():
@@ -243,7 +245,7 @@ def apply_layers(layers, theta, X):
 
 def layer_gradients(layers, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):
     "Clipped mean gradient (nodes, runs, parameters) of a chain of layers; X is (nodes, records, ..)."
-    import torch
+    with needed_for("training", "train"): import torch
     outputs, parts, returned = apply_layers(layers, theta, X[:, None])
     deltas = torch.autograd.grad((loss(outputs, y[:, None]) * mask[:, None]).sum(), returned)
     with torch.no_grad():
@@ -254,8 +256,9 @@ def layer_gradients(layers, theta, X, y, mask, loss, clip: float | None, size: i
 
 def any_gradients(model, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):
     "The same for any model, by torch.func."
-    import torch
-    from torch.func import functional_call, grad, vmap
+    with needed_for("training", "train"):
+        import torch
+        from torch.func import functional_call, grad, vmap
     shapes = {name: p.shape for name, p in model.named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
 
@@ -438,7 +441,7 @@ class History:
 
 def numbers(layers, record) -> int:
     "How many numbers a chain computes on the way for one record (1, ..)."
-    import torch
+    with needed_for("training", "train"): import torch
     a, count = record, record.numel()
     with torch.no_grad():
         for k, layer in enumerate(layers):
@@ -481,13 +484,13 @@ def describe_algorithm(algorithm: LinearAlgorithm, exact: bool = True) -> list:
 
 def rounded(change, spacing: float):  # tensor
     "Gradients, as multiples of a power of two."
-    import torch
+    with needed_for("training", "train"): import torch
     return torch.round(change / spacing) * spacing
 
 class Learner:
     "Nodes that learn: a model, data, batches, and what the gradients are at the models (nodes, runs, parameters) that the nodes have in float32."
     def __init__(self, make_model, data: Dataset, batches: Batches, seeds: list, clip: float | None, protect: str, loss: str | None, device: str):
-        import torch
+        with needed_for("training", "train"): import torch
         if clip is not None and not 1e-15 <= real_number(clip) < np.inf:
             raise ValueError(f"clip={clip!r}: expected a number >= 1e-15, below which squares of float32 vanish, or None")
         for name, array in (("X", data.X), ("y", data.y), ("X_test", data.X_test), ("y_test", data.y_test)):
@@ -511,7 +514,7 @@ class Learner:
 
     def initial_weights(self, make_model, seeds: list):  # {seed: tensor (parameters,)}, {name: buffer}
         "Of each seed; raises ValueError for a model that cannot be trained here."
-        import torch
+        with needed_for("training", "train"): import torch
         weights, buffers = {}, {}
         with torch.random.fork_rng(devices=[]):
             for seed in dict.fromkeys(seeds):
@@ -526,7 +529,7 @@ class Learner:
 
     def check_outputs(self, data: Dataset) -> None:
         "Raise a ValueError for a model that does not fit to the data, or that changes what it is given or itself."
-        import torch
+        with needed_for("training", "train"): import torch
         record = self.X[:1].clone()
         try:
             with torch.no_grad(): made = tuple(self.model(record).shape)
@@ -550,7 +553,7 @@ class Learner:
 
     def changes(self, t: int):  # tensor (nodes, runs, parameters)
         "The clipped gradients of step t. Raises FloatingPointError where one is not a number."
-        import torch
+        with needed_for("training", "train"): import torch
         index = self.batches.at(t)
         mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=self.device)
         index = torch.as_tensor(np.where(index >= 0, index, self.own), device=self.device)
@@ -569,7 +572,7 @@ class Learner:
 
     def test(self, records: int | None = None) -> dict:  # metric -> float (runs, nodes)
         "Loss (and accuracy) of every model on the test records, or on the first so many; added to the history."
-        import torch
+        with needed_for("training", "train"): import torch
         tested = len(self.y_test) if records is None else min(check_count("records", records, "a number of records"), len(self.y_test))
         found = {name: np.zeros(self.theta.shape[:2]) for name in (["loss"] if self.loss_kind == "squared" else ["loss", "accuracy"])}
         shapes = {name: p.shape for name, p in self.model.named_parameters()}
@@ -599,7 +602,7 @@ class Learner:
         "The models of a run."
         import copy
 
-        import torch
+        with needed_for("training", "train"): import torch
         found = [copy.deepcopy(self.model).cpu() for _ in range(self.batches.n)]
         for model, flat in zip(found, self.theta[run].cpu(), strict=True): torch.nn.utils.vector_to_parameters(flat.clone(), model.parameters())
         return found
@@ -611,7 +614,7 @@ class Learner:
 
     def restore(self, step: int, arrays: dict) -> None:
         "Models and history after so many steps, as `state` gave them. Raises ValueError for arrays of something else."
-        import torch
+        with needed_for("training", "train"): import torch
         theta, steps = arrays.get("theta", np.zeros(0)), arrays.get("steps", np.zeros(0))
         if not 0 <= step <= self.T or theta.shape != tuple(self.theta.shape) or theta.dtype != np.float32 or steps.ndim != 1 or steps.dtype.kind != "i":
             raise ValueError(f"checkpoint after step {step} with models of shape {theta.shape}: expected at most {self.T} steps, and float32 {tuple(self.theta.shape)}")
@@ -696,7 +699,7 @@ class Simulation(Learner):
     @cached_property
     def noise(self) -> list:  # of (NoiseSource, runs, their places in what it gives, scales)
         "Runs by what they draw, and by how they combine it."
-        import torch
+        with needed_for("training", "train"): import torch
         groups, sources = {}, []
         for i, run in enumerate(self.runs):
             if run.scale and not run.secure: groups.setdefault(id(run.algorithm), []).append(i)
@@ -718,7 +721,7 @@ class Simulation(Learner):
 
     def matrix(self, algorithm, t: int, K: int):  # tensor (n, n)
         "W of a step, to the power of K rounds."
-        import torch
+        with needed_for("training", "train"): import torch
         W = algorithm.gossip[t]
         key = id(W), K
         if key not in self.gossip: self.gossip[key] = torch.as_tensor(np.linalg.matrix_power(W, K), dtype=torch.float32, device=self.device)
@@ -726,7 +729,7 @@ class Simulation(Learner):
 
     def sent(self):  # tensor (messages of the step, runs, parameters)
         "What nodes say to each other in this step, between gradients and gossip."
-        import torch
+        with needed_for("training", "train"): import torch
         algorithm = self.runs[0].algorithm
         if algorithm.rounds is not None:
             said = [self.models.clone()]
@@ -741,7 +744,7 @@ class Simulation(Learner):
 
     def step(self) -> None:
         "One gradient step of every node of every run, with its gossip. Raises FloatingPointError where a gradient is not a number."
-        import torch
+        with needed_for("training", "train"): import torch
         if self.broken: raise RuntimeError(f"step {self.t} was interrupted: its noise may have been used; expected a fresh simulation, resumed from the last checkpoint")
         if self.t >= self.T: raise StopIteration(f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
         self.broken = True  # until all of it is done
