@@ -2,14 +2,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.mfdl-checkout
 
-.PHONY: help setup demo test nightly export notebooks readme figures benchmarks
+ifneq ($(origin NAME),command line)
+NAME :=# some systems have a variable of this name
+endif
+
+.PHONY: help setup hooks demo test nightly export chapter refresh readme figures benchmarks
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make test       set up, then run every check and test"
 	@echo "make nightly    set up, then ten thousand random cases over every public function, more kills, all benchmarks in small (about twenty minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
-	@echo "make notebooks  run every chapter again, in place, and clean it"
+	@echo "make chapter    begin a new chapter: NAME=30_explorer TITLE='...', perhaps QUESTION='...?' and MODULE=explorer"
+	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=08_sensitivity"
+	@echo "make hooks      set up, then check what is quick to check before every commit"
 	@echo "make readme     write README.md from nbs/index.ipynb"
 	@echo "make figures    run every experiment again, at full size (about three hours; can be stopped, and goes on)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about twenty minutes; installs jax-privacy)"
@@ -23,6 +29,9 @@ setup:
 	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' && \
 	  echo '$(CURDIR)' > $(STAMP); \
 	fi
+
+hooks: setup
+	@$(BIN)/pre-commit install
 
 demo: setup
 	@$(BIN)/mfdl reproduce story
@@ -40,8 +49,14 @@ nightly: setup
 export: setup
 	@$(BIN)/nbdev_export
 
-notebooks: export
-	@$(BIN)/jupyter nbconvert --log-level=WARN --to notebook --execute --inplace nbs/*.ipynb nbs/experiments/*.ipynb
+chapter: setup
+	@$(BIN)/python tools/chapter.py "$$NAME" "$$TITLE" "$$QUESTION" "$$MODULE"
+
+NOTEBOOKS = $(if $(NAME),nbs/$(NAME).ipynb,nbs/*.ipynb nbs/tutorials/*.ipynb nbs/experiments/*.ipynb)
+refresh: setup
+	@test -z "$$NAME" -o -f "nbs/$$NAME.ipynb" || { echo "NAME=$$NAME: there is no nbs/$$NAME.ipynb; expected a name such as 08_sensitivity or tutorials/train" >&2; exit 2; }
+	@$(BIN)/nbdev_export
+	@$(BIN)/jupyter nbconvert --log-level=WARN --to notebook --execute --inplace $(NOTEBOOKS)
 	@$(BIN)/nbdev_clean --fname nbs
 
 readme: setup

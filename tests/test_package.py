@@ -1,0 +1,204 @@
+"""What is published: it is whole, holds nothing else, works where nothing but its core is installed, and is typed."""
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT
+
+from mfdl.cli import app
+from mfdl.experiments import experiments
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CORE = {"numpy", "scipy", "networkx", "pandas", "click", "tqdm", "threadpoolctl", "platformdirs"}
+BELOW = {"python-dateutil", "six", "tzdata", "pytz", "colorama"}  # what these need themselves, on some systems
+STORY = "account florentine --attackers Medici -T 20 -p cyclic:4,5 --sigma 2"
+
+
+def normal(name): return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def needs(requirements):
+    """Names of the distributions in a list of requirements, those of other extras of this project among them."""
+    names = set()
+    for text in requirements:
+        name, extras = re.match(r"([\w.-]+)(?:\[([\w,]+)\])?", text).groups()
+        if name == PROJECT["name"]: names |= set().union(*(needs(PROJECT["optional-dependencies"][extra]) for extra in extras.split(",")))
+        else: names.add(normal(name))
+    return names
+
+
+def run(*command, **kwargs): return subprocess.run(list(map(str, command)), capture_output=True, text=True, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Source distribution, the wheel that is built from it, and the folder from which both came: a copy of the project with things in it that must not go out."""
+    folder, out = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("dist")
+    ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "*.failed.ipynb")
+    for name in ("mfdl", "nbs", "tests", "tools"): shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for path in [*ROOT.glob("*.*"), ROOT / ".gitignore", ROOT / "LICENSE", ROOT / "Makefile"]:
+        if path.is_file(): shutil.copy(path, folder)
+    wanted = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    for unwanted in (".venv/lib/x.py", "data/faces.csv", "figures/x.svg", "nbs/experiments/.ipynb_checkpoints/pndp.ipynb", "nbs/experiments/pndp.failed.ipynb",
+                     "mfdl/__pycache__/x.pyc", "notes.txt", "dist/old.whl"):
+        (folder / unwanted).parent.mkdir(parents=True, exist_ok=True)
+        (folder / unwanted).write_text("not for others")
+    built = run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, folder)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return next(out.glob("*.tar.gz")), next(out.glob("*.whl")), wanted
+
+
+def test_distributions_hold_the_project_and_nothing_else(published):
+    source, wheel, wanted = published
+    with tarfile.open(source) as tar: packed = {name.partition("/")[2] for name in tar.getnames()}
+    assert packed - {"PKG-INFO"} == wanted - {name for name in wanted if name.startswith(".") and name != ".gitignore"}
+    installed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert installed == {name.replace("nbs/experiments/", "mfdl/_experiments/") for name in wanted if name.startswith(("mfdl/", "nbs/experiments/"))}
+    assert "mfdl/py.typed" in installed and "mfdl/_experiments/pndp.ipynb" in installed
+
+
+def test_core_is_small(): assert needs(PROJECT["dependencies"]) == CORE
+
+
+def imports(node, extra=None):
+    """(module, extra whose `needed_for` it stands in, line) of every import below a node, but for those that only type checkers see."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING": below = node.orelse
+    else: below = ast.iter_child_nodes(node)
+    if isinstance(node, ast.Import): yield from ((alias.name.partition(".")[0], extra, node.lineno) for alias in node.names)
+    if isinstance(node, ast.ImportFrom) and not node.level: yield node.module.partition(".")[0], extra, node.lineno
+    if isinstance(node, ast.With):
+        calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+        extra = next((call.args[1].value for call in calls if ast.unparse(call.func) == "needed_for"), extra)
+    for child in below: yield from imports(child, extra)
+
+
+def test_imports_beyond_the_core_name_the_extra_that_brings_them():
+    brought, wrong, extras = packages_distributions(), [], set()
+    for path in (ROOT / "mfdl").glob("*.py"):
+        for module, extra, line in imports(ast.parse(path.read_text())):
+            distributions = set(map(normal, brought.get(module, [module])))
+            if module in sys.stdlib_module_names or module == "mfdl" or distributions & CORE: continue
+            extras.add(extra)
+            if extra is None or not distributions & needs(PROJECT["optional-dependencies"][extra]): wrong.append(f"{path.name}:{line}: {module}, of extra {extra}")
+    assert not wrong, f"imports that no needed_for(..., extra) surrounds, or whose extra does not bring them: {wrong}"
+    assert extras >= {"data", "train", "notebooks", "sdp", "dask", "parquet", "femnist", "peertube"}
+
+
+CLIENT = """
+from typing import assert_type
+import numpy as np
+import pandas as pd
+from mfdl import account
+from mfdl.accounting import Report
+from mfdl.algorithms import LinearAlgorithm, dp_dsgd
+from mfdl.attackers import LDP, PNDP
+from mfdl.gossip import gossip_matrix
+from mfdl.graphs import load_graph
+from mfdl.participation import Participation
+from mfdl.privacy import GaussianDP
+
+florentine = load_graph("florentine")
+W = gossip_matrix(florentine)
+run = dp_dsgd(W, T=20, nodes=florentine)
+report = account(run, PNDP(["Medici"]), Participation.cyclic(k=4, b=5), sigma=2.0)
+assert_type(run, LinearAlgorithm)
+assert_type(report, Report)
+assert_type(report.worst, GaussianDP)
+assert_type(report.worst.epsilon(1e-6), float)
+assert_type(report.to_frame(), pd.DataFrame)
+numbers: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = report.mu
+epsilon: "pd.Series[float]" = report.epsilon(1e-6)
+against_each = account(run, PNDP.each(florentine), Participation.every_step(20))
+assert_type(account(run, LDP(), Participation.every_step(20)).calibrate(epsilon=8, delta=1e-6).sigma, float)
+account(run, "Medici", Participation.every_step(20), sigma="2")
+"""
+INSIDE = """
+import importlib, json, pkgutil
+from importlib.metadata import distributions
+import mfdl
+for module in pkgutil.iter_modules(mfdl.__path__): importlib.import_module(f"mfdl.{module.name}")
+print(json.dumps([mfdl.__file__, [d.name for d in distributions()], sorted(mfdl.experiments.experiments())]))
+"""
+LACKING = {  # command: what it ends with
+    "account florentine -o picture.png": "error: drawing needs matplotlib: pip install 'mfdl[notebooks]'",
+    "reproduce pndp": "error: an experiment needs nbformat: pip install 'mfdl[notebooks]'",
+    "sweep grid.yaml": "error: a sweep needs yaml: pip install 'mfdl[notebooks]'",
+}
+
+
+@pytest.fixture(scope="module")
+def core(published, tmp_path_factory):
+    """A virtual environment with the wheel and what it requires, and a function that runs a program of it: as a user would, in a folder of the user's own."""
+    home, outside = tmp_path_factory.mktemp("venv"), tmp_path_factory.mktemp("outside")
+    venv.create(home)
+    programs = home / ("Scripts" if os.name == "nt" else "bin")
+    installed = run(sys.executable, "-m", "pip", "--python", programs / "python", "install", "-q", "-c", ROOT / "constraints.txt", published[1])
+    assert installed.returncode == 0, installed.stderr
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return programs, lambda program, *arguments: run(programs / program, *arguments, cwd=outside, env=env)
+
+
+def test_wheel_works_where_only_its_core_is_installed(core, tmp_path, monkeypatch):
+    programs, inside = core
+    found = inside("python", "-c", INSIDE)
+    assert found.returncode == 0, found.stderr
+    where, distributions, offered = json.loads(found.stdout)
+    assert Path(where).is_relative_to(programs.parent)
+    assert CORE | {PROJECT["name"]} <= set(map(normal, distributions)) <= CORE | BELOW | {PROJECT["name"]}
+    assert offered == sorted(experiments())
+
+    here, there = tmp_path / "here.json", tmp_path / "there.json"
+    told = inside("mfdl", *STORY.split(), "-o", there)
+    assert CliRunner().invoke(app, [*STORY.split(), "-o", str(here)]).exit_code == told.returncode == 0, told.stderr
+    expected, got = json.loads(here.read_text()), json.loads(there.read_text())
+    assert "worst pair: mu=1, epsilon=4.887" in told.stdout and len(got["pairs"]) == 14
+    for numbers in ("mu", "epsilon"): assert [pair.pop(numbers) for pair in got["pairs"]] == pytest.approx([pair.pop(numbers) for pair in expected["pairs"]], rel=1e-9)
+    assert got == expected
+    assert inside("mfdl", "graphs").stdout == CliRunner().invoke(app, ["graphs"]).output
+
+
+def test_what_lacks_an_extra_says_which(core, tmp_path):
+    _, inside = core
+    (tmp_path / "grid.yaml").write_text("experiment: pndp\nparameters: {T: [3]}\n")
+    for command, message in LACKING.items():
+        ended = inside("mfdl", *command.replace("grid.yaml", str(tmp_path / "grid.yaml")).split())
+        assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", message + "\n")
+    trained = inside("python", "-c", "from mfdl import train; train(None, 'digits', 'ring:n=4', epsilon=8)")
+    assert re.search(r"\nImportError: training data needs sklearn: pip install 'mfdl\[train\]'$", trained.stderr.rstrip())
+
+
+def test_a_script_with_the_installed_package_is_type_checked(core, tmp_path):
+    """Strictly, and by the types that the wheel has (and pandas-stubs, for pandas): all is well but for the last line, where two arguments are wrong."""
+    programs, inside = core
+    packages = Path(inside("python", "-c", "import pandas; print(pandas.__file__)").stdout).parents[1]
+    (packages / "pandas-stubs").symlink_to(Path(find_spec("pandas").origin).parents[1] / "pandas-stubs")
+    (script := tmp_path / "script.py").write_text(CLIENT)
+    checked = run(sys.executable, "-m", "mypy", "--strict", "--python-executable", programs / "python", "--cache-dir", tmp_path / "cache", script,
+                  cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""})
+    errors = re.findall(r"script.py:(\d+): error: .*\[([\w-]+)\]$", checked.stdout, re.M)
+    assert errors == [(str(CLIENT.count("\n")), "arg-type")] * 2, checked.stdout + checked.stderr
+
+
+def test_package_is_typed():
+    checked = run(sys.executable, "-m", "mypy", cwd=ROOT)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_versions_agree():
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "mfdl" / "__init__.py").read_text())[1]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion = {version}\n" in (ROOT / "settings.ini").read_text()
+    assert re.search(r"^## \[(\d.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == version
