@@ -47,7 +47,7 @@ def test_notebook_runs_and_shows_what_is_committed(path, tmp_path):
     for i, (before, after) in enumerate(zip(committed.cells, executed.cells, strict=True)):
         if before.cell_type != "code": continue
         (*what, numbers), (*what_now, numbers_now) = shown(before), shown(after)
-        assert what == what_now and numbers == pytest.approx(numbers_now, rel=1e-5, abs=1e-8), f"cell {i} of {path.name} was committed with other outputs: run make notebooks"
+        assert what == what_now and numbers == pytest.approx(numbers_now, rel=1e-5, abs=1e-8), f"cell {i} of {path.name} was committed with other outputs: run make refresh"
 
 
 @pytest.mark.parametrize("path", [p for p in CHAPTERS if any(directive(c, "default_exp") for c in nbformat.read(p, as_version=4).cells)], ids=lambda p: p.stem)

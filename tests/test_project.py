@@ -3,15 +3,22 @@ import json
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 
+import click
 import pytest
+from click.testing import CliRunner
 from conftest import FIGURES, ROOT
 from execnb.nbio import nb2str, read_nb
 from nbdev.clean import clean_nb
 from test_reading import lacks
+
+from mfdl.cli import app
+from mfdl.experiments import experiments
 
 
 def test_package_is_what_the_notebooks_export(tmp_path):
@@ -66,7 +73,7 @@ def test_a_chapter_begins_with_one_command_and_runs_with_another(tmp_path):
     assert read_nb(chapter).cells[0].source.startswith(f"# {title}\n\n> What can one see from there?\n")
     refreshed = make(tmp_path, "refresh", "NAME=98_trial")
     assert refreshed.returncode == 0, refreshed.stderr
-    assert "def spread(" in (tmp_path / "mfdl" / "trial.py").read_text() and "0.000 after 8 rounds" in chapter.read_text()
+    assert "def spread(" in (tmp_path / "mfdl" / "trial.py").read_text() and "0.039 after 8 rounds" in chapter.read_text()
     assert not lacks(chapter, within=8) and not subprocess.run([sys.executable, "-m", "ruff", "check", "-q", tmp_path / "nbs"]).returncode
 
 
@@ -106,6 +113,93 @@ def test_hooks_pass_and_notice(tmp_path):
     (tmp_path / "nbs" / "untidy.py").write_text("import os\n")
     for command in ("add .",): subprocess.run(["git", *command.split()], cwd=tmp_path, env=env, check=True)
     assert hooks().stdout.count("Failed") == 4
+
+
+def commands(text):
+    """(command, lines said to be its output) for every `make ...` and `mfdl ...` of a Markdown text: inline, or in a block, where output stands below."""
+    blocks = [found[0] or found[1] for found in re.findall(r"^```\w*\n(.*?)^```|((?:^    [^\n]*\n)+)", text, re.M | re.S)]
+    found = [(command, []) for command in re.findall(r"`((?:make|mfdl) [^`\n]+)`", text)]
+    for block in blocks:
+        last = None
+        for line in textwrap.dedent(block).splitlines():
+            if command := re.match(r"(?:\$ )?((?:make|mfdl) .*)", line): found.append((command[1], last := []))
+            elif last is not None and found[-1][0].startswith("make"): last = None
+            elif last is not None and line.strip() not in ("", "..."): last.append(line)
+    return found
+
+
+def outcome(command):
+    """What a command prints; if it would take long, or changes something, only whether it could be run. Raises ValueError for one that could not."""
+    program, *arguments = shlex.split(command, comments=True)
+    if program == "make":
+        unknown = {word for word in arguments if "=" not in word} - set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+        if unknown: raise ValueError(f"{command}: the Makefile has no target {unknown}")
+        return ""
+    if arguments[0] in app.commands and len(arguments) == 1 and any(p.required for p in app.commands[arguments[0]].params): arguments.append("--help")  # its name only
+    if arguments[0] in ("account", "graphs") or "--help" in arguments:
+        result = CliRunner().invoke(app, arguments)
+        if result.exit_code: raise ValueError(f"{command}: {result.output}")
+        return result.output
+    try: context = app.commands[arguments[0]].make_context(arguments[0], arguments[1:])
+    except (KeyError, click.UsageError) as error: raise ValueError(f"{command}: {error}") from None
+    if context.params.get("experiment", "all") not in {*experiments(), "all"}: raise ValueError(f"{command}: there is no such experiment")
+    return ""
+
+
+def parts(line):
+    """The words of a line, and its numbers."""
+    number = r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.])"
+    return re.sub(number, "#", line).split(), [float(x) for x in re.findall(number, line)]
+
+
+def untrue(text):
+    """The commands of a text that cannot be run, and the lines that they do not print."""
+    wrong = []
+    for command, said in commands(text):
+        try: printed = [parts(line) for line in outcome(command).splitlines()]
+        except ValueError as error: wrong.append(str(error))
+        else: wrong += [line for line in said if not any(words == parts(line)[0] and numbers == pytest.approx(parts(line)[1], rel=1e-5) for words, numbers in printed)]
+    return wrong
+
+
+def lost(path):
+    """Links and paths in a Markdown file that lead nowhere."""
+    text, pages = path.read_text(), {page.name: re.findall(r"^#+ (.*)", page.read_text(), re.M) for page in path.parent.glob("*.md")}
+    headings = {page: {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in lines} for page, lines in pages.items()}
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link)]
+    named = re.findall(r"`((?:nbs|figures|tests|benchmarks|tools)/[\w./-]+\.\w+)`", text)
+    def there(link):
+        file, _, heading = link.partition("#")
+        return (path.parent / file).exists() and (not heading or heading in headings.get(file or path.name, ()))
+    return [link for link in links + named if not there(link)]
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_commands_and_links_hold(name):
+    assert not untrue((ROOT / name).read_text()) and not lost(ROOT / name)
+
+
+def test_readme_tells_the_numbers_of_its_commands():
+    text = (ROOT / "README.md").read_text()
+    told = [re.search(r"worst pair: mu=(\S+), epsilon=(\S+)", outcome(command)) for command, _ in commands(text) if command.startswith("mfdl account")]
+    assert told and all(found and found[2] in text for found in told)
+
+
+def test_what_is_untrue_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("""# A page
+`make dinner`, `make refresh NAME=x`, `mfdl reproduce`, `mfdl reproduce nothing`, `mfdl account florentine --steps many`, `figures/none.svg`
+
+    $ mfdl account florentine -T 2 --rows 1
+    worst pair: mu=1.414, epsilon=7.286 at delta=1e-06
+    ...
+    worst pair: mu=1.414, epsilon=1.234 at delta=1e-06
+
+[itself](page.md#a-page), [nowhere](nowhere.ipynb), [no such place](#elsewhere)
+""")
+    wrong = untrue(page.read_text())
+    assert [line.split(":")[0] for line in wrong] == ["make dinner", "mfdl reproduce nothing", "mfdl account florentine --steps many", "worst pair"] and "1.234" in wrong[-1]
+    assert lost(page) == ["nowhere.ipynb", "#elsewhere", "figures/none.svg"]
 
 
 def run_python(code):

