@@ -143,9 +143,9 @@ LACKING = {  # command: what it ends with
 def core(published, tmp_path_factory):
     """A virtual environment with the wheel and what it requires, and a function that runs a program of it: as a user would, in a folder of the user's own."""
     home, outside = tmp_path_factory.mktemp("venv"), tmp_path_factory.mktemp("outside")
-    venv.create(home)
+    venv.create(home, symlinks=os.name != "nt")
     programs = home / ("Scripts" if os.name == "nt" else "bin")
-    installed = run(sys.executable, "-m", "pip", "--python", programs / "python", "install", "-q", "-c", ROOT / "constraints.txt", published[1])
+    installed = run(sys.executable, "-m", "pip", "--python", programs / "python", "install", "-q", "--no-compile", "-c", ROOT / "constraints.txt", published[1])
     assert installed.returncode == 0, installed.stderr
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return programs, lambda program, *arguments: run(programs / program, *arguments, cwd=outside, env=env)
