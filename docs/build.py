@@ -1,0 +1,111 @@
+"""Build the site: `make docs`.
+
+Sphinx reads what is written into _proc/ first: notebooks without the directives of nbdev, a page of reference for each module, the pages beside the book.
+"""
+import importlib
+import inspect
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from myst_parser.mdit_to_docutils.base import default_slugify
+from nbdev.process import NBProcessor
+from nbdev.processors import hide_, mk_cell, write_nb
+from sphinx.cmd.build import build_main
+
+ROOT = Path(__file__).parent.parent
+BESIDE = ["CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/*.md"]  # Markdown files that are pages of the site
+TITLE = r"""title[=(]+"([^"{]+)\""""  # a title in the code of a figure, unless it is computed
+
+
+def default_exp_(cell, module: str) -> None:
+    """For nbdev: the cell that names the module is not shown."""
+    del cell["source"]
+
+
+def site_links(markdown: str) -> str:
+    """Links as they are on the site: the pages beside the book are among its pages, and a heading is called what MyST calls it."""
+    markdown = re.sub(r"\]\(nbs/", "](", markdown)
+    markdown = re.sub(r"(\]\((?:\.\./)*)\.\./((?:benchmarks/)?\w+\.md)", r"\1\2", markdown)
+    return re.sub(r"(\]\([^()#\s:]*#)((?:[^()\s]|\(\S*?\))+)\)", lambda link: f"{link[1]}{default_slugify(link[2])})", markdown)
+
+
+def describe_figures(cells: list) -> None:
+    """Say what a figure shows to those who cannot see it: its titles, or else that of its section."""
+    heading = ""
+    for cell in cells:
+        if cell.cell_type == "markdown": heading = (re.findall(r"^#+ (.*)$", cell.source, re.M) or [heading])[-1]
+        elif any("image/png" in output.get("data", {}) for output in cell.outputs):
+            alt = "; ".join(re.findall(TITLE, cell.source)) or heading
+            cell.metadata["mystnb"] = {"image": {"alt": "Figure: " + re.sub(r"[$\\]", "", alt)}}
+
+
+def stage_notebook(source: Path, target: Path) -> str | None:
+    """Write a notebook as the site shows it; returns the module that it is the source of."""
+    processor = NBProcessor(source, procs=[hide_, default_exp_])
+    module = next((cell.directives_["default_exp"][0] for cell in processor.nb.cells if "default_exp" in cell.directives_), None)
+    processor.process()
+    cells = processor.nb.cells
+    for cell in cells:
+        if cell.cell_type == "markdown": cell.source = site_links(cell.source)
+    describe_figures(cells)
+    if source.stem[:2].isdigit(): cells[0].source = cells[0].source.replace("# ", f"# {source.stem[:2]} ", 1)
+    if module: cells.append(mk_cell(f"Reference: [`mfdl.{module}`](api/{module}.rst)", "markdown"))
+    if target.name == "index.ipynb": cells.append(mk_cell((ROOT / "docs" / "contents.md").read_text(), "markdown"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_nb(processor.nb, target)
+    return module
+
+
+def headed(title: str, text: str) -> str:
+    return f"{title}\n{'=' * len(title)}\n\n{text}\n"
+
+
+def is_data(thing) -> bool:
+    """Whether autodoc takes it for a constant, which it documents only by name."""
+    return not (inspect.isroutine(thing) or inspect.isclass(thing) or hasattr(thing, "__wrapped__"))
+
+
+def module_page(module: str, chapter: str) -> str:
+    """Everything public of a module: first functions and classes, then constants."""
+    loaded = importlib.import_module(f"mfdl.{module}")
+    constants = [f".. autodata:: mfdl.{module}.{name}" for name in loaded.__all__ if is_data(getattr(loaded, name))]
+    page = headed(f"mfdl.{module}", f"Explained in :doc:`/{chapter}`.\n\n.. automodule:: mfdl.{module}\n   :members:")
+    return page + ("\nConstants\n---------\n\n" + "\n".join(constants) + "\n" if constants else "")
+
+
+def stage_reference(chapters: dict[str, str], folder: Path) -> None:
+    """Write a page for each module, and one that lists them in the order of the chapters that explain them."""
+    folder.mkdir()
+    for module, chapter in chapters.items(): (folder / f"{module}.rst").write_text(module_page(module, chapter))
+    summary = [".. autosummary::", "", *(f"   mfdl.{module}" for module in chapters)]
+    contents = [".. toctree::", "   :hidden:", "", *(f"   {module}" for module in chapters)]
+    (folder / "index.rst").write_text(headed("Functions and classes", "\n".join([*summary, "", *contents])))
+
+
+def stage(target: Path) -> None:
+    """Write all that Sphinx reads anew into the folder `target`, which has to be beside nbs/ for links to files to hold."""
+    shutil.rmtree(target, ignore_errors=True)
+    chapters = {}
+    for source in sorted((ROOT / "nbs").rglob("*.ipynb")):
+        if ".ipynb_checkpoints" in source.parts: continue
+        module = stage_notebook(source, target / source.relative_to(ROOT / "nbs"))
+        if module: chapters[module] = source.stem
+    stage_reference(chapters, target / "api")
+    (target / "benchmarks").mkdir()
+    (target / "benchmarks" / "index.rst").write_text(headed("Time and memory", "What ``make benchmarks`` measured.\n\n.. toctree::\n   :glob:\n\n   *"))
+    for path in (path for pattern in BESIDE for path in ROOT.glob(pattern)): (target / path.relative_to(ROOT)).write_text(site_links(path.read_text()))
+
+
+def build(site: Path) -> None:
+    """Build into the folder `site`, which is replaced only when there was no warning."""
+    source, built = ROOT / "_proc", ROOT / "_proc" / ".built"
+    stage(source)
+    if build_main(["-q", "-W", "--keep-going", "-j", "auto", "-c", str(ROOT / "docs"), "-d", str(built / "doctrees"), str(source), str(built / "html")]):
+        raise SystemExit("the site has not been built: see the warnings above")
+    shutil.rmtree(site, ignore_errors=True)
+    shutil.move(built / "html", site)
+
+
+if __name__ == "__main__": build(Path(*sys.argv[1:2] or [ROOT / "_docs"]))

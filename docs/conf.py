@@ -1,0 +1,90 @@
+"""The site of the book: `make docs`."""
+import importlib
+import inspect
+import re
+from dataclasses import is_dataclass
+from importlib.metadata import files
+
+import click
+from fastcore.docments import docments
+from sphinx.util.rst import escape
+
+import mfdl
+
+project, author, copyright = "mfdl", "The mfdl authors", "2026, the mfdl authors"
+version = release = mfdl.__version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax"]
+exclude_patterns = [".built"]
+highlight_language = "none"
+
+nb_execution_mode = "off"  # notebooks are committed with outputs
+nb_merge_streams = True
+nb_ipywidgets_js = {}  # widgets need a kernel: the site shows the picture beside them, and loads nothing
+nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 4
+
+autosummary_generate = False
+autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"  # those of parameters() below: not what a base class of a library takes
+autodoc_typehints_format = "short"
+autodoc_default_options = {"undoc-members": True, "no-value": True}
+python_use_unqualified_type_names = True
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+html_theme = "sphinx_book_theme"
+html_title = "mfdl"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_show_sourcelink = False
+html_copy_source = False
+html_use_index = False
+html_domain_indices = False
+html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "show_toc_level": 2, "navbar_persistent": []}
+html_context = {"default_mode": "auto"}
+
+# One file with everything, glyphs as paths: it works without a network and without a server.
+mathjax = next(path for path in files("django-static-mathjax") if path.match("es5/tex-svg.js"))
+html_static_path.append(str(mathjax.locate()))
+mathjax_path = mathjax.name
+mathjax3_config = {"options": {"enableMenu": False}}
+
+
+def rst(text: str) -> str:
+    """Text of a docstring, in which only code between backticks is marked, as reStructuredText."""
+    return "".join(f"``{part[1:-1]}``" if part.startswith("`") else escape(part) for part in re.split(r"(`[^`\n]+`)", text))
+
+
+def constant(name: str, value) -> list[str]:
+    """The comment beside a constant, and its value when that is short; for a command of the command line, what it does."""
+    if isinstance(value, click.Command): return [rst(value.get_short_help_str(limit=200))]
+    module, name = name.rsplit(".", 1)
+    comment = re.search(rf"^{name} = [^#\n]*# (.*)$", inspect.getsource(importlib.import_module(module)), re.M)
+    return [rst(comment[1]) if comment else "", "", f"``{value!r}``" if len(repr(value)) <= 100 else ""]
+
+
+def parameters(thing) -> list[str]:
+    """The comments beside the parameters of a function, or the fields of a dataclass, as their descriptions, in the order of the signature."""
+    comments = {name: rst(comment or "") for name, comment in docments(thing, returns=True).items() if name not in ("self", "cls")}
+    result = comments.pop("return", "")
+    return ["", *(f":param {name}: {comment}" for name, comment in comments.items()), *([f":returns: {result}"] if result else [])]
+
+
+def document(app, what: str, name: str, thing, options, lines: list[str]) -> None:
+    """Docstrings as the project writes them, for Sphinx."""
+    lines[:] = constant(name, thing) if what == "data" else [rst(line) for line in lines]
+    if inspect.isfunction(thing) or is_dataclass(thing) or inspect.isclass(thing) and "__init__" in vars(thing): lines += parameters(thing)
+
+
+def skip(app, what: str, name: str, thing, skipped: bool, options) -> bool | None:
+    """The fields of a dataclass are described as the parameters of its constructor."""
+    return True if what == "class" and not callable(thing) and not isinstance(thing, property) else None
+
+
+def setup(app) -> None:
+    app.connect("autodoc-process-docstring", document)
+    app.connect("autodoc-skip-member", skip)

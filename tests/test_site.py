@@ -1,0 +1,195 @@
+"""The site: every notebook is a page of it, and every page holds in a browser, from its file and without a network."""
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+from conftest import ROOT
+from filelock import FileLock
+
+import mfdl
+
+pytestmark = pytest.mark.browser
+MODULES = [module.name for module in pkgutil.iter_modules(mfdl.__path__) if not module.name.startswith("_")]
+NOTEBOOKS = [str(path.relative_to(ROOT / "nbs").with_suffix("")) for path in sorted((ROOT / "nbs").rglob("*.ipynb")) if ".ipynb_checkpoints" not in path.parts]
+BESIDE = [str(path.relative_to(ROOT).with_suffix("")) for pattern in ("C*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)]
+PAGES = [*NOTEBOOKS, *(f"api/{module}" for module in MODULES), *BESIDE, "api/index", "benchmarks/index", "search"]
+
+TYPESET = "() => window.MathJax?.startup.promise.then(() => true)"
+
+LOOK = r"""() => {
+  const faults = [], say = (what, e) => faults.push(`${what}: ${e.outerHTML.slice(0, 160)}`), all = selector => [...document.querySelectorAll(selector)]
+  const scrolls = e => e && e !== document.body && (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement))
+  if (document.documentElement.scrollWidth > innerWidth) faults.push(`wider than the window: ${document.documentElement.scrollWidth} of ${innerWidth} px`)
+  for (const e of all("main *")) if (e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e)) say("sticks out", e)
+  for (const e of all("img")) {
+    if (!e.complete || !e.naturalWidth) say("missing image", e)
+    if (!e.alt.trim() || e.src.endsWith(e.alt)) say("image without a description", e)
+  }
+  for (const e of all("mjx-merror, [data-mml-node=merror], merror")) say("mathematics with an error", e)
+  for (const e of all(".math")) if (!e.querySelector("mjx-container")) say("mathematics as typed", e)
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT)
+  while (texts.nextNode()) {
+    const e = texts.currentNode.parentElement
+    if (!e.closest("pre, code, script, style, mjx-container") && /[$`]|\]\(|\*\*|\\\(/.test(texts.currentNode.data)) say("markup as typed", e)
+  }
+  for (const e of all("pre")) if (/^#\s*\|/m.test(e.textContent)) say("directive of nbdev", e)
+  return faults
+}"""
+
+# A text that looks like one before it (the same elements and classes up to the root) has its contrast: on pages full of code, that is nearly all.
+ONE_OF_EACH = """() => {
+  const seen = new Set()
+  for (const e of document.querySelectorAll("mjx-container")) e.remove()
+  for (const e of [...document.querySelectorAll("body *")].filter(e => !e.firstElementChild && e.textContent.trim())) {
+    let looks = ""
+    for (let a = e; a; a = a.parentElement) looks += `${a.tagName} ${a.className} ${a.getAttribute("style")};`
+    if (seen.has(looks)) e.remove()
+    seen.add(looks)
+  }
+}"""
+
+FIGURES_IN_THE_DARK = """() => [...document.querySelectorAll("main img")].map(e => [e.alt, getComputedStyle(e).backgroundColor.match(/[\\d.]+/g).map(Number)])
+  .filter(([_, [red, green, blue, alpha]]) => alpha === 0 || Math.min(red, green, blue) < 128).map(([alt]) => `dark behind the figure: ${alt}`)"""
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The site, built once, whichever worker comes first."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ: folder = folder.parent
+    with FileLock(folder / "site.lock"):
+        if not (folder / "site").exists():
+            built = subprocess.run([sys.executable, ROOT / "docs" / "build.py", folder / "site"], capture_output=True, text=True)
+            assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "site"
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    return set(re.findall(r"""\bid=["']([^"']+)""", path.read_text()))
+
+
+def broken_links(page) -> list[str]:
+    """Links to files that do not exist, and to places that they do not have."""
+    faults = []
+    for link in page.evaluate("[...document.links].map(a => a.href)"):
+        if not link.startswith("file:"): continue
+        address, anchor = urldefrag(link)
+        path = Path(unquote(address.removeprefix("file://").partition("?")[0]))
+        if not path.is_file() or anchor and unquote(anchor) not in anchors(path): faults.append(f"broken link: {link}")
+    return faults
+
+
+def poor_contrasts(page, theme: str) -> list[str]:
+    """Texts that WCAG 2 AA calls too pale, by axe-core."""
+    from axe_playwright_python.sync_playwright import Axe
+    page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+    found = Axe().run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
+    return [f"poor contrast ({theme}): {node['html'][:100]}: {node['failureSummary']}" for violation in found for node in violation["nodes"]]
+
+
+def faults(browser, url: str) -> list[str]:
+    """Everything that is wrong with a page: at 400 px first, then on a desktop, in light and dark."""
+    page, found = browser.new_page(viewport={"width": 400, "height": 900}, reduced_motion="reduce"), []
+    page.on("request", lambda request: request.url.startswith(("file:", "data:")) or found.append(f"asks for {request.url}"))
+    page.on("requestfailed", lambda request: found.append(f"does not get {request.url}"))
+    page.on("console", lambda message: message.type == "error" and found.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: found.append(f"error: {error}"))
+    page.goto(url)
+    page.evaluate(TYPESET)
+    found += page.evaluate(LOOK) + broken_links(page)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.evaluate(ONE_OF_EACH)
+    found += poor_contrasts(page, "light") + poor_contrasts(page, "dark") + page.evaluate(FIGURES_IN_THE_DARK)
+    page.close()
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page(chromium, site, name):
+    assert faults(chromium, (site / f"{name}.html").as_uri()) == []
+
+
+WELL = "<a href='#here' id='here'>All</a> is <span class='math'><mjx-container>well</mjx-container></span>, and <code>a[0](b) ** c</code> costs nothing."
+BROKEN = {
+    "": "",
+    "<a href='nowhere.html'>there</a>": "broken link",
+    "<a href='#nowhere'>there</a>": "broken link",
+    "<img alt='A figure' src='none.png'>": "missing image",
+    "<img src='data:image/gif;base64,R0lGODlhAQABAAAAACw='>": "image without a description",
+    "<img alt='A figure' src='data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs='>": "dark behind the figure",
+    "<script src='https://example.org/mathjax.js'></script>": "asks for https://example.org",
+    "<script>console.error('no')</script>": "console: no",
+    "<script>missing()</script>": "error: missing is not defined",
+    "<p>Costs $x$.</p>": "markup as typed",
+    "<p>As in [chapter 8](08.ipynb).</p>": "markup as typed",
+    "<p>Raises ``ValueError``.</p>": "markup as typed",
+    r"<span class='math'>\(x\)</span>": "mathematics as typed",
+    "<mjx-container><g data-mml-node='merror'>x</g></mjx-container>": "mathematics with an error",
+    "<pre>#| export\ndef f(): pass</pre>": "directive of nbdev",
+    "<div style='width: 500px'>wide</div>": "wider than the window",
+    "<div style='width: 500px'>wide</div><style>body { overflow-x: hidden }</style>": "sticks out",
+    "<p style='color: #999'>pale</p>": "poor contrast (light)",
+    "<p>dark on dark</p><style>[data-theme=dark] { background: #333 }</style>": "poor contrast (dark)",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_every_fault_is_noticed(chromium, tmp_path, broken):
+    (tmp_path / "page.html").write_text(f"<!doctype html><html lang='en'><title>Page</title><main>{WELL}{broken}</main></html>")
+    found = faults(chromium, (tmp_path / "page.html").as_uri())
+    assert any(fault.startswith(BROKEN[broken]) for fault in found) if broken else found == []
+
+
+def test_the_site_has_these_pages_and_the_first_leads_to_all(chromium, site):
+    assert {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.html") if "_static" not in path.parts} == set(PAGES)
+    page = chromium.new_page()
+    page.goto((site / "index.html").as_uri())
+    links = page.evaluate("[...document.querySelectorAll('.bd-sidebar-primary nav a')].map(a => a.getAttribute('href').replace('.html', ''))")
+    page.close()
+    assert set(PAGES) - set(links) == {"search", "index"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_all_that_is_public_is_in_the_reference(site, module):
+    names = importlib.import_module(f"mfdl.{module}").__all__
+    described = {anchor for anchor in anchors(site / "api" / f"{module}.html") if anchor.startswith(f"mfdl.{module}.")}
+    assert {anchor.split(".")[2] for anchor in described} == set(names)
+
+
+def test_comments_beside_parameters_are_descriptions(chromium, site):
+    page = chromium.new_page()
+    page.goto((site / "api" / "graphs.html").as_uri())
+    entry = page.inner_text("dl:has(> #mfdl\\.graphs\\.erdos_renyi)")
+    assert "p (float | None) – probability of an edge, in (0, 1]; None: ln(n)/n" in entry and "the first connected graph" in entry
+    page.close()
+
+
+@pytest.mark.parametrize("words, expected", [("worst_sensitivities", "api/sensitivity.html"), ("Renaissance", "index.html"), ("qqqq", None)])
+def test_search(chromium, site, words, expected):
+    page, errors = chromium.new_page(), []
+    page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+    page.goto((site / "search.html").as_uri() + f"?q={words}")
+    page.wait_for_selector("#search-results .search-summary:not(:empty)")
+    found = page.evaluate("[...document.querySelectorAll('#search-results li a')].map(a => a.href)")
+    page.close()
+    assert not errors and (any(f"/{expected}" in link for link in found) if expected else not found)
+
+
+def test_the_reader_can_switch_to_dark(chromium, site):
+    page = chromium.new_page(color_scheme="light")
+    page.goto((site / "index.html").as_uri())
+    shade = "() => Math.max(...getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number))"
+    light = page.evaluate(shade)
+    page.get_by_label("Color mode").click()
+    page.get_by_role("button", name="Dark").click()
+    page.reload()  # it stays
+    assert light > 200 and page.evaluate(shade) < 60
+    page.close()
