@@ -5,24 +5,27 @@
 # %% auto #0
 __all__ = ['PALETTE', 'STYLE', 'save_figure']
 
-# %% ../nbs/00_figures.ipynb #00000003
+# %% ../nbs/00_figures.ipynb #e1dee17a
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from .files import needed_for
 
-# %% ../nbs/00_figures.ipynb #00000005
-PALETTE = {  # Okabe and Ito's colours, which stay apart for colour-blind readers and in grey print
-    "ours": "#0072B2",
-    "squared": "#D55E00",
-    "as_plotted": "#999999",
-    "ldp": "#000000",
-    "attacker": "#CC79A7",
+if TYPE_CHECKING: from matplotlib.figure import Figure
+
+# %% ../nbs/00_figures.ipynb #f8c9e7d3
+PALETTE = {  # Okabe and Ito's colours, chosen to stay apart for colour-blind readers
+    "ours": "#0072B2",        # this project's accounting, or its best noise
+    "squared": "#D55E00",     # what it is compared with: earlier accounting, other noise
+    "as_plotted": "#999999",  # the same as an earlier paper drew it
+    "ldp": "#000000",         # an eavesdropper, who hears everything
+    "attacker": "#CC79A7",    # a curious node
 }
 
-# %% ../nbs/00_figures.ipynb #00000008
-STYLE = {
+# %% ../nbs/00_figures.ipynb #e4128329
+STYLE: dict = {
     "svg.hashsalt": "mfdl",  # identifiers in the SVG depend on its content only
     "savefig.dpi": 150,
     "figure.dpi": 80,
@@ -33,13 +36,13 @@ STYLE = {
     "legend.frameon": False,
 }
 
-# %% ../nbs/00_figures.ipynb #0000000a
+# %% ../nbs/00_figures.ipynb #4c82824b
 def save_figure(
-    fig,  # a matplotlib Figure
+    fig: "Figure",  # of matplotlib
     stem: str | Path,  # path without suffix; its folder is made when it is missing
     frame: pd.DataFrame,  # the numbers that the figure shows
 ) -> list[Path]:  # the files written: stem.svg, stem.png, stem.csv
-    "Save a figure as SVG and PNG (150 dpi), with its numbers as CSV beside it; equal figures give equal bytes."
+    "Save a figure as SVG and PNG (150 dpi), with its numbers as CSV beside it; equal figures give equal bytes (chapter 00)."
     with needed_for("drawing", "notebooks"): import matplotlib as mpl
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
