@@ -21,8 +21,8 @@ def section(path, anchor):
     """The cells of a notebook under the heading that an anchor names, up to the next one; all of them without an anchor."""
     inside, found = anchor is None, []
     for cell in nbformat.read(NBS / path, as_version=4).cells:
-        heading = re.search(r"^#+ (.+)$", cell.source, re.M) if cell.cell_type == "markdown" else None
-        if heading and anchor: inside = heading[1].strip().replace(" ", "-") == anchor
+        headings = re.findall(r"^#+ (.+)$", cell.source, re.M) if cell.cell_type == "markdown" else []
+        if headings and anchor: inside = anchor in [heading.strip().replace(" ", "-") for heading in headings]
         if inside: found.append(cell)
     return found
 
