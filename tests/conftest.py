@@ -25,12 +25,13 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "browser: needs Chromium, and is skipped without --browser")
+    config.addinivalue_line("markers", "browser(needed=True): is run in Chromium by --browser; where that is needed, skipped without")
 
 
 def pytest_collection_modifyitems(config, items):
-    for item in items:
-        if item.get_closest_marker("browser") and not config.getoption("browser"): item.add_marker(pytest.mark.skip(reason="runs in a browser: make test-browser"))
+    for item in [] if config.getoption("browser") else items:
+        mark = item.get_closest_marker("browser")
+        if mark and mark.kwargs.get("needed", True): item.add_marker(pytest.mark.skip(reason="runs in a browser: make test-browser"))
 
 
 @pytest.fixture(scope="module")  # not longer: an event loop runs in this thread while Playwright does
@@ -44,6 +45,15 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def lab(chromium, tmp_path_factory):
+    """JupyterLab in that browser, on a copy of the notebooks and of what they link to."""
+    from lab import Lab, serve
+    root = tmp_path_factory.mktemp("lab")
+    for folder in ("nbs", "figures", "benchmarks"): shutil.copytree(ROOT / folder, root / folder)
+    with serve(root) as address: yield Lab(chromium, address, root)
 
 
 @pytest.fixture(scope="session")

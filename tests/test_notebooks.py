@@ -39,12 +39,22 @@ def shown(cell):
     return pictures, re.sub(numbers, "#", "".join(texts)).split(), values
 
 
+def executed_in_kernel(path, folder):
+    config = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/k"}})
+    return NotebookClient(nbformat.read(path, as_version=4), timeout=300, config=config, resources={"metadata": {"path": str(folder)}}).execute()
+
+
+def executed_in_browser(path, lab):
+    notebook, faults = lab.run(path.relative_to(ROOT))
+    assert not faults, "\n".join(faults)
+    return notebook
+
+
+@pytest.mark.browser(needed=False)
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
-def test_notebook_runs_and_shows_what_is_committed(path, tmp_path):
-    committed = nbformat.read(path, as_version=4)
-    config = Config({"KernelManager": {"transport": "ipc", "ip": f"{tmp_path}/k"}})
-    executed = NotebookClient(nbformat.read(path, as_version=4), timeout=300, config=config, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    for i, (before, after) in enumerate(zip(committed.cells, executed.cells, strict=True)):
+def test_notebook_runs_and_shows_what_is_committed(path, request, tmp_path):
+    executed = executed_in_browser(path, request.getfixturevalue("lab")) if request.config.getoption("browser") else executed_in_kernel(path, tmp_path)
+    for i, (before, after) in enumerate(zip(nbformat.read(path, as_version=4).cells, executed.cells, strict=True)):
         if before.cell_type != "code": continue
         (*what, numbers), (*what_now, numbers_now) = shown(before), shown(after)
         assert what == what_now and numbers == pytest.approx(numbers_now, rel=1e-5, abs=1e-8), f"cell {i} of {path.name} was committed with other outputs: run make refresh"
