@@ -6,7 +6,7 @@ ifneq ($(origin NAME),command line)
 NAME :=# some systems have a variable of this name
 endif
 
-.PHONY: help setup hooks demo test nightly export chapter refresh readme figures benchmarks
+.PHONY: help setup hooks demo test nightly export chapter refresh readme docs figures benchmarks
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
@@ -17,6 +17,7 @@ help:
 	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=08_sensitivity"
 	@echo "make hooks      set up, then check what is quick to check before every commit"
 	@echo "make readme     write README.md from nbs/index.ipynb"
+	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
 	@echo "make figures    run every experiment again, at full size (about three hours; can be stopped, and goes on)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about twenty minutes; installs jax-privacy)"
 
@@ -63,6 +64,9 @@ readme: setup
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --output-dir . --output README \
 	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns='^#\|\s*hide' nbs/index.ipynb
 	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(([0-9]{2}_|tutorials/|experiments/)#](nbs/\1#g' README.md && rm README.md.bak
+
+docs: setup
+	@$(BIN)/python docs/build.py
 
 figures: setup
 	@$(BIN)/mfdl reproduce all && $(BIN)/nbdev_clean --fname figures
