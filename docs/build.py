@@ -15,6 +15,7 @@ from nbdev.processors import hide_, mk_cell, write_nb
 from sphinx.cmd.build import build_main
 
 ROOT = Path(__file__).parent.parent
+APART = {"app", ".ipynb_checkpoints"}  # folders of notebooks that are no pages
 BESIDE = ["CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/*.md"]  # Markdown files that are pages of the site
 TITLE = r"""title[=(]+"([^"{]+)\""""  # a title in the code of a figure, unless it is computed
 
@@ -25,8 +26,8 @@ def default_exp_(cell, module: str) -> None:
 
 
 def site_links(markdown: str) -> str:
-    """Links as they are on the site: the pages beside the book are among its pages, and a heading is called what MyST calls it."""
-    markdown = re.sub(r"\]\(nbs/", "](", markdown)
+    """Links as they are on the site: the pages beside the book are among its pages, what is no page is a file, and a heading is called what MyST calls it."""
+    markdown = markdown.replace("](nbs/", "](").replace("](app/", "](../nbs/app/")
     markdown = re.sub(r"(\]\((?:\.\./)*)\.\./((?:benchmarks/)?\w+\.md)", r"\1\2", markdown)
     return re.sub(r"(\]\([^()#\s:]*#)((?:[^()\s]|\(\S*?\))+)\)", lambda link: f"{link[1]}{default_slugify(link[2])})", markdown)
 
@@ -89,7 +90,7 @@ def stage(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     chapters = {}
     for source in sorted((ROOT / "nbs").rglob("*.ipynb")):
-        if ".ipynb_checkpoints" in source.parts: continue
+        if APART & set(source.parts): continue
         module = stage_notebook(source, target / source.relative_to(ROOT / "nbs"))
         if module: chapters[module] = source.stem
     stage_reference(chapters, target / "api")

@@ -17,7 +17,7 @@ import mfdl
 
 pytestmark = pytest.mark.browser
 MODULES = [module.name for module in pkgutil.iter_modules(mfdl.__path__) if not module.name.startswith("_")]
-NOTEBOOKS = [str(path.relative_to(ROOT / "nbs").with_suffix("")) for path in sorted((ROOT / "nbs").rglob("*.ipynb")) if ".ipynb_checkpoints" not in path.parts]
+NOTEBOOKS = [str(path.relative_to(ROOT / "nbs").with_suffix("")) for path in sorted((ROOT / "nbs").rglob("*.ipynb")) if not {"app", ".ipynb_checkpoints"} & set(path.parts)]
 BESIDE = [str(path.relative_to(ROOT).with_suffix("")) for pattern in ("C*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)]
 PAGES = [*NOTEBOOKS, *(f"api/{module}" for module in MODULES), *BESIDE, "api/index", "benchmarks/index", "search"]
 
