@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LARGEST', 'Settings', 'number', 'command_line', 'too_large', 'upload_name', 'load_network', 'View', 'explore',
-           'python_code', 'claim', 'caution', 'in_a_line', 'read_number']
+           'python_code', 'answer', 'claim', 'caution', 'in_a_line', 'read_number', 'page']
 
-# %% ../nbs/30_explorer.ipynb #db503d05
+# %% ../nbs/30_explorer.ipynb #39e70abc
 import html
 import re
 import shlex
@@ -23,7 +23,7 @@ from . import accounting, attackers, cli, gossip, graphs, participation, streami
 from .figures import PALETTE
 from .training import in_words
 
-# %% ../nbs/30_explorer.ipynb #257d90b7
+# %% ../nbs/30_explorer.ipynb #4cd439ae
 @dataclass(frozen=True)
 class Settings:
     "What the explorer is asked: the arguments of `mfdl account`, as text and numbers (chapter 30)."
@@ -43,7 +43,7 @@ class Settings:
         "Whether the attacker is outside of the network."
         return self.trust == "ldp"
 
-# %% ../nbs/30_explorer.ipynb #2d8c321e
+# %% ../nbs/30_explorer.ipynb #7b086bc5
 def number(x: float) -> str:
     "The shortest text that is read as the same float (chapter 30)."
     return repr(x).removesuffix(".0")
@@ -55,10 +55,10 @@ def command_line(
     words = ["mfdl", "account", settings.graph, f"--algorithm={settings.algorithm}", f"--trust={settings.trust}"]
     if not settings.eavesdropper: words.append(f"--attackers={'+'.join(settings.attackers)}")
     words += [f"--steps={settings.T}", f"--participation={settings.participation}"]
-    words.append(f"--sigma={number(settings.sigma)}" if settings.sigma is not None else f"--epsilon={number(settings.epsilon)}")
+    words += [f"--{name}={number(value)}" for name, value in (("sigma", settings.sigma), ("epsilon", settings.epsilon)) if value is not None]
     return shlex.join([*words, f"--delta={number(settings.delta)}"])
 
-# %% ../nbs/30_explorer.ipynb #bc2a2c2f
+# %% ../nbs/30_explorer.ipynb #1d1d0423
 LARGEST = {"bytes": 500_000, "nodes": 200, "messages": 2_000_000, "entries": 4_000_000}  # of a file; drawn; times steps; of a matrix of all that is seen
 
 def too_large(settings: Settings, what: str) -> ValueError:
@@ -71,12 +71,13 @@ def upload_name(
 ) -> str:  # without folders, printable, and no option of a command
     "What a dropped file is called on the page (chapter 30). Raises ValueError for files that are too large, or no plain edge lists."
     name = "".join(c if c.isprintable() else "-" for c in re.split(r"[/\\]", name)[-1])
-    if size > LARGEST["bytes"]: raise ValueError(f"file={name!r} has {size} bytes: expected at most {LARGEST['bytes']}; on the command line: {shlex.join(['mfdl', 'account', name])}")
-    if name.lower().endswith((".gz", ".graphml", ".gml")):
-        raise ValueError(f"file={name!r}: expected an edge list as plain text, two nodes a line; on the command line: {shlex.join(['mfdl', 'account', name])}")
-    return f"./{name}" if name.startswith("-") else name
+    if name.startswith("-"): name = f"./{name}"
+    otherwise = f"on the command line: {shlex.join(['mfdl', 'account', name])}"
+    if size > LARGEST["bytes"]: raise ValueError(f"file={name!r} has {size} bytes: expected at most {LARGEST['bytes']}; {otherwise}")
+    if name.lower().endswith((".gz", ".graphml", ".gml")): raise ValueError(f"file={name!r}: expected an edge list as plain text, two nodes a line; {otherwise}")
+    return name
 
-# %% ../nbs/30_explorer.ipynb #8bd35f44
+# %% ../nbs/30_explorer.ipynb #c8a80621
 def load_network(
     settings: Settings,
 ) -> nx.Graph:  # undirected, simple, with at most LARGEST['nodes'] nodes
@@ -96,7 +97,7 @@ def load_network(
     if len(network) > LARGEST["nodes"]: raise too_large(settings, f"graph={settings.graph!r} has {len(network)} nodes, more than {LARGEST['nodes']}")
     return network
 
-# %% ../nbs/30_explorer.ipynb #9d438fbc
+# %% ../nbs/30_explorer.ipynb #88febdfd
 @dataclass(frozen=True, eq=False)
 class View:
     "Who learns how much: settings, their graph, and the report (chapter 30)."
@@ -116,7 +117,7 @@ class View:
         groups = self.frame.groupby("distance", dropna=False)
         return groups.agg(victims=("mu", "size"), mean_mu=("mu", "mean"), largest_mu=("mu", "max"), largest_epsilon=("epsilon", "max")).reset_index()
 
-# %% ../nbs/30_explorer.ipynb #6515180f
+# %% ../nbs/30_explorer.ipynb #e02dcb9e
 def explore(
     settings: Settings,
 ) -> View:
@@ -128,14 +129,15 @@ def explore(
     if len(network) * rounds * T**2 > LARGEST["messages"]: raise large
     scheme = participation.Participation.parse(settings.participation, T)
     labels = attackers.parse_attackers("+".join(settings.attackers), network)[0] if settings.attackers else ()
-    trust = attackers.LDP() if settings.eavesdropper else cli.TRUST[settings.trust](labels)
+    collude = cli.TRUST[settings.trust]
+    trust = collude(labels) if collude else attackers.LDP()
     run = cli.build_algorithm(settings.algorithm, gossip.gossip_matrix(network), T, None, network)
     whole = len(run.messages.step) * max(run.n * T, len(run.noise.step))  # entries, if all of it is one matrix
     try: report = accounting.account(run, trust, scheme, 1.0 if settings.sigma is None else settings.sigma, backend="auto" if whole <= LARGEST["entries"] else "streaming")
     except streaming.NotStreamable: raise large from None
     return View(settings, network, trust, report if settings.epsilon is None else report.calibrate(settings.epsilon, settings.delta))
 
-# %% ../nbs/30_explorer.ipynb #91edf181
+# %% ../nbs/30_explorer.ipynb #dc5f8035
 def python_code(
     view: View,
 ) -> str:  # a program that prints the table
@@ -143,7 +145,8 @@ def python_code(
     settings, (name, extra) = view.settings, graphs.parse_spec(view.settings.algorithm)
     make, trust = cli.ALGORITHMS[name].__name__, type(view.trust).__name__
     options = "".join(f", {key}={value!r}" for key, value in extra.items())
-    sigma, budget = ("", f".calibrate(epsilon={number(settings.epsilon)}, delta={number(settings.delta)})") if settings.sigma is None else (f", sigma={number(settings.sigma)}", "")
+    sigma = "" if settings.sigma is None else f", sigma={number(settings.sigma)}"
+    budget = "" if settings.epsilon is None else f".calibrate(epsilon={number(settings.epsilon)}, delta={number(settings.delta)})"
     return f"""from mfdl import account
 from mfdl.algorithms import {make}
 from mfdl.attackers import {trust}
@@ -158,19 +161,26 @@ report = account(run, {view.trust!r}, records{sigma}){budget}
 print(report.to_frame().assign(epsilon=report.epsilon({number(settings.delta)})))
 """
 
-# %% ../nbs/30_explorer.ipynb #814990dc
+# %% ../nbs/30_explorer.ipynb #98242d5e
+def answer(
+    view: View,
+) -> str:  # one sentence
+    "The noise, who is most exposed, and how much (chapter 30)."
+    worst, delta = view.report.worst, view.settings.delta
+    who = [str(v) for v, mu in zip(view.report.victims, view.report.mu, strict=True) if mu == worst.mu or np.isclose(mu, worst.mu, rtol=1e-9)]
+    exposed = f"{', '.join(who[:3])}{f' and {len(who) - 3} more' if len(who) > 3 else ''}"
+    return f"With σ = {view.report.sigma:.6g}, {exposed} {'is' if len(who) == 1 else 'are'} most exposed: μ = {worst.mu:.6g}, ε = {worst.epsilon(delta):.6g} at δ = {delta:g}."
+
 def claim(
     view: View,
 ) -> str:  # a few sentences
-    "What is protected, against whom, at which adjacency, and how well (chapter 30)."
-    records, worst, delta = view.report.participation, view.report.worst, view.settings.delta
-    who = [str(v) for v, mu in zip(view.report.victims, view.report.mu, strict=True) if mu == worst.mu]
-    exposed = f"{', '.join(who[:3])}{f' and {len(who) - 3} more' if len(who) > 3 else ''}"
+    "What is protected, against whom, at which adjacency (chapter 30)."
+    records = view.report.participation
     return (
         f"Protected: each single record of every node{'' if view.settings.eavesdropper else ' but the attackers'}, in all {records.T} steps together; "
         f"it takes part in at most {records.k}, {records.separation} {records.b} apart. Against: {in_words(view.trust)}. "
         f"Neighbours: the same data with that record left out, or replaced; the noise has {view.report.sigma:.6g} times the standard deviation by which it can move "
-        f"one gradient (sigma). Most exposed: {exposed}, with {worst.mu:.4g}-Gaussian DP, which is ({worst.epsilon(delta):.4g}, {delta:g})-DP.")
+        f"one gradient (σ).")
 
 def caution(
     view: View,
@@ -179,7 +189,7 @@ def caution(
     if view.report.adaptive: return ""
     return "An estimate, no promise: these attackers do not see every model, and the numbers hold if gradients do not react to what they do not see (chapter 11)."
 
-# %% ../nbs/30_explorer.ipynb #d354e6f9
+# %% ../nbs/30_explorer.ipynb #d6fcec4e
 def in_a_line(
     error: Exception,
 ) -> str:
@@ -194,3 +204,248 @@ def read_number(
     "A number that was typed (chapter 30). Raises ValueError for anything else."
     try: return float(text)
     except ValueError: raise ValueError(f"{argument}={text!r}: expected a number") from None
+
+# %% ../nbs/30_explorer.ipynb #bef2efe3
+KINDS = {  # of nodes: symbol, and colour where it does not depend on how much is learned
+    "attacker": {"symbol": "square", "color": PALETTE["attacker"]}, "leak: no noise covers it": {"symbol": "diamond", "color": PALETTE["squared"]},
+    "victim": {"symbol": "circle"}, "nothing is learned": {"symbol": "circle-open", "color": PALETTE["as_plotted"]},
+}
+NAMES = {"mu": "μ", "epsilon": "ε"}
+LAYOUT = {
+    "height": 430, "margin": {"l": 60, "r": 15, "t": 40, "b": 50}, "plot_bgcolor": "white", "dragmode": False, "hovermode": "closest",
+    "font": {"size": 13, "family": "system-ui, sans-serif", "color": "#222222"}, "legend": {"orientation": "h", "y": -0.28, "x": 0},
+    "modebar": {"remove": ["zoom", "pan", "select", "lasso", "zoomIn", "zoomOut", "autoScale", "resetScale", "toImage"]},
+}
+AXIS = {"showline": True, "linecolor": "#666666", "ticks": "outside", "gridcolor": "#eeeeee", "zeroline": False}
+
+def kinds(view: View, quantity: str) -> dict:  # label -> kind
+    of = dict.fromkeys(view.trust.nodes, "attacker")
+    for victim, value in zip(view.report.victims, view.frame[quantity], strict=True):
+        of[victim] = "nothing is learned" if value == 0 else "victim" if np.isfinite(value) else "leak: no noise covers it"
+    return of
+
+def hover_text(view: View) -> dict:  # label -> text
+    texts = {node: f"{html.escape(str(node))}<br>attacker" for node in view.network}
+    for row in view.frame.itertuples():
+        hops = "" if np.isnan(row.distance) else "<br>not connected" if np.isinf(row.distance) else f"<br>distance {row.distance:.0f}"
+        texts[row.victim] = f"{html.escape(str(row.victim))}<br>μ = {row.mu:.6g}<br>ε = {row.epsilon:.6g}{hops}"
+    return texts
+
+def ticks(low: float, high: float) -> list:
+    "Round numbers from low to high: powers of ten, and 2 and 5 of each where they are few."
+    digits = (1, 2, 5) if high < 300 * low else (1,)
+    round_ones = (d * 10.0**e for e in range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1) for d in digits)
+    return [x for x in round_ones if low * (1 - 1e-9) <= x <= high * (1 + 1e-9)]
+
+# %% ../nbs/30_explorer.ipynb #44035188
+def graph_figure(view: View, quantity: str) -> dict:  # data and layout of a Plotly figure
+    "The graph, with nodes coloured by what is learned about them."
+    where, texts, of = nx.spring_layout(view.network, seed=4), hover_text(view), kinds(view, quantity)
+    ends = [[axis for u, v in view.network.edges for axis in (where[u][i], where[v][i], None)] for i in (0, 1)]
+    data = [{"type": "scatter", "x": ends[0], "y": ends[1], "mode": "lines", "line": {"color": "#bbbbbb", "width": 1}, "hoverinfo": "skip", "showlegend": False}]
+    values = dict(zip(view.report.victims, view.frame[quantity], strict=True))
+    finite = [value for node, value in values.items() if of[node] == "victim"]
+    low, high = (min(finite) / 1.5, max(finite) * 1.1) if finite else (0.1, 1)
+    low, few = max(low, high * 1e-6), len(view.network) <= 40
+    bar = {"orientation": "h", "y": -0.02, "yanchor": "top", "thickness": 12, "title": {"text": f"{NAMES[quantity]}, what is learned", "side": "bottom"},
+           "tickvals": np.log10(ticks(low, high)).tolist(), "ticktext": [f"{tick:g}" for tick in ticks(low, high)]}
+    for kind, look in KINDS.items():
+        nodes = [node for node in view.network if of[node] == kind]
+        marker: dict = look | {"size": 18 if few else 11, "line": {"width": 1.5, "color": "#333333" if kind != "nothing is learned" else "#777777"}}
+        if kind == "victim":
+            marker |= {"color": [float(np.log10(values[node])) for node in nodes], "colorscale": "Blues", "cmin": float(np.log10(low)), "cmax": float(np.log10(high)),
+                       "showscale": bool(nodes), "colorbar": bar}
+        data.append({"type": "scatter", "x": [where[node][0] for node in nodes], "y": [where[node][1] for node in nodes], "mode": "markers+text" if few else "markers",
+                     "text": [html.escape(str(node)) for node in nodes], "textposition": "top center", "hovertext": [texts[node] for node in nodes], "hoverinfo": "text",
+                     "customdata": [str(node) for node in nodes], "marker": marker, "name": kind, "showlegend": bool(nodes)})
+    axis = {"visible": False}
+    return {"data": data, "layout": LAYOUT | {"xaxis": axis, "yaxis": axis, "title": {"text": "Click a node: attacker or not"}}}
+
+# %% ../nbs/30_explorer.ipynb #df5fb326
+def distance_figure(view: View, quantity: str) -> dict:  # data and layout of a Plotly figure
+    "What is learned about each victim, by its distance to the attackers."
+    frame = view.frame.assign(distance=view.frame.distance.fillna(0))
+    shown = frame[np.isfinite(frame.distance) & np.isfinite(frame[quantity]) & (frame[quantity] > 0)]
+    place, size = shown.groupby("distance").cumcount(), shown.groupby("distance").victim.transform("size")
+    means, texts = shown.groupby("distance")[quantity].mean(), hover_text(view)
+    missing = [f"{count} with {NAMES[quantity]} = {what}" for what, count in (("∞", np.isinf(frame[quantity]).sum()), ("0", (frame[quantity] == 0).sum())) if count]
+    data = [
+        {"type": "scatter", "x": (shown.distance + (place - (size - 1) / 2) / size * 0.3).tolist(), "y": shown[quantity].tolist(), "mode": "markers", "name": "each victim",
+         "hovertext": [texts[victim] for victim in shown.victim], "hoverinfo": "text", "marker": {"color": PALETTE["ours"], "size": 9, "opacity": 0.6}},
+        {"type": "scatter", "x": means.index.tolist(), "y": means.tolist(), "mode": "lines+markers", "name": "mean", "hoverinfo": "y",
+         "line": {"color": PALETTE["ldp"]}, "marker": {"symbol": "line-ew-open", "size": 16, "color": PALETTE["ldp"]}}]
+    low, high = (shown[quantity].min(), shown[quantity].max()) if len(shown) else (0.1, 1)
+    marks = ticks(low / 2, high * 2)
+    x = {"title": {"text": "hops from victim to the nearest attacker"}, "tickvals": means.index.tolist()}
+    if len(means): x["range"] = [means.index.min() - 0.5, means.index.max() + 0.5]
+    if view.settings.eavesdropper: x |= {"ticktext": ["every node"], "title": {"text": "an eavesdropper has no place in the graph"}}
+    x, y = x | AXIS, AXIS | {"type": "log", "title": {"text": NAMES[quantity]}, "tickvals": marks, "ticktext": [f"{mark:g}" for mark in marks],
+         "range": [float(np.log10(low / 1.6)), float(np.log10(high * 1.6))]}
+    title = f"By distance (not shown: {', '.join(missing)})" if missing else "By distance"
+    return {"data": data, "layout": LAYOUT | {"xaxis": x, "yaxis": y, "title": {"text": title}}}
+
+# %% ../nbs/30_explorer.ipynb #9986cee2
+def copyable(title: str, text: str) -> str:  # HTML
+    "A text with a button that copies it."
+    return (f'<div class="mfdl-copy"><b>{title}</b> <button onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'pre\').innerText);'
+            f'this.innerText=\'copied\';setTimeout(()=>this.innerText=\'copy\',1500)">copy</button><pre>{html.escape(text)}</pre></div>')
+
+def text_below(view: View) -> str:  # HTML
+    "The table by distance, the claim, and how to get the same numbers elsewhere."
+    table = view.by_distance.rename(columns={"distance": "hops", "mean_mu": "mean μ", "largest_mu": "largest μ", "largest_epsilon": "largest ε"})
+    return "".join([
+        table.to_html(index=False, border=0, float_format=lambda x: f"{x:.6g}", na_rep="any", classes="mfdl-table"),
+        f"<p>{html.escape(claim(view))}</p>", f'<p class="mfdl-caution">{html.escape(caution(view))}</p>',
+        copyable("On the command line", command_line(view.settings)), copyable("In Python", python_code(view))])
+
+# %% ../nbs/30_explorer.ipynb #3a2d5e4f
+EXAMPLES = {
+    "graph": ("florentine", "karate", "ring:n=16", "path:n=12", "star:n=10", "grid:rows=4,columns=5", "complete:n=8", "erdos-renyi:n=20,p=0.2,seed=0"),
+    "algorithm": ("dp-dsgd", "anti-pgd", "muffliato:K=3", "decor", "decor:sigma_edge=2", "zip-dl:self_noise=1", "dsgd"),
+    "participation": ("every-step", "single", "cyclic:2,5", "min-sep:2,3"),
+}
+WHO = {
+    "pndp": "nodes, who see what they receive", "ldp": "an eavesdropper on every message", "secldp": "nodes, who see every message",
+    "secldp-received": "nodes, who use what they receive",
+}
+DROP = """
+function render({ model, el }) {
+  el.innerHTML = '<label class="mfdl-drop" tabindex="0">drop an edge list, or click here<input type="file" hidden></label>';
+  const label = el.firstChild, input = label.lastChild;
+  const take = async file => {
+    if (file) model.send({ name: file.name, size: file.size }, undefined, file.size > model.get("limit") ? [] : [await file.arrayBuffer()]);
+    input.value = "";
+  };
+  input.onchange = () => take(input.files[0]);
+  label.onkeydown = event => { if (event.key === "Enter") input.click(); };
+  label.ondragover = event => event.preventDefault();
+  label.ondrop = event => { event.preventDefault(); take(event.dataTransfer.files[0]); };
+}
+export default { render };
+"""
+
+def drop_zone():
+    "A field for one file, which sends a message with its name, size and bytes."
+    import anywidget
+    import traitlets
+    class EdgeList(anywidget.AnyWidget):
+        _esm = DROP
+        limit = traitlets.Int(LARGEST["bytes"]).tag(sync=True)
+    return EdgeList()
+
+# %% ../nbs/30_explorer.ipynb #4a3d9942
+CSS = """<style>
+.mfdl { max-width: 1240px; margin: 0 auto; padding: 0 8px; box-sizing: border-box; overflow: hidden; }
+.mfdl h1 { font-size: 22px; margin: 8px 0 0; } .mfdl p { line-height: 1.45; margin: 8px 0; }
+.mfdl-controls, .mfdl-pictures { display: flex; flex-flow: row wrap; gap: 8px 16px; overflow: hidden; }
+.mfdl-controls > * { flex: 1 1 250px; max-width: 400px; min-width: 0; margin: 0; } .mfdl-pictures > * { flex: 1 1 340px; min-width: 0; }
+.mfdl-field { display: flex; flex-flow: row nowrap; align-items: flex-end; overflow: hidden; }
+.mfdl-field > * { flex: 1 1 0; min-width: 0; width: auto; margin: 2px 4px 2px 0; } .mfdl-field > .mfdl-examples { flex: 0 0 96px; }
+.mfdl .mfdl-field .widget-inline-hbox { flex-direction: column; align-items: stretch; height: auto; }
+.mfdl .mfdl-field .widget-label { width: auto; text-align: left; font-weight: 600; height: 24px; }
+.mfdl .mfdl-field input, .mfdl .mfdl-field select { width: 100%; flex: 0 0 28px; }
+.mfdl-drop { display: block; border: 1px dashed #777; border-radius: 3px; padding: 6px; margin-top: 20px; cursor: pointer; text-align: center; }
+.mfdl-status { min-height: 24px; line-height: 24px; padding: 2px 8px; overflow-wrap: anywhere; } .mfdl-status.error { background: #fdecea; border-left: 4px solid #D55E00; }
+.mfdl-status.warning { background: #fff8e1; border-left: 4px solid #E69F00; } .mfdl-stale { opacity: 0.35; }
+.mfdl-answer { font-weight: 600; padding: 0 8px; overflow-wrap: anywhere; }
+.mfdl-caution { border-left: 4px solid #E69F00; padding-left: 8px; } .mfdl-caution:empty { display: none; }
+.mfdl-table { border-collapse: collapse; } .mfdl-table th, .mfdl-table td { text-align: right; padding: 2px 12px; border-bottom: 1px solid #ddd; }
+.mfdl-copy pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f5f5f5; padding: 8px; margin: 4px 0 12px; }
+</style>"""
+TITLE = "<h1>Who learns how much about whom?</h1><p>One run of private decentralised learning. The curious nodes (squares) tell each other everything; click to choose them.</p>"
+
+# %% ../nbs/30_explorer.ipynb #2bde4b0c
+def controls(start: Settings) -> SimpleNamespace:
+    "The fields of the page, by name, and the box that holds them."
+    import ipywidgets as w
+    text = lambda label, value: w.Text(value, description=label, continuous_update=False, style={"description_width": "auto"})
+    field = SimpleNamespace(
+        graph=text("graph", start.graph), drop=drop_zone(), algorithm=text("algorithm", start.algorithm), participation=text("participation", start.participation),
+        trust=w.Dropdown(options=[(f"{WHO[name]} ({name})", name) for name in cli.TRUST], value=start.trust, description="who is curious"), T=text("steps T", str(start.T)),
+        given=w.Dropdown(options=[("noise σ", "sigma"), ("budget ε", "epsilon")], value="sigma", description="given"), amount=text("value", "1"), delta=text("δ", "1e-6"),
+        quantity=w.Dropdown(options=[(f"{NAMES[name]} ({name})", name) for name in NAMES], value="mu", description="shown"))
+    row = lambda *parts: w.Box(parts).add_class("mfdl-field")
+
+    def with_examples(name):
+        picker = w.Dropdown(options=["examples", *EXAMPLES[name]], description=" ", tooltip=f"examples of {name}").add_class("mfdl-examples")
+        def pick(change):
+            if change.new != "examples": getattr(field, name).value, picker.value = change.new, "examples"
+        picker.observe(pick, "value")
+        return row(getattr(field, name), picker)
+
+    field.box = w.Box([with_examples("graph"), row(field.drop), row(field.trust), with_examples("algorithm"), row(field.T), with_examples("participation"),
+                       row(field.given, field.amount, field.delta), row(field.quantity)]).add_class("mfdl-controls")
+    return field
+
+# %% ../nbs/30_explorer.ipynb #73654880
+def read_settings(field: SimpleNamespace, before: Settings) -> Settings:
+    "What the fields say; attackers, and the bytes of a file, are those from before."
+    T, given = field.T.value.strip(), {name: read_number(name, field.amount.value) if name == field.given.value else None for name in ("sigma", "epsilon")}
+    if not re.fullmatch("[0-9]+", T): raise ValueError(f"T={T!r}: expected a number of steps, such as 10")
+    graph = field.graph.value.strip()
+    now = replace(before, graph=graph, edges=before.edges if graph == before.graph else None, algorithm=field.algorithm.value.strip(), trust=field.trust.value, T=int(T),
+                  participation=field.participation.value.strip(), delta=read_number("delta", field.delta.value), sigma=given["sigma"], epsilon=given["epsilon"])
+    return now if (now.graph, now.edges) == (before.graph, before.edges) else keep_attackers(now)
+
+def keep_attackers(settings: Settings) -> Settings:
+    "The same settings with those attackers that are nodes of the graph, or else its first node."
+    labels = [str(node) for node in load_network(settings)]
+    return replace(settings, attackers=tuple(a for a in settings.attackers if a in labels) or tuple(labels[:1]))
+
+def toggle(settings: Settings, label: str) -> Settings:
+    "The same settings with one attacker more, or less."
+    others = tuple(a for a in settings.attackers if a != label)
+    return replace(settings, attackers=others if label in settings.attackers else (*others, label))
+
+# %% ../nbs/30_explorer.ipynb #25660dbd
+def page(
+    start: Settings = Settings(),  # noqa: B008, frozen
+) -> object:  # an ipywidgets.Box
+    "The explorer, for Voila or a notebook (chapter 30). Needs ipywidgets, plotly and anywidget. Nothing is kept but the settings, and these only while the page is open."
+    import ipywidgets as w
+    import plotly.graph_objects as go
+    state, field = SimpleNamespace(settings=start, view=explore(start), waits=False), controls(start)
+    pictures = [go.FigureWidget(draw(state.view, "mu")) for draw in (graph_figure, distance_figure)]
+    above, below, status = w.HTML().add_class("mfdl-answer"), w.HTML(), w.HTML().add_class("mfdl-status")
+    results = w.Box([above, w.Box(pictures).add_class("mfdl-pictures"), below], layout={"flex_flow": "column"})
+
+    def say(text, kind=""):
+        for other in ("error", "warning"): (status.add_class if other == kind else status.remove_class)(other)
+        status.value = html.escape(text)
+
+    def show(view):
+        state.view = view
+        for picture, draw in zip(pictures, (graph_figure, distance_figure), strict=True):
+            with picture.batch_update(): picture.update(draw(view, field.quantity.value), overwrite=True)
+        above.value, below.value = html.escape(answer(view)), text_below(view)
+
+    def attempt(change):
+        "Change the settings and show their view, or say in a line why not; what was shown before is grey until then."
+        results.add_class("mfdl-stale")
+        say("computing …")
+        try:
+            with warnings.catch_warnings(record=True, action="always", category=UserWarning) as heard:
+                state.settings = change()
+                show(explore(state.settings))
+        except Exception as error: return say(in_a_line(error), "error")
+        results.remove_class("mfdl-stale")
+        say(" ".join(str(warning.message) for warning in heard), "warning" if heard else "")
+
+    def refresh(_=None):
+        if not state.waits: attempt(lambda: read_settings(field, state.settings))
+
+    def dropped(_, message, buffers):
+        def change():
+            name = upload_name(str(message["name"]), int(message["size"]))
+            state.waits, field.graph.value, state.waits = True, name, False
+            return keep_attackers(replace(read_settings(field, replace(state.settings, graph=name)), edges=bytes(buffers[0])))
+        attempt(change)
+
+    def clicked(trace, points, _):
+        if points.point_inds and not state.settings.eavesdropper: attempt(lambda: toggle(state.settings, trace.customdata[points.point_inds[0]]))
+
+    for name in ("graph", "algorithm", "participation", "trust", "T", "given", "amount", "delta", "quantity"): getattr(field, name).observe(refresh, "value")
+    field.drop.on_msg(dropped)
+    for trace in pictures[0].data[1:]: trace.on_click(clicked)
+    show(state.view)
+    return w.Box([w.HTML(CSS + TITLE), field.box, status, results], layout={"flex_flow": "column"}).add_class("mfdl")
