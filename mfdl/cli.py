@@ -7,7 +7,7 @@ __all__ = ['EXPECTED', 'ALGORITHMS', 'TRUST', 'SUFFIXES', 'Command', 'app', 'rea
            'write_report', 'check_settings', 'describe', 'account_command', 'describe_sweep', 'conclude', 'run_sweep',
            'sweep_command', 'collect_command', 'reproduce_command', 'graphs_command', 'explore_command']
 
-# %% ../nbs/25_cli.ipynb #021c9670
+# %% ../nbs/25_cli.ipynb #238d559a
 import inspect
 import json
 import os
@@ -20,7 +20,7 @@ import numpy as np
 from . import accounting, algorithms, attackers, experiments, figures, gossip, graphs, participation, privacy, sweeps
 from .files import needed_for
 
-# %% ../nbs/25_cli.ipynb #22e45aa3
+# %% ../nbs/25_cli.ipynb #72eb59b2
 EXPECTED = (ValueError, OSError, ImportError, experiments.ExperimentFailed)
 
 class Command(click.Command):
@@ -41,7 +41,7 @@ def app():
     Start with `mfdl graphs`, then `mfdl account florentine`.
     """
 
-# %% ../nbs/25_cli.ipynb #cad2d326
+# %% ../nbs/25_cli.ipynb #77a22fe0
 ALGORITHMS = {
     "dp-dsgd": algorithms.dp_dsgd, "dsgd": algorithms.dsgd, "mf-dsgd": algorithms.mf_dsgd, "anti-pgd": algorithms.anti_pgd,
     "muffliato": algorithms.muffliato, "decor": algorithms.decor, "zip-dl": algorithms.zip_dl,
@@ -89,7 +89,7 @@ def write_report(report: accounting.Report, frame, settings: dict, path: Path) -
             ax.figure.savefig(path, bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
             plt.close(ax.figure)
 
-# %% ../nbs/25_cli.ipynb #d3ea83b7
+# %% ../nbs/25_cli.ipynb #71522b45
 def check_settings(trust, sigma, epsilon, delta, rows, output) -> None:
     "Raise a ValueError for settings of `mfdl account` that no library call would notice in time."
     graphs.check_choice("trust", trust, TRUST)
@@ -116,7 +116,7 @@ def describe(report: accounting.Report, frame, delta: float, rows: int) -> str:
         lines += ["", "These attackers do not know every model: the numbers hold for gradients that do not react to what they do not see."]
     return "\n".join(lines)
 
-# %% ../nbs/25_cli.ipynb #4f177bab
+# %% ../nbs/25_cli.ipynb #d4fcf506
 @app.command("account", cls=Command)
 @click.argument("graph")
 @click.option("--algorithm", "-a", default="dp-dsgd", help=f"One of {', '.join(ALGORITHMS)}; with parameters: muffliato:K=3, decor:sigma_edge=2, zip-dl:self_noise=1.")
@@ -162,7 +162,7 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
     click.echo(describe(report, frame, delta, rows))
     for path in output: click.echo(f"wrote {path}")
 
-# %% ../nbs/25_cli.ipynb #30c69996
+# %% ../nbs/25_cli.ipynb #74af89cc
 def describe_sweep(statuses: dict, folder: Path, every: bool = False) -> str:
     "How a sweep stands: counts, failures and where to read about them, and on demand all cells."
     import pandas as pd
@@ -220,7 +220,7 @@ def collect_command(folder, output):
     if table.code.nunique() > table.experiment.nunique(): click.echo("warning: some cells were made by other code than others of the same experiment (see column code)", err=True)
     click.echo(f"wrote {sweeps.write_table(table, output)}: {len(table)} rows, {len(table.columns)} columns")
 
-# %% ../nbs/25_cli.ipynb #0f27a11b
+# %% ../nbs/25_cli.ipynb #d6349aac
 @app.command("reproduce", cls=Command)
 @click.argument("experiment")
 @click.option("--parameter", "-p", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="A parameter of the experiment and its value. Can be given several times.")
@@ -248,7 +248,7 @@ def reproduce_command(experiment, given, folder, workers):
     click.echo(result.summary)
     for path in (*result.files, result.notebook): click.echo(f"wrote {path}")
 
-# %% ../nbs/25_cli.ipynb #3034fe45
+# %% ../nbs/25_cli.ipynb #30af0ffb
 @app.command("graphs", cls=Command)
 def graphs_command():
     "The graphs that have a name: what they are, where they come from, and whether they are on this machine."
@@ -258,7 +258,7 @@ def graphs_command():
     click.echo(f"\nData sets are looked for in {', '.join(map(str, graphs.data_folders()))} (the first can be set with MFDL_DATA), then downloaded.")
     click.echo("Parameters go after a colon: erdos-renyi:n=50,p=0.1,seed=3. Any edge list, GraphML or GML file works in place of a name.")
 
-# %% ../nbs/25_cli.ipynb #38e200c0
+# %% ../nbs/25_cli.ipynb #e0e46269
 @app.command("explore", cls=Command)
 @click.option("--port", type=click.IntRange(1, 65535), default=8866, help="Where the page is served, on 127.0.0.1 only.")
 @click.option("--no-browser", is_flag=True, help="Only serve the page, and say where.")
@@ -277,8 +277,11 @@ def explore_command(port, no_browser):
     home = experiments.experiments_folder()
     folder = home.with_name(home.name.replace("experiments", "app"))  # nbs/app in a checkout, mfdl/_app in an installed package
     os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("JUPYTER_PATH")]))  # where Voila finds the template
-    options = {"Voila.ip": "127.0.0.1", "Voila.port": port, "Voila.port_retries": 0, "Voila.open_browser": not no_browser, "Voila.log_level": "ERROR", "KernelManager.transport": "ipc" if os.name == "posix" else "tcp",
-               "VoilaConfiguration.template": "mfdl", "VoilaConfiguration.allow_template_override": "NO", "VoilaConfiguration.allow_theme_override": "NO"}
+    options = {
+        "Voila.ip": "127.0.0.1", "Voila.port": port, "Voila.port_retries": 0, "Voila.open_browser": not no_browser, "Voila.log_level": "ERROR",
+        "VoilaConfiguration.template": "mfdl", "VoilaConfiguration.allow_template_override": "NO", "VoilaConfiguration.allow_theme_override": "NO",
+        "KernelManager.transport": "ipc" if os.name == "posix" else "tcp",
+    }
     click.echo(f"the explorer is at http://127.0.0.1:{port} (Ctrl-C ends it)")
     Voila.launch_instance([str(folder / "explorer.ipynb"), *(f"--{name}={value}" for name, value in options.items())],
                           config=Config({"Voila": {"tornado_settings": {"ws_ping_timeout": 30_000}}}))  # milliseconds, as long as the interval between pings

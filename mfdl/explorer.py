@@ -6,8 +6,10 @@
 __all__ = ['LARGEST', 'Settings', 'number', 'command_line', 'too_large', 'upload_name', 'load_network', 'View', 'explore',
            'python_code', 'answer', 'claim', 'caution', 'in_a_line', 'read_number', 'page']
 
-# %% ../nbs/30_explorer.ipynb #39e70abc
+# %% ../nbs/30_explorer.ipynb #b09f87ba
+import base64
 import html
+import io
 import re
 import shlex
 import tempfile
@@ -20,10 +22,10 @@ import networkx as nx
 import numpy as np
 
 from . import accounting, attackers, cli, gossip, graphs, participation, streaming
-from .figures import PALETTE
+from .figures import PALETTE, STYLE
 from .training import in_words
 
-# %% ../nbs/30_explorer.ipynb #4cd439ae
+# %% ../nbs/30_explorer.ipynb #29e55776
 @dataclass(frozen=True)
 class Settings:
     "What the explorer is asked: the arguments of `mfdl account`, as text and numbers (chapter 30)."
@@ -43,7 +45,7 @@ class Settings:
         "Whether the attacker is outside of the network."
         return self.trust == "ldp"
 
-# %% ../nbs/30_explorer.ipynb #7b086bc5
+# %% ../nbs/30_explorer.ipynb #2dc9de98
 def number(x: float) -> str:
     "The shortest text that is read as the same float (chapter 30)."
     return repr(x).removesuffix(".0")
@@ -58,7 +60,7 @@ def command_line(
     words += [f"--{name}={number(value)}" for name, value in (("sigma", settings.sigma), ("epsilon", settings.epsilon)) if value is not None]
     return shlex.join([*words, f"--delta={number(settings.delta)}"])
 
-# %% ../nbs/30_explorer.ipynb #1d1d0423
+# %% ../nbs/30_explorer.ipynb #f95baaa5
 LARGEST = {"bytes": 500_000, "nodes": 200, "messages": 2_000_000, "entries": 4_000_000}  # of a file; drawn; times steps; of a matrix of all that is seen
 
 def too_large(settings: Settings, what: str) -> ValueError:
@@ -77,7 +79,7 @@ def upload_name(
     if name.lower().endswith((".gz", ".graphml", ".gml")): raise ValueError(f"file={name!r}: expected an edge list as plain text, two nodes a line; {otherwise}")
     return name
 
-# %% ../nbs/30_explorer.ipynb #c8a80621
+# %% ../nbs/30_explorer.ipynb #9580b549
 def load_network(
     settings: Settings,
 ) -> nx.Graph:  # undirected, simple, with at most LARGEST['nodes'] nodes
@@ -97,7 +99,7 @@ def load_network(
     if len(network) > LARGEST["nodes"]: raise too_large(settings, f"graph={settings.graph!r} has {len(network)} nodes, more than {LARGEST['nodes']}")
     return network
 
-# %% ../nbs/30_explorer.ipynb #88febdfd
+# %% ../nbs/30_explorer.ipynb #ae2ba3b1
 @dataclass(frozen=True, eq=False)
 class View:
     "Who learns how much: settings, their graph, and the report (chapter 30)."
@@ -117,7 +119,7 @@ class View:
         groups = self.frame.groupby("distance", dropna=False)
         return groups.agg(victims=("mu", "size"), mean_mu=("mu", "mean"), largest_mu=("mu", "max"), largest_epsilon=("epsilon", "max")).reset_index()
 
-# %% ../nbs/30_explorer.ipynb #e02dcb9e
+# %% ../nbs/30_explorer.ipynb #3878240f
 def explore(
     settings: Settings,
 ) -> View:
@@ -137,7 +139,37 @@ def explore(
     except streaming.NotStreamable: raise large from None
     return View(settings, network, trust, report if settings.epsilon is None else report.calibrate(settings.epsilon, settings.delta))
 
-# %% ../nbs/30_explorer.ipynb #dc5f8035
+# %% ../nbs/30_explorer.ipynb #200aa1d4
+NAMES = {"mu": "μ", "epsilon": "ε"}
+
+def ticks(low: float, high: float) -> list:
+    "Round numbers from low to high: powers of ten, and 2 and 5 of each where they are few."
+    digits = (1, 2, 5) if high < 300 * low else (1,)
+    round_ones = (d * 10.0**e for e in range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1) for d in digits)
+    return [x for x in round_ones if low * (1 - 1e-9) <= x <= high * (1 + 1e-9)]
+
+def draw_distance(view: View, quantity: str, ax) -> None:
+    "What is learned about each victim, by its distance to the attackers; an eavesdropper has none."
+    frame = view.frame.assign(distance=view.frame.distance.fillna(0))
+    shown = frame[np.isfinite(frame.distance) & np.isfinite(frame[quantity]) & (frame[quantity] > 0)]
+    groups = shown.groupby("distance")
+    aside = (groups.cumcount() + 0.5) / groups.victim.transform("size") - 0.5
+    means = groups[quantity].mean()
+    low, high = (shown[quantity].min() / 1.6, shown[quantity].max() * 1.6) if len(shown) else (0.1, 1)
+    ax.plot(means.index, means, "-", color=PALETTE["as_plotted"], label="mean")
+    ax.plot(shown.distance + 0.3 * aside, shown[quantity], "o", color=PALETTE["ours"], alpha=0.6, label="each victim")
+    ax.set(yscale="log", ylim=(low, high), xlim=(means.index.min() - 0.5, means.index.max() + 0.5) if len(means) else (0, 1), ylabel=NAMES[quantity],
+           xlabel="every node alike: an eavesdropper has no distance" if view.settings.eavesdropper else "hops from victim to the nearest attacker")
+    ax.set_xticks([] if view.settings.eavesdropper else means.index.astype(int))
+    ax.set_yticks(ticks(low, high), [f"{tick:g}" for tick in ticks(low, high)])
+    ax.minorticks_off()
+    counts = {"∞": np.isinf(frame[quantity]).sum(), "0": (frame[quantity] == 0).sum()}
+    missing = [f"{count} with {NAMES[quantity]} = {what}" for what, count in counts.items() if count]
+    falls = "Less is learned about those farther away" if len(means) > 1 and means.is_monotonic_decreasing else "By distance"
+    ax.set_title(f"Not shown: {', '.join(missing)}" if missing else falls)
+    if len(shown): ax.legend()
+
+# %% ../nbs/30_explorer.ipynb #9687ba7b
 def python_code(
     view: View,
 ) -> str:  # a program that prints the table
@@ -161,7 +193,7 @@ report = account(run, {view.trust!r}, records{sigma}){budget}
 print(report.to_frame().assign(epsilon=report.epsilon({number(settings.delta)})))
 """
 
-# %% ../nbs/30_explorer.ipynb #98242d5e
+# %% ../nbs/30_explorer.ipynb #9a1d3bc1
 def answer(
     view: View,
 ) -> str:  # one sentence
@@ -169,7 +201,7 @@ def answer(
     worst, delta = view.report.worst, view.settings.delta
     who = [str(v) for v, mu in zip(view.report.victims, view.report.mu, strict=True) if mu == worst.mu or np.isclose(mu, worst.mu, rtol=1e-9)]
     exposed = f"{', '.join(who[:3])}{f' and {len(who) - 3} more' if len(who) > 3 else ''}"
-    return f"With σ = {view.report.sigma:.6g}, {exposed} {'is' if len(who) == 1 else 'are'} most exposed: μ = {worst.mu:.6g}, ε = {worst.epsilon(delta):.6g} at δ = {delta:g}."
+    return f"Most exposed: {exposed}, with μ = {worst.mu:.6g}, ε = {worst.epsilon(delta):.6g} at δ = {delta:g}. Noise: σ = {view.report.sigma:.6g}."
 
 def claim(
     view: View,
@@ -189,7 +221,7 @@ def caution(
     if view.report.adaptive: return ""
     return "An estimate, no promise: these attackers do not see every model, and the numbers hold if gradients do not react to what they do not see (chapter 11)."
 
-# %% ../nbs/30_explorer.ipynb #d6fcec4e
+# %% ../nbs/30_explorer.ipynb #5f10b121
 def in_a_line(
     error: Exception,
 ) -> str:
@@ -205,18 +237,15 @@ def read_number(
     try: return float(text)
     except ValueError: raise ValueError(f"{argument}={text!r}: expected a number") from None
 
-# %% ../nbs/30_explorer.ipynb #bef2efe3
+# %% ../nbs/30_explorer.ipynb #b0416a5b
 KINDS = {  # of nodes: symbol, and colour where it does not depend on how much is learned
     "attacker": {"symbol": "square", "color": PALETTE["attacker"]}, "leak: no noise covers it": {"symbol": "diamond", "color": PALETTE["squared"]},
     "victim": {"symbol": "circle"}, "nothing is learned": {"symbol": "circle-open", "color": PALETTE["as_plotted"]},
 }
-NAMES = {"mu": "μ", "epsilon": "ε"}
 LAYOUT = {
-    "height": 430, "margin": {"l": 60, "r": 15, "t": 40, "b": 50}, "plot_bgcolor": "white", "dragmode": False, "hovermode": "closest",
+    "height": 430, "margin": {"l": 25, "r": 25, "t": 40, "b": 50}, "plot_bgcolor": "white", "dragmode": False, "hovermode": "closest",
     "font": {"size": 13, "family": "system-ui, sans-serif", "color": "#222222"}, "legend": {"orientation": "h", "y": -0.28, "x": 0},
-    "modebar": {"remove": ["zoom", "pan", "select", "lasso", "zoomIn", "zoomOut", "autoScale", "resetScale", "toImage"]},
 }
-AXIS = {"showline": True, "linecolor": "#666666", "ticks": "outside", "gridcolor": "#eeeeee", "zeroline": False}
 
 def kinds(view: View, quantity: str) -> dict:  # label -> kind
     of = dict.fromkeys(view.trust.nodes, "attacker")
@@ -231,13 +260,7 @@ def hover_text(view: View) -> dict:  # label -> text
         texts[row.victim] = f"{html.escape(str(row.victim))}<br>μ = {row.mu:.6g}<br>ε = {row.epsilon:.6g}{hops}"
     return texts
 
-def ticks(low: float, high: float) -> list:
-    "Round numbers from low to high: powers of ten, and 2 and 5 of each where they are few."
-    digits = (1, 2, 5) if high < 300 * low else (1,)
-    round_ones = (d * 10.0**e for e in range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1) for d in digits)
-    return [x for x in round_ones if low * (1 - 1e-9) <= x <= high * (1 + 1e-9)]
-
-# %% ../nbs/30_explorer.ipynb #44035188
+# %% ../nbs/30_explorer.ipynb #eccf7fc7
 def graph_figure(view: View, quantity: str) -> dict:  # data and layout of a Plotly figure
     "The graph, with nodes coloured by what is learned about them."
     where, texts, of = nx.spring_layout(view.network, seed=4), hover_text(view), kinds(view, quantity)
@@ -257,34 +280,22 @@ def graph_figure(view: View, quantity: str) -> dict:  # data and layout of a Plo
                        "showscale": bool(nodes), "colorbar": bar}
         data.append({"type": "scatter", "x": [where[node][0] for node in nodes], "y": [where[node][1] for node in nodes], "mode": "markers+text" if few else "markers",
                      "text": [html.escape(str(node)) for node in nodes], "textposition": "top center", "hovertext": [texts[node] for node in nodes], "hoverinfo": "text",
-                     "customdata": [str(node) for node in nodes], "marker": marker, "name": kind, "showlegend": bool(nodes)})
+                     "cliponaxis": False, "customdata": [str(node) for node in nodes], "marker": marker, "name": kind, "showlegend": bool(nodes)})
     axis = {"visible": False}
-    return {"data": data, "layout": LAYOUT | {"xaxis": axis, "yaxis": axis, "title": {"text": "Click a node: attacker or not"}}}
+    return {"data": data, "layout": LAYOUT | {"xaxis": axis, "yaxis": axis, "title": {"text": "Click a node: attacker or not", "x": 0.02, "font": {"size": 15}}}}
 
-# %% ../nbs/30_explorer.ipynb #df5fb326
-def distance_figure(view: View, quantity: str) -> dict:  # data and layout of a Plotly figure
-    "What is learned about each victim, by its distance to the attackers."
-    frame = view.frame.assign(distance=view.frame.distance.fillna(0))
-    shown = frame[np.isfinite(frame.distance) & np.isfinite(frame[quantity]) & (frame[quantity] > 0)]
-    place, size = shown.groupby("distance").cumcount(), shown.groupby("distance").victim.transform("size")
-    means, texts = shown.groupby("distance")[quantity].mean(), hover_text(view)
-    missing = [f"{count} with {NAMES[quantity]} = {what}" for what, count in (("∞", np.isinf(frame[quantity]).sum()), ("0", (frame[quantity] == 0).sum())) if count]
-    data = [
-        {"type": "scatter", "x": (shown.distance + (place - (size - 1) / 2) / size * 0.3).tolist(), "y": shown[quantity].tolist(), "mode": "markers", "name": "each victim",
-         "hovertext": [texts[victim] for victim in shown.victim], "hoverinfo": "text", "marker": {"color": PALETTE["ours"], "size": 9, "opacity": 0.6}},
-        {"type": "scatter", "x": means.index.tolist(), "y": means.tolist(), "mode": "lines+markers", "name": "mean", "hoverinfo": "y",
-         "line": {"color": PALETTE["ldp"]}, "marker": {"symbol": "line-ew-open", "size": 16, "color": PALETTE["ldp"]}}]
-    low, high = (shown[quantity].min(), shown[quantity].max()) if len(shown) else (0.1, 1)
-    marks = ticks(low / 2, high * 2)
-    x = {"title": {"text": "hops from victim to the nearest attacker"}, "tickvals": means.index.tolist()}
-    if len(means): x["range"] = [means.index.min() - 0.5, means.index.max() + 0.5]
-    if view.settings.eavesdropper: x |= {"ticktext": ["every node"], "title": {"text": "an eavesdropper has no place in the graph"}}
-    x, y = x | AXIS, AXIS | {"type": "log", "title": {"text": NAMES[quantity]}, "tickvals": marks, "ticktext": [f"{mark:g}" for mark in marks],
-         "range": [float(np.log10(low / 1.6)), float(np.log10(high * 1.6))]}
-    title = f"By distance (not shown: {', '.join(missing)})" if missing else "By distance"
-    return {"data": data, "layout": LAYOUT | {"xaxis": x, "yaxis": y, "title": {"text": title}}}
+# %% ../nbs/30_explorer.ipynb #a629ffa8
+def distance_picture(view: View, quantity: str) -> str:  # HTML
+    "The picture by distance, as vectors inside the page."
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    with mpl.rc_context(STYLE):
+        figure, drawn = Figure(figsize=(5.2, 3.8), layout="constrained"), io.BytesIO()
+        draw_distance(view, quantity, figure.subplots())
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    return f'<img alt="{NAMES[quantity]} by distance, as in the table below" src="data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}">'
 
-# %% ../nbs/30_explorer.ipynb #9986cee2
+# %% ../nbs/30_explorer.ipynb #e193bb2d
 def copyable(title: str, text: str) -> str:  # HTML
     "A text with a button that copies it."
     return (f'<div class="mfdl-copy"><b>{title}</b> <button onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'pre\').innerText);'
@@ -294,11 +305,11 @@ def text_below(view: View) -> str:  # HTML
     "The table by distance, the claim, and how to get the same numbers elsewhere."
     table = view.by_distance.rename(columns={"distance": "hops", "mean_mu": "mean μ", "largest_mu": "largest μ", "largest_epsilon": "largest ε"})
     return "".join([
-        table.to_html(index=False, border=0, float_format=lambda x: f"{x:.6g}", na_rep="any", classes="mfdl-table"),
-        f"<p>{html.escape(claim(view))}</p>", f'<p class="mfdl-caution">{html.escape(caution(view))}</p>',
+        '<div class="mfdl-below"><div>', table.to_html(index=False, border=0, float_format=lambda x: f"{x:.6g}", na_rep="any", classes="mfdl-table"), "</div>",
+        f'<div><p>{html.escape(claim(view))}</p><p class="mfdl-caution">{html.escape(caution(view))}</p></div></div>',
         copyable("On the command line", command_line(view.settings)), copyable("In Python", python_code(view))])
 
-# %% ../nbs/30_explorer.ipynb #3a2d5e4f
+# %% ../nbs/30_explorer.ipynb #22be9df5
 EXAMPLES = {
     "graph": ("florentine", "karate", "ring:n=16", "path:n=12", "star:n=10", "grid:rows=4,columns=5", "complete:n=8", "erdos-renyi:n=20,p=0.2,seed=0"),
     "algorithm": ("dp-dsgd", "anti-pgd", "muffliato:K=3", "decor", "decor:sigma_edge=2", "zip-dl:self_noise=1", "dsgd"),
@@ -333,7 +344,7 @@ def drop_zone():
         limit = traitlets.Int(LARGEST["bytes"]).tag(sync=True)
     return EdgeList()
 
-# %% ../nbs/30_explorer.ipynb #4a3d9942
+# %% ../nbs/30_explorer.ipynb #0d7ed758
 CSS = """<style>
 .mfdl { max-width: 1240px; margin: 0 auto; padding: 0 8px; box-sizing: border-box; overflow: hidden; }
 .mfdl h1 { font-size: 22px; margin: 8px 0 0; } .mfdl p { line-height: 1.45; margin: 8px 0; }
@@ -349,12 +360,15 @@ CSS = """<style>
 .mfdl-status.warning { background: #fff8e1; border-left: 4px solid #E69F00; } .mfdl-stale { opacity: 0.35; }
 .mfdl-answer { font-weight: 600; padding: 0 8px; overflow-wrap: anywhere; }
 .mfdl-caution { border-left: 4px solid #E69F00; padding-left: 8px; } .mfdl-caution:empty { display: none; }
+.mfdl-pictures img { width: 100%; max-width: 620px; } .mfdl-pictures .js-plotly-plot { min-height: 430px; }
+.mfdl-below { display: flex; flex-flow: row wrap; gap: 0 32px; } .mfdl-below > * { min-width: 0; } .mfdl-below > :last-child { flex: 1 1 300px; }
+@media (max-width: 480px) { .mfdl .mfdl-table th, .mfdl .mfdl-table td { padding: 2px 4px; } }
 .mfdl-table { border-collapse: collapse; } .mfdl-table th, .mfdl-table td { text-align: right; padding: 2px 12px; border-bottom: 1px solid #ddd; }
-.mfdl-copy pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f5f5f5; padding: 8px; margin: 4px 0 12px; }
+.mfdl .mfdl-copy pre { font-family: monospace; line-height: 1.35; white-space: pre-wrap; overflow-wrap: anywhere; background: #f5f5f5; padding: 8px; margin: 4px 0 12px; }
 </style>"""
 TITLE = "<h1>Who learns how much about whom?</h1><p>One run of private decentralised learning. The curious nodes (squares) tell each other everything; click to choose them.</p>"
 
-# %% ../nbs/30_explorer.ipynb #2bde4b0c
+# %% ../nbs/30_explorer.ipynb #f18ded44
 def controls(start: Settings) -> SimpleNamespace:
     "The fields of the page, by name, and the box that holds them."
     import ipywidgets as w
@@ -363,7 +377,7 @@ def controls(start: Settings) -> SimpleNamespace:
         graph=text("graph", start.graph), drop=drop_zone(), algorithm=text("algorithm", start.algorithm), participation=text("participation", start.participation),
         trust=w.Dropdown(options=[(f"{WHO[name]} ({name})", name) for name in cli.TRUST], value=start.trust, description="who is curious"), T=text("steps T", str(start.T)),
         given=w.Dropdown(options=[("noise σ", "sigma"), ("budget ε", "epsilon")], value="sigma", description="given"), amount=text("value", "1"), delta=text("δ", "1e-6"),
-        quantity=w.Dropdown(options=[(f"{NAMES[name]} ({name})", name) for name in NAMES], value="mu", description="shown"))
+        quantity=w.Dropdown(options=[("μ of Gaussian DP", "mu"), ("ε at this δ", "epsilon")], value="mu", description="shown"))
     row = lambda *parts: w.Box(parts).add_class("mfdl-field")
 
     def with_examples(name):
@@ -377,7 +391,7 @@ def controls(start: Settings) -> SimpleNamespace:
                        row(field.given, field.amount, field.delta), row(field.quantity)]).add_class("mfdl-controls")
     return field
 
-# %% ../nbs/30_explorer.ipynb #73654880
+# %% ../nbs/30_explorer.ipynb #668dde2b
 def read_settings(field: SimpleNamespace, before: Settings) -> Settings:
     "What the fields say; attackers, and the bytes of a file, are those from before."
     T, given = field.T.value.strip(), {name: read_number(name, field.amount.value) if name == field.given.value else None for name in ("sigma", "epsilon")}
@@ -397,7 +411,7 @@ def toggle(settings: Settings, label: str) -> Settings:
     others = tuple(a for a in settings.attackers if a != label)
     return replace(settings, attackers=others if label in settings.attackers else (*others, label))
 
-# %% ../nbs/30_explorer.ipynb #25660dbd
+# %% ../nbs/30_explorer.ipynb #416cd0ef
 def page(
     start: Settings = Settings(),  # noqa: B008, frozen
 ) -> object:  # an ipywidgets.Box
@@ -405,9 +419,10 @@ def page(
     import ipywidgets as w
     import plotly.graph_objects as go
     state, field = SimpleNamespace(settings=start, view=explore(start), waits=False), controls(start)
-    pictures = [go.FigureWidget(draw(state.view, "mu")) for draw in (graph_figure, distance_figure)]
+    drawn, beside = go.FigureWidget(graph_figure(state.view, "mu")), w.HTML()
+    drawn._config = {"responsive": True, "displayModeBar": False}
     above, below, status = w.HTML().add_class("mfdl-answer"), w.HTML(), w.HTML().add_class("mfdl-status")
-    results = w.Box([above, w.Box(pictures).add_class("mfdl-pictures"), below], layout={"flex_flow": "column"})
+    results = w.Box([above, w.Box([drawn, beside]).add_class("mfdl-pictures"), below], layout={"flex_flow": "column"})
 
     def say(text, kind=""):
         for other in ("error", "warning"): (status.add_class if other == kind else status.remove_class)(other)
@@ -415,8 +430,8 @@ def page(
 
     def show(view):
         state.view = view
-        for picture, draw in zip(pictures, (graph_figure, distance_figure), strict=True):
-            with picture.batch_update(): picture.update(draw(view, field.quantity.value), overwrite=True)
+        with drawn.batch_update(): drawn.update(graph_figure(view, field.quantity.value))
+        beside.value = distance_picture(view, field.quantity.value)
         above.value, below.value = html.escape(answer(view)), text_below(view)
 
     def attempt(change):
@@ -446,6 +461,6 @@ def page(
 
     for name in ("graph", "algorithm", "participation", "trust", "T", "given", "amount", "delta", "quantity"): getattr(field, name).observe(refresh, "value")
     field.drop.on_msg(dropped)
-    for trace in pictures[0].data[1:]: trace.on_click(clicked)
+    for trace in drawn.data[1:]: trace.on_click(clicked)
     show(state.view)
     return w.Box([w.HTML(CSS + TITLE), field.box, status, results], layout={"flex_flow": "column"}).add_class("mfdl")
