@@ -7,7 +7,7 @@ __all__ = ['EXPECTED', 'ALGORITHMS', 'TRUST', 'SUFFIXES', 'Command', 'app', 'rea
            'write_report', 'check_settings', 'describe', 'account_command', 'describe_sweep', 'conclude', 'run_sweep',
            'sweep_command', 'collect_command', 'reproduce_command', 'graphs_command', 'explore_command']
 
-# %% ../nbs/25_cli.ipynb #238d559a
+# %% ../nbs/25_cli.ipynb #3a1f0a69
 import inspect
 import json
 import os
@@ -20,7 +20,7 @@ import numpy as np
 from . import accounting, algorithms, attackers, experiments, figures, gossip, graphs, participation, privacy, sweeps
 from .files import needed_for
 
-# %% ../nbs/25_cli.ipynb #72eb59b2
+# %% ../nbs/25_cli.ipynb #80c89737
 EXPECTED = (ValueError, OSError, ImportError, experiments.ExperimentFailed)
 
 class Command(click.Command):
@@ -41,7 +41,7 @@ def app():
     Start with `mfdl graphs`, then `mfdl account florentine`.
     """
 
-# %% ../nbs/25_cli.ipynb #77a22fe0
+# %% ../nbs/25_cli.ipynb #c3dde4e8
 ALGORITHMS = {
     "dp-dsgd": algorithms.dp_dsgd, "dsgd": algorithms.dsgd, "mf-dsgd": algorithms.mf_dsgd, "anti-pgd": algorithms.anti_pgd,
     "muffliato": algorithms.muffliato, "decor": algorithms.decor, "zip-dl": algorithms.zip_dl,
@@ -89,7 +89,7 @@ def write_report(report: accounting.Report, frame, settings: dict, path: Path) -
             ax.figure.savefig(path, bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
             plt.close(ax.figure)
 
-# %% ../nbs/25_cli.ipynb #71522b45
+# %% ../nbs/25_cli.ipynb #17c7937a
 def check_settings(trust, sigma, epsilon, delta, rows, output) -> None:
     "Raise a ValueError for settings of `mfdl account` that no library call would notice in time."
     graphs.check_choice("trust", trust, TRUST)
@@ -116,7 +116,7 @@ def describe(report: accounting.Report, frame, delta: float, rows: int) -> str:
         lines += ["", "These attackers do not know every model: the numbers hold for gradients that do not react to what they do not see."]
     return "\n".join(lines)
 
-# %% ../nbs/25_cli.ipynb #d4fcf506
+# %% ../nbs/25_cli.ipynb #6311e6bc
 @app.command("account", cls=Command)
 @click.argument("graph")
 @click.option("--algorithm", "-a", default="dp-dsgd", help=f"One of {', '.join(ALGORITHMS)}; with parameters: muffliato:K=3, decor:sigma_edge=2, zip-dl:self_noise=1.")
@@ -162,7 +162,7 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
     click.echo(describe(report, frame, delta, rows))
     for path in output: click.echo(f"wrote {path}")
 
-# %% ../nbs/25_cli.ipynb #74af89cc
+# %% ../nbs/25_cli.ipynb #154dd667
 def describe_sweep(statuses: dict, folder: Path, every: bool = False) -> str:
     "How a sweep stands: counts, failures and where to read about them, and on demand all cells."
     import pandas as pd
@@ -220,7 +220,7 @@ def collect_command(folder, output):
     if table.code.nunique() > table.experiment.nunique(): click.echo("warning: some cells were made by other code than others of the same experiment (see column code)", err=True)
     click.echo(f"wrote {sweeps.write_table(table, output)}: {len(table)} rows, {len(table.columns)} columns")
 
-# %% ../nbs/25_cli.ipynb #d6349aac
+# %% ../nbs/25_cli.ipynb #5c580fd6
 @app.command("reproduce", cls=Command)
 @click.argument("experiment")
 @click.option("--parameter", "-p", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="A parameter of the experiment and its value. Can be given several times.")
@@ -248,7 +248,7 @@ def reproduce_command(experiment, given, folder, workers):
     click.echo(result.summary)
     for path in (*result.files, result.notebook): click.echo(f"wrote {path}")
 
-# %% ../nbs/25_cli.ipynb #30af0ffb
+# %% ../nbs/25_cli.ipynb #b58b5817
 @app.command("graphs", cls=Command)
 def graphs_command():
     "The graphs that have a name: what they are, where they come from, and whether they are on this machine."
@@ -258,18 +258,19 @@ def graphs_command():
     click.echo(f"\nData sets are looked for in {', '.join(map(str, graphs.data_folders()))} (the first can be set with MFDL_DATA), then downloaded.")
     click.echo("Parameters go after a colon: erdos-renyi:n=50,p=0.1,seed=3. Any edge list, GraphML or GML file works in place of a name.")
 
-# %% ../nbs/25_cli.ipynb #e0e46269
+# %% ../nbs/25_cli.ipynb #c7340d4f
 @app.command("explore", cls=Command)
 @click.option("--port", type=click.IntRange(1, 65535), default=8866, help="Where the page is served, on 127.0.0.1 only.")
 @click.option("--no-browser", is_flag=True, help="Only serve the page, and say where.")
 def explore_command(port, no_browser):
     "A page on which to pick a graph and click on who is curious, and see who learns how much about whom."
-    import importlib.util
     import socket
-    if not all(importlib.util.find_spec(name) for name in ("voila", "ipywidgets", "plotly", "anywidget")):
-        raise ImportError("explore needs voila, ipywidgets and plotly: pip install 'mfdl[explore]'")
-    from traitlets.config import Config
-    from voila.app import Voila
+    with needed_for("explore", "explore"):
+        import anywidget  # noqa: F401, the page needs it
+        import ipywidgets  # noqa: F401
+        import plotly  # noqa: F401
+        from traitlets.config import Config
+        from voila.app import Voila
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
         try: probe.bind(("127.0.0.1", port))
