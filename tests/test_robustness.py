@@ -69,6 +69,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "audit.likelihood_ratio audit.learned audit.Audit audit.Interval audit.check_confidence audit.check_values audit.stacked audit.audit audit.noncentral_t",
     "takes a run that was trained: tests/test_reconstruction.py": "reconstruction.Played reconstruction.rewind reconstruction.play reconstruction.heard reconstruction.Estimate "
     "reconstruction.inverse_of reconstruction.check_batches",
+    "what extras bring: tests/test_package.py": "files.needed_for",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
 }
 
