@@ -82,7 +82,7 @@ def test_strategies_by_name(Ws, name, k, b, cyclic):
     X = np.broadcast_to(found.X, H.shape)
     assert found.objective == pytest.approx(sum(np.trace(Hu @ np.linalg.inv(Xu)) for Hu, Xu in zip(H, X, strict=True)), rel=1e-8)
     if found.lower_bound is not None: assert found.gap <= 1e-8
-    if cyclic and name != "mafalda_l": assert found.objective >= strategy("mafalda", participation, W).lower_bound
+    if cyclic and name != "mafalda_l": assert found.objective >= strategy("mafalda", participation, W).lower_bound * (1 - 1e-12)  # rounding, where both are the optimum
     if participation.count <= 1000:
         report = account(mf_dsgd(W, participation.T, found.C), LDP(), participation)
         assert (report.mu <= 1 + 1e-6).all() and report.mu.max() == pytest.approx(1, abs=1e-6)
