@@ -6,11 +6,12 @@ ifneq ($(origin NAME),command line)
 NAME :=# some systems have a variable of this name
 endif
 
-.PHONY: help setup hooks demo test nightly export chapter refresh readme docs figures benchmarks
+.PHONY: help setup hooks demo test test-browser chromium nightly export chapter refresh readme docs figures benchmarks
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make test       set up, then run every check and test"
+	@echo "make test-browser  set up, with Chromium, then run every notebook in JupyterLab, and all else that is seen in a browser"
 	@echo "make nightly    set up, then ten thousand random cases over every public function, more kills, all benchmarks in small (about twenty minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make chapter    begin a new chapter: NAME=30_explorer TITLE='...', perhaps QUESTION='...?' and MODULE=explorer"
@@ -41,6 +42,19 @@ test: export OMP_NUM_THREADS = 1
 test: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/pytest -n auto --dist worksteal --durations=20
+
+test-browser: export OMP_NUM_THREADS = 1
+test-browser: setup chromium
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20 --browser -m browser
+
+# Chromium is taken from the path or from MFDL_CHROMIUM; where it is missing, root gets it on Debian.
+chromium:
+	@if test -n "$$MFDL_CHROMIUM"; then set -- "$$MFDL_CHROMIUM"; else set -- chromium chromium-browser google-chrome; fi; \
+	for name; do ! command -v "$$name" >/dev/null || exit 0; done; \
+	if test -z "$$MFDL_CHROMIUM" -a "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+	  echo "installing chromium" && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >/dev/null && exit 0; \
+	fi; \
+	echo "no Chromium$${MFDL_CHROMIUM:+ at MFDL_CHROMIUM=$$MFDL_CHROMIUM}: install it (on Debian: apt-get install chromium), or set MFDL_CHROMIUM to the path of one" >&2; exit 1
 
 nightly: export OMP_NUM_THREADS = 1
 nightly: export MFDL_CASES ?= 10000

@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config, items):
 def chromium():
     """A headless Chromium, as Playwright's Browser: `page = chromium.new_page()`."""
     from playwright.sync_api import sync_playwright
-    names = [os.environ["MFDL_CHROMIUM"]] if "MFDL_CHROMIUM" in os.environ else ["chromium", "chromium-browser", "google-chrome"]
+    names = [os.environ["MFDL_CHROMIUM"]] if os.environ.get("MFDL_CHROMIUM") else ["chromium", "chromium-browser", "google-chrome"]
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None: pytest.fail("no Chromium on this machine: install chromium, or set MFDL_CHROMIUM to the path of one")
     with sync_playwright() as playwright:
