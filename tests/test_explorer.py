@@ -1,0 +1,408 @@
+"""The explorer: what it shows is what the command line and the code beside it give, in the functions and in a browser, by clicking."""
+import html
+import io
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.request
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+
+import numpy as np
+import psutil
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mfdl import account, cli, explorer
+from mfdl.algorithms import dp_dsgd
+from mfdl.attackers import PNDP
+from mfdl.explorer import Settings, View, command_line, explore, in_a_line, load_network, python_code, toggle, upload_name
+from mfdl.gossip import gossip_matrix
+from mfdl.graphs import load_graph, read_graph
+from mfdl.participation import Participation
+
+EDGES = b"# who talks to whom\nanna,ben\nben,carl\ncarl,dora\ndora,anna\ndora,O'Hara & <b>\n"
+SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliato": "muffliato:K=2", "decor": "decor:sigma_edge=2", "zip-dl": "zip-dl:self_noise=1"}
+
+
+def test_every_algorithm_and_attacker_is_tried():
+    assert set(SPECS) | {"mf-dsgd"} == set(cli.ALGORITHMS) and set(explorer.WHO) == set(cli.TRUST)
+    for name in explorer.EXAMPLES["algorithm"]: assert name.partition(":")[0] in SPECS
+
+
+def told(text):
+    """Numbers of a JSON report of the command line."""
+    return np.array([float(pair[key]) for pair in json.loads(text)["pairs"] for key in ("mu", "epsilon")])
+
+
+def numbers(view):
+    return view.frame[["mu", "epsilon"]].to_numpy().ravel()
+
+
+@pytest.mark.parametrize("algorithm", SPECS.values())
+@pytest.mark.parametrize("trust", cli.TRUST)
+def test_command_and_code_give_the_numbers_of_the_view(algorithm, trust, tmp_path):
+    view = explore(Settings("ring:n=5", None, algorithm, trust, ("0", "2"), 6, "cyclic:2,3", 1.3, None, 1e-5))
+    result = CliRunner().invoke(cli.app, [*shlex.split(command_line(view.settings))[1:], "-o", f"{tmp_path}/report.json"])
+    assert result.exit_code == 0, result.output
+    program = {}
+    with redirect_stdout(io.StringIO()): exec(python_code(view), program)
+    np.testing.assert_allclose(told((tmp_path / "report.json").read_text()), numbers(view), rtol=1e-12)
+    np.testing.assert_allclose(program["report"].mu, view.report.mu, rtol=1e-12)
+    assert program["report"].victims == view.report.victims and program["report"].adaptive == view.report.adaptive
+
+
+@pytest.mark.parametrize("settings", [
+    Settings("O'Hara & friends.csv", EDGES, attackers=("anna", "carl"), T=4, participation="min-sep:2,2", sigma=None, epsilon=3.0),
+    Settings("erdos-renyi:n=9,p=0.4,seed=3", trust="ldp", algorithm="decor", T=7, participation="single", sigma=None, epsilon=0.1, delta=1e-9),
+], ids=["edge list", "generated"])
+def test_command_and_code_can_be_pasted(settings, tmp_path):
+    """In a shell and in a Python of their own, for a budget, with the dropped file in the folder."""
+    view = explore(settings)
+    if settings.edges: (tmp_path / settings.graph).write_bytes(settings.edges)
+    environment = os.environ | {"PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
+    subprocess.run(f"{command_line(settings)} -o report.json", shell=True, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    report = (tmp_path / "report.json").read_text()
+    assert json.loads(report)["sigma"] == pytest.approx(view.report.sigma, rel=1e-12)
+    np.testing.assert_allclose(told(report), numbers(view), rtol=1e-12)
+    assert view.frame.epsilon.max() == pytest.approx(settings.epsilon, rel=1e-9)
+    code = python_code(view) + "print(report.sigma, *report.mu)"
+    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    np.testing.assert_allclose([float(x) for x in said.split()], [view.report.sigma, *view.report.mu], rtol=1e-12)
+
+
+def test_by_distance_is_what_the_pairs_say():
+    view = explore(Settings("path:n=6", attackers=("0",)))
+    assert view.by_distance.distance.tolist() == [1, 2, 3, 4, 5] and view.by_distance.victims.tolist() == [1] * 5
+    np.testing.assert_array_equal(view.by_distance.largest_mu, account_of("path:n=6", [0], 10).mu)
+
+
+def account_of(graph, attackers, T, scheme=None):
+    """The account of DP-D-SGD, from the library alone."""
+    network = load_graph(graph) if isinstance(graph, str) else graph
+    return account(dp_dsgd(gossip_matrix(network), T, nodes=network), PNDP(attackers), scheme or Participation.every_step(T))
+
+
+@given(st.floats(allow_nan=False))
+def test_numbers_are_written_exactly(x): assert float(explorer.number(x)) == x
+
+
+@given(st.text(max_size=30), st.integers(0, 400_000))
+def test_a_name_is_no_path_and_no_option(name, size):
+    try: shown = upload_name(name, size)
+    except ValueError as error: assert name.lower().rstrip().endswith((".gz", ".graphml", ".gml")) and "edge list" in str(error)
+    else: assert "/" not in shown.removeprefix("./") and "\\" not in shown and shown.isprintable() and not shown.startswith("-")
+
+
+@given(st.binary(max_size=60))
+def test_a_file_is_a_graph_or_an_error_that_names_it(content):
+    try: assert load_network(Settings("mine.csv", content)).number_of_edges()
+    except ValueError as error: assert str(error).startswith("file='mine.csv'") and "expected" in str(error) or "malformed" in str(error)
+
+
+@given(st.tuples(*[st.sampled_from("abc")] * 5))
+def test_clicks_toggle(clicks):
+    settings = Settings(attackers=())
+    for label in clicks: settings = toggle(settings, label)
+    assert sorted(settings.attackers) == [label for label in "abc" if clicks.count(label) % 2]
+
+
+@given(st.builds(
+    Settings, graph=st.sampled_from(["ring:n=5", "ring:n=-1", "complete:n=1e9", "grid:rows=2", "", "/etc/passwd", "path:n=3"]),
+    algorithm=st.sampled_from([*SPECS.values(), "mf-dsgd", "muffliato:K=0", "muffliato:K=1e99", "decor:sigma_local=0", "", "x:y"]),
+    trust=st.sampled_from([*cli.TRUST, "PNDP"]), attackers=st.sampled_from([(), ("0",), ("1", "1"), ("0", "2"), ("0+1",), ("a,b",), ("0", "1", "2", "3", "4")]),
+    T=st.sampled_from([-1, 0, 1, 4, 6, 10**4, 10**30]), participation=st.sampled_from(["every-step", "single", "cyclic:2,3", "cyclic:0,3", "min-sep:2,2", "never"]),
+    sigma=st.sampled_from([1.0, 0.0, -1.0, float("inf"), None]), epsilon=st.sampled_from([None, 1.0, 0.0, float("nan")]), delta=st.sampled_from([1e-6, 0.0, 1.0])))
+def test_settings_give_a_view_or_an_expected_error(settings):
+    try: assert isinstance(explore(settings), View)
+    except cli.EXPECTED as error: assert in_a_line(error) and "unexpected" not in in_a_line(error)
+
+
+@pytest.mark.parametrize("changes,said", [
+    ({"graph": "florentin"}, "did you mean florentine"), ({"attackers": ()}, "at least one node"), ({"attackers": ("Sforza",)}, "'Sforza' is not a node"),
+    ({"participation": "cyclic:3,4"}, "more than T=10"), ({"participation": "sometimes"}, "expected every-step"), ({"T": 5000}, "mfdl account florentine"),
+    ({"graph": "erdos-renyi:n=300"}, "more than 200 nodes"), ({"algorithm": "zip-dl", "trust": "ldp", "graph": "complete:n=30"}, "too large for this page"),
+    ({"algorithm": "mf-dsgd"}, "strategy"), ({"sigma": -1.0}, "sigma=-1.0"), ({"sigma": None, "epsilon": 8.0, "algorithm": "dsgd"}, "no finite noise"),
+    ({"delta": 2.0}, "delta=2.0"),
+])
+def test_errors_say_what_is_wrong_before_any_work(changes, said):
+    started = time.perf_counter()
+    with pytest.raises(cli.EXPECTED) as error: explore(replace(Settings(), **changes))
+    assert said in str(error.value) and time.perf_counter() - started < 2
+
+
+def test_too_large_a_run_is_handed_to_a_command_that_is_right():
+    with pytest.raises(ValueError) as error: explore(Settings("ring:n=201", attackers=("3",)))
+    command = str(error.value).partition("on the command line: ")[2]
+    assert CliRunner().invoke(cli.app, shlex.split(command)[1:]).exit_code == 0
+
+
+def parts(page):
+    """Status and first field of a page that no browser shows."""
+    _, fields, status, _ = page.children
+    return status, fields.children[0].children[0]
+
+
+def test_an_error_that_nobody_expected_is_a_line(monkeypatch):
+    page = explorer.page()
+    status, graph = parts(page)
+    monkeypatch.setattr(explorer, "explore", lambda settings: 1 / 0)
+    graph.value = "ring:n=4"
+    assert status.value == "unexpected ZeroDivisionError: division by zero"
+    monkeypatch.undo()
+    graph.value = "ring:n=5"
+    assert status.value == ""
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "voila.app", None)
+    result = CliRunner().invoke(cli.app, ["explore", "--no-browser"])
+    assert result.exit_code == 2 and "pip install 'mfdl[explore]'" in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+# --- in a browser
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def explorer_at(folder, package=ROOT):
+    """The address of `mfdl explore`, started as a user would; ended by Ctrl-C, it leaves nothing behind and has said nothing else."""
+    port = free_port()
+    environment = os.environ | {"PYTHONPATH": os.fspath(package)}
+    command = [sys.executable, "-c", "from mfdl.cli import app; app()", "explore", "--no-browser", "--port", str(port)]
+    server = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert server.stdout.readline() == f"the explorer is at http://127.0.0.1:{port} (Ctrl-C ends it)\n"
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0: break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}", server.pid
+        server.send_signal(signal.SIGINT)
+        assert server.communicate(timeout=20)[0] == "" and server.returncode == 0
+    finally:
+        if server.poll() is None: server.kill()
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")
+def test_an_installed_package_has_the_page(tmp_path):
+    """Laid out as the wheel is: the page is served, from the template that needs no network."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    shutil.copytree(ROOT / "mfdl", tmp_path / "site" / "mfdl")
+    for source, target in wheel["force-include"].items(): shutil.copytree(ROOT / source, tmp_path / "site" / target)
+    (tmp_path / "empty").mkdir()
+    with explorer_at(tmp_path / "empty", tmp_path / "site") as (address, _):
+        page = urllib.request.urlopen(address, timeout=60).read().decode()
+    assert 'document.title = "mfdl explore"' in page and "widget-view" in page and "cdn." not in page
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")
+def test_a_port_in_use_is_a_line(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = CliRunner().invoke(cli.app, ["explore", "--no-browser", "--port", str(taken.getsockname()[1])])
+    assert result.exit_code == 2 and "is not free" in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+class Explorer:
+    """The page as a person sees it: fields by their labels, nodes by where they are drawn."""
+    USUAL = {"steps T": "10", "participation": "every-step", "algorithm": "dp-dsgd", "value": "1", "δ": "1e-6"}
+
+    def __init__(self, browser, address):
+        self.context = browser.new_context(viewport={"width": 1280, "height": 1300}, permissions=["clipboard-read", "clipboard-write"])
+        self.page, self.complaints, self.requests = self.context.new_page(), [], []
+        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address, timeout=120_000)
+        self.page.wait_for_selector(".scatterlayer .point", timeout=120_000)
+        self.page.evaluate("""() => { window.answers = 0; const status = document.querySelector('.mfdl-status');
+            new MutationObserver(() => { if (!status.innerText.includes('computing')) window.answers++; }).observe(status, {childList: true, subtree: true}); }""")
+
+    def after(self, act):
+        """Act, and wait until the page has answered."""
+        before = self.page.evaluate("window.answers")
+        act()
+        self.page.wait_for_function("before => window.answers > before", arg=before, timeout=30_000)
+
+    def field(self, label): return self.page.get_by_label(label, exact=True)
+
+    def put(self, label, text): self.after(lambda: (self.field(label).fill(text), self.field(label).press("Enter")))
+
+    def choose(self, label, value): self.after(lambda: self.field(label).select_option(label=value))
+
+    def click(self, node):
+        place = """node => { for (const point of document.querySelectorAll('.scatterlayer .point')) if (point.__data__.data === node) {
+            const box = point.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; } }"""
+        self.after(lambda: self.page.mouse.click(*self.page.evaluate(place, node)))
+
+    def begin(self, graph):
+        """What the page is when nothing has been chosen but a graph: its first node is curious."""
+        for label, value in {"given": "noise σ", "who is curious": "nodes, who see what they receive (pndp)"}.items():
+            if self.field(label).evaluate("select => select.selectedOptions[0].text").replace("\xa0", " ") != value: self.choose(label, value)
+        for label, value in (self.USUAL | {"graph": "path:n=2"}).items():
+            if self.field(label).input_value() != value: self.put(label, value)
+        self.put("graph", graph)
+
+    @property
+    def status(self): return self.page.inner_text(".mfdl-status")
+
+    @property
+    def stale(self): return self.page.locator(".mfdl-stale").count() == 1
+
+    @property
+    def marks(self):
+        """Nodes by their kind, as they are drawn."""
+        return self.page.evaluate("Object.fromEntries(document.querySelector('.js-plotly-plot').data.slice(1).map(trace => [trace.name, trace.customdata || []]))")
+
+    @property
+    def numbers(self):
+        """mu and epsilon of each node, from the texts that appear over it."""
+        texts = self.page.evaluate("document.querySelector('.js-plotly-plot').data.slice(1).flatMap(trace => trace.hovertext || [])")
+        rows = [text.split("<br>") for text in texts if not text.endswith("<br>attacker")]
+        return {html.unescape(name): (float(mu.removeprefix("μ = ")), float(epsilon.removeprefix("ε = "))) for name, mu, epsilon, *_ in rows}
+
+    def agrees_with(self, report, delta=1e-6):
+        """All that is shown, in the graph and in the table, is what the account says."""
+        assert self.status == "" and not self.stale
+        assert self.numbers == {str(v): pytest.approx((mu, e), rel=1e-5) for v, mu, e in zip(report.victims, report.mu, report.epsilon(delta), strict=True)}
+        rows = [[float(cell) for cell in row.split("\t")] for row in self.page.inner_text(".mfdl-table tbody").splitlines()]
+        assert {row[0]: (row[1], row[3]) for row in rows} == {d: (len(g), pytest.approx(g.mu.max(), rel=1e-5)) for d, g in report.to_frame().groupby("distance")}
+        assert sorted(self.marks["attacker"]) == sorted(map(str, report.attackers[0]))
+
+    def close(self):
+        """End, after a look at whether anything went wrong unseen, or went elsewhere."""
+        assert not self.complaints and not self.page.get_by_text("Traceback").count()
+        elsewhere = [url for url in self.requests if not url.startswith(("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:"))]
+        assert len(self.requests) > 10 and not elsewhere
+        self.context.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with explorer_at(tmp_path_factory.mktemp("empty")) as (address, pid): yield address, pid
+
+
+@pytest.fixture(scope="module")
+def shown(chromium, served):
+    explorer = Explorer(chromium, served[0])
+    explorer.agrees_with(account_of("florentine", ["Medici"], 10))
+    yield explorer
+    explorer.close()
+
+
+@pytest.mark.browser
+def test_by_clicking(shown):
+    shown.begin("florentine")
+    shown.agrees_with(account_of("florentine", ["Acciaiuoli"], 10))
+    shown.click("Pazzi")
+    shown.agrees_with(account_of("florentine", ["Acciaiuoli", "Pazzi"], 10))
+    shown.click("Acciaiuoli")
+    shown.agrees_with(account_of("florentine", ["Pazzi"], 10))
+    shown.page.get_by_role("button", name="copy").first.click()
+    assert shown.page.evaluate("navigator.clipboard.readText()") == command_line(Settings(attackers=("Pazzi",)))
+
+
+@pytest.mark.browser
+def test_by_choosing(shown):
+    shown.begin("ring:n=7")
+    shown.put("steps T", "6")
+    shown.put("participation", "cyclic:2,3")
+    report = account_of("ring:n=7", [0], 6, Participation.cyclic(2, 3))
+    shown.agrees_with(report)
+    shown.choose("given", "budget ε")
+    shown.put("value", "2.5")
+    shown.agrees_with(report.calibrate(2.5, 1e-6))
+    assert f"σ = {report.calibrate(2.5, 1e-6).sigma:.6g}" in shown.page.inner_text(".mfdl-answer")
+    shown.choose("who is curious", "an eavesdropper on every message (ldp)")
+    assert not shown.marks["attacker"] and len(shown.numbers) == 7
+    shown.put("algorithm", "dsgd")
+    assert "no finite noise" in shown.status
+    shown.choose("given", "noise σ")
+    assert len(shown.marks["leak: no noise covers it"]) == 7
+    shown.after(lambda: shown.page.locator(".mfdl-examples select").first.select_option("star:n=10"))
+    assert shown.field("graph").input_value() == "star:n=10" and len(shown.numbers) == 10
+
+
+@pytest.mark.browser
+def test_an_edge_list_is_dropped(shown, tmp_path):
+    (tmp_path / "friends.csv").write_bytes(EDGES)
+    shown.begin("florentine")
+    choose = shown.page.locator("input[type=file]")
+    shown.after(lambda: choose.set_input_files(tmp_path / "friends.csv"))
+    assert shown.field("graph").input_value() == "friends.csv"
+    shown.agrees_with(account_of(read_graph(tmp_path / "friends.csv"), ["anna"], 10))
+    shown.click("O'Hara & <b>")
+    shown.agrees_with(account_of(read_graph(tmp_path / "friends.csv"), ["anna", "O'Hara & <b>"], 10))
+    refused = {"list.csv": (b"a,b\nc\n", "line 2"), "no.csv": (b"\x00\xff\xfe", "file='no.csv'"), "g.graphml": (b"<xml/>", "edge list"),
+               "big.csv": (b"1,2\n" * 200_000, "800000 bytes")}
+    for name, (content, said) in refused.items():
+        shown.after(lambda name=name, content=content: choose.set_input_files({"name": name, "mimeType": "text/csv", "buffer": content}))
+        assert said in shown.status and shown.stale
+    held = shown.page.evaluate_handle("() => { const held = new DataTransfer(); held.items.add(new File(['1,2\\n2,3\\n'], 'three.csv')); return held; }")
+    shown.after(lambda: shown.page.dispatch_event(".mfdl-drop", "drop", {"dataTransfer": held}))
+    assert set(shown.numbers) == {"2", "3"} and shown.page.inner_text("pre >> nth=0").startswith("mfdl account three.csv ")
+
+
+@pytest.mark.browser
+def test_nonsense_is_answered_in_a_line_and_the_view_is_grey_until_it_is_right(shown):
+    shown.begin("florentine")
+    before = shown.numbers
+    for label, wrong, said, right in (
+            ("graph", "florentin", "did you mean florentine", "florentine"), ("steps T", "ten", "T='ten'", "10"), ("steps T", "9999", "too large", "10"),
+            ("participation", "cyclic:3,5", "more than T=10", "every-step"), ("algorithm", "muffliato:rounds=2", "not a parameter", "dp-dsgd"),
+            ("value", "much", "sigma='much': expected a number", "1"), ("δ", "3", "delta=3.0", "1e-6")):
+        shown.put(label, wrong)
+        assert said in shown.status and shown.stale and shown.numbers == before and "\n" not in shown.status
+        shown.put(label, right)
+        assert shown.status == "" and not shown.stale
+    shown.click("Acciaiuoli")
+    assert "at least one node" in shown.status and shown.stale
+    shown.click("Pazzi")
+    shown.agrees_with(account_of("florentine", ["Pazzi"], 10))
+
+
+@pytest.mark.browser
+def test_a_narrow_window_shows_everything(shown):
+    shown.begin("florentine")
+    shown.page.set_viewport_size({"width": 400, "height": 1300})
+    shown.page.wait_for_function("document.querySelector('.js-plotly-plot').getBoundingClientRect().width < 400")
+    outside = "[...document.querySelectorAll('.mfdl *')].filter(part => part.getBoundingClientRect().right > 401).map(part => part.className.toString())"
+    assert shown.page.evaluate(outside) == []
+    shown.page.set_viewport_size({"width": 1280, "height": 1300})
+
+
+@pytest.mark.browser
+def test_only_this_machine_is_served_and_no_code_is_run(shown, served, tmp_path):
+    _, pid = served
+    listening = {connection.laddr.ip for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
+                 for connection in process.net_connections(kind="inet") if connection.status == psutil.CONN_LISTEN}
+    assert listening == {"127.0.0.1"}
+    answers = shown.page.evaluate("""async code => {
+        const kernel = JSON.parse(document.getElementById('jupyter-config-data').textContent).kernelId, heard = [];
+        const socket = new WebSocket(`ws://${location.host}/api/kernels/${kernel}/channels`);
+        await new Promise(resolve => socket.onopen = resolve);
+        socket.onmessage = event => { if (typeof event.data === 'string') heard.push(JSON.parse(event.data).msg_type); };
+        const send = (type, content) => socket.send(JSON.stringify({header: {msg_id: type, msg_type: type, username: '', session: 'x', date: '', version: '5.3'},
+            parent_header: {}, metadata: {}, content, channel: 'shell', buffers: []}));
+        send('execute_request', {code, silent: false, store_history: false, user_expressions: {}, allow_stdin: false});
+        send('comm_info_request', {});
+        await new Promise(resolve => setTimeout(resolve, 2000));
+        return heard; }""", f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert "comm_info_reply" in answers and "execute_reply" not in answers and not (tmp_path / "ran").exists()
