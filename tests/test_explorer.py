@@ -15,6 +15,7 @@ import urllib.request
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 import psutil
 import pytest
@@ -232,32 +233,35 @@ class Explorer:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address, timeout=120_000)
         self.page.wait_for_selector(".scatterlayer .point", timeout=120_000)
-        self.page.evaluate("""() => { window.answers = 0; const status = document.querySelector('.mfdl-status');
-            new MutationObserver(() => { if (!status.innerText.includes('computing')) window.answers++; }).observe(status, {childList: true, subtree: true}); }""")
 
-    def after(self, act):
-        """Act, and wait until the page has answered."""
-        before = self.page.evaluate("window.answers")
-        act()
-        self.page.wait_for_function("before => window.answers > before", arg=before, timeout=30_000)
+    def eventually(self, check):
+        """What `check` returns as soon as it fails no more: the page answers when it can."""
+        for patience in range(300):
+            try: return check()
+            except AssertionError:
+                if patience == 299: raise
+            self.page.wait_for_timeout(100)
 
     def field(self, label): return self.page.get_by_label(label, exact=True)
 
-    def put(self, label, text): self.after(lambda: (self.field(label).fill(text), self.field(label).press("Enter")))
+    def put(self, label, text):
+        self.field(label).fill(text)
+        self.field(label).press("Enter")
 
-    def choose(self, label, value): self.after(lambda: self.field(label).select_option(label=value))
+    def choose(self, label, value): self.field(label).select_option(label=value)
 
     def click(self, node):
         place = """node => { for (const point of document.querySelectorAll('.scatterlayer .point')) if (point.__data__.data === node) {
             const box = point.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; } }"""
-        self.after(lambda: self.page.mouse.click(*self.page.evaluate(place, node)))
+        self.page.mouse.click(*self.page.evaluate(place, node))
 
     def begin(self, graph):
         """What the page is when nothing has been chosen but a graph: its first node is curious."""
-        for label, value in {"given": "noise σ", "who is curious": "nodes, who see what they receive (pndp)"}.items():
-            if self.field(label).evaluate("select => select.selectedOptions[0].text").replace("\xa0", " ") != value: self.choose(label, value)
-        for label, value in (self.USUAL | {"graph": "path:n=2"}).items():
-            if self.field(label).input_value() != value: self.put(label, value)
+        self.choose("given", "noise σ")
+        self.choose("who is curious", "nodes, who see what they receive (pndp)")
+        for label, value in self.USUAL.items(): self.put(label, value)
+        for other in ("florentine", "path:n=2"): self.put("graph", other)  # they share no node, so that nobody of before stays curious
+        self.agrees_with(account_of("path:n=2", [0], 10))
         self.put("graph", graph)
 
     @property
@@ -279,12 +283,25 @@ class Explorer:
         return {html.unescape(name): (float(mu.removeprefix("μ = ")), float(epsilon.removeprefix("ε = "))) for name, mu, epsilon, *_ in rows}
 
     def agrees_with(self, report, delta=1e-6):
-        """All that is shown, in the graph and in the table, is what the account says."""
+        """All that is shown, in the graph and in the table, comes to be what the account says."""
+        self.eventually(lambda: self.check(report, delta))
+
+    def check(self, report, delta):
         assert self.status == "" and not self.stale
         assert self.numbers == {str(v): pytest.approx((mu, e), rel=1e-5) for v, mu, e in zip(report.victims, report.mu, report.epsilon(delta), strict=True)}
         rows = [[float(cell) for cell in row.split("\t")] for row in self.page.inner_text(".mfdl-table tbody").splitlines()]
         assert {row[0]: (row[1], row[3]) for row in rows} == {d: (len(g), pytest.approx(g.mu.max(), rel=1e-5)) for d, g in report.to_frame().groupby("distance")}
         assert sorted(self.marks["attacker"]) == sorted(map(str, report.attackers[0]))
+
+    def refuses(self, said):
+        """The page comes to say why not, in a line; what it showed before is grey."""
+        def check(): assert said in self.status and "\n" not in self.status and self.stale
+        self.eventually(check)
+
+    def shows(self, kind, count):
+        """So many nodes come to be of a kind, and none of another."""
+        def check(): assert {name: len(nodes) for name, nodes in self.marks.items() if nodes} == {kind: count} and self.status == "" and not self.stale
+        self.eventually(check)
 
     def close(self):
         """End, after a look at whether anything went wrong unseen, or went elsewhere."""
@@ -331,49 +348,52 @@ def test_by_choosing(shown):
     shown.agrees_with(report.calibrate(2.5, 1e-6))
     assert f"σ = {report.calibrate(2.5, 1e-6).sigma:.6g}" in shown.page.inner_text(".mfdl-answer")
     shown.choose("who is curious", "an eavesdropper on every message (ldp)")
-    assert not shown.marks["attacker"] and len(shown.numbers) == 7
+    shown.shows("victim", 7)
     shown.put("algorithm", "dsgd")
-    assert "no finite noise" in shown.status
+    shown.refuses("no finite noise")
     shown.choose("given", "noise σ")
-    assert len(shown.marks["leak: no noise covers it"]) == 7
-    shown.after(lambda: shown.page.locator(".mfdl-examples select").first.select_option("star:n=10"))
-    assert shown.field("graph").input_value() == "star:n=10" and len(shown.numbers) == 10
+    shown.shows("leak: no noise covers it", 7)
+    shown.page.locator(".mfdl-examples select").first.select_option("star:n=10")
+    shown.shows("leak: no noise covers it", 10)
+    assert shown.field("graph").input_value() == "star:n=10"
 
 
 @pytest.mark.browser
 def test_an_edge_list_is_dropped(shown, tmp_path):
     (tmp_path / "friends.csv").write_bytes(EDGES)
     shown.begin("florentine")
-    choose = shown.page.locator("input[type=file]")
-    shown.after(lambda: choose.set_input_files(tmp_path / "friends.csv"))
+    choose, report = shown.page.locator("input[type=file]"), account_of(read_graph(tmp_path / "friends.csv"), ["anna"], 10)
+    choose.set_input_files(tmp_path / "friends.csv")
+    shown.agrees_with(report)
     assert shown.field("graph").input_value() == "friends.csv"
-    shown.agrees_with(account_of(read_graph(tmp_path / "friends.csv"), ["anna"], 10))
     shown.click("O'Hara & <b>")
     shown.agrees_with(account_of(read_graph(tmp_path / "friends.csv"), ["anna", "O'Hara & <b>"], 10))
     refused = {"list.csv": (b"a,b\nc\n", "line 2"), "no.csv": (b"\x00\xff\xfe", "file='no.csv'"), "g.graphml": (b"<xml/>", "edge list"),
                "big.csv": (b"1,2\n" * 200_000, "800000 bytes")}
     for name, (content, said) in refused.items():
-        shown.after(lambda name=name, content=content: choose.set_input_files({"name": name, "mimeType": "text/csv", "buffer": content}))
-        assert said in shown.status and shown.stale
+        choose.set_input_files({"name": name, "mimeType": "text/csv", "buffer": content})
+        shown.refuses(said)
     held = shown.page.evaluate_handle("() => { const held = new DataTransfer(); held.items.add(new File(['1,2\\n2,3\\n'], 'three.csv')); return held; }")
-    shown.after(lambda: shown.page.dispatch_event(".mfdl-drop", "drop", {"dataTransfer": held}))
-    assert set(shown.numbers) == {"2", "3"} and shown.page.inner_text("pre >> nth=0").startswith("mfdl account three.csv ")
+    shown.page.dispatch_event(".mfdl-drop", "drop", {"dataTransfer": held})
+    shown.agrees_with(account_of(nx.path_graph([1, 2, 3]), [1], 10))
+    assert shown.page.inner_text("pre >> nth=0").startswith("mfdl account three.csv ")
 
 
 @pytest.mark.browser
 def test_nonsense_is_answered_in_a_line_and_the_view_is_grey_until_it_is_right(shown):
     shown.begin("florentine")
-    before = shown.numbers
+    report = account_of("florentine", ["Acciaiuoli"], 10)
+    shown.agrees_with(report)
     for label, wrong, said, right in (
             ("graph", "florentin", "did you mean florentine", "florentine"), ("steps T", "ten", "T='ten'", "10"), ("steps T", "9999", "too large", "10"),
             ("participation", "cyclic:3,5", "more than T=10", "every-step"), ("algorithm", "muffliato:rounds=2", "not a parameter", "dp-dsgd"),
             ("value", "much", "sigma='much': expected a number", "1"), ("δ", "3", "delta=3.0", "1e-6")):
         shown.put(label, wrong)
-        assert said in shown.status and shown.stale and shown.numbers == before and "\n" not in shown.status
+        shown.refuses(said)
         shown.put(label, right)
-        assert shown.status == "" and not shown.stale
+        shown.agrees_with(report)
     shown.click("Acciaiuoli")
-    assert "at least one node" in shown.status and shown.stale
+    shown.refuses("at least one node")
     shown.click("Pazzi")
     shown.agrees_with(account_of("florentine", ["Pazzi"], 10))
 
@@ -381,10 +401,11 @@ def test_nonsense_is_answered_in_a_line_and_the_view_is_grey_until_it_is_right(s
 @pytest.mark.browser
 def test_a_narrow_window_shows_everything(shown):
     shown.begin("florentine")
+    shown.agrees_with(account_of("florentine", ["Acciaiuoli"], 10))
     shown.page.set_viewport_size({"width": 400, "height": 1300})
-    shown.page.wait_for_function("document.querySelector('.js-plotly-plot').getBoundingClientRect().width < 400")
-    outside = "[...document.querySelectorAll('.mfdl *')].filter(part => part.getBoundingClientRect().right > 401).map(part => part.className.toString())"
-    assert shown.page.evaluate(outside) == []
+    outside = "[...document.querySelectorAll('.mfdl *')].filter(part => part.getBoundingClientRect().right > 401).length"
+    def check(): assert shown.page.evaluate(outside) == 0
+    shown.eventually(check)
     shown.page.set_viewport_size({"width": 1280, "height": 1300})
 
 

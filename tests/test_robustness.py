@@ -59,6 +59,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "pictures: tests/test_project.py and the chapters": "figures.* accounting.plot_distance accounting.plot_heatmap",
     "commands, of which the parts are here: tests/test_inputs.py, tests/test_sweeps.py": "cli.Command cli.app cli.finite cli.write_report cli.check_settings cli.describe "
     "cli.account_command cli.describe_sweep cli.conclude cli.run_sweep cli.sweep_command cli.collect_command cli.reproduce_command cli.graphs_command",
+    "a page, with properties and clicks of its own: tests/test_explorer.py": "explorer.* cli.explore_command",
     "processes and locks: tests/test_sweeps.py": "sweeps.hold sweeps.survey sweeps.clear sweeps.put_in_place sweeps.die_with_parent sweeps.run_here sweeps.run_cell sweeps.cores "
     "sweeps.executor sweeps.sweep sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.without_run_times experiments.reproduce",
