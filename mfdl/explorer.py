@@ -6,7 +6,7 @@
 __all__ = ['LARGEST', 'Settings', 'number', 'command_line', 'too_large', 'upload_name', 'load_network', 'View', 'explore',
            'python_code', 'answer', 'claim', 'caution', 'in_a_line', 'read_number', 'page']
 
-# %% ../nbs/30_explorer.ipynb #5bba8cc3
+# %% ../nbs/30_explorer.ipynb #c86ee88e
 import base64
 import html
 import io
@@ -26,7 +26,7 @@ from .figures import PALETTE, STYLE
 from .files import needed_for
 from .training import in_words
 
-# %% ../nbs/30_explorer.ipynb #7f5b8732
+# %% ../nbs/30_explorer.ipynb #76ad013b
 @dataclass(frozen=True)
 class Settings:
     "What the explorer is asked: the arguments of `mfdl account`, as text and numbers (chapter 30)."
@@ -46,7 +46,7 @@ class Settings:
         "Whether the attacker is outside of the network."
         return self.trust == "ldp"
 
-# %% ../nbs/30_explorer.ipynb #c57689f4
+# %% ../nbs/30_explorer.ipynb #830b65f9
 def number(x: float) -> str:
     "The shortest text that is read as the same float (chapter 30)."
     return repr(x).removesuffix(".0")
@@ -61,7 +61,7 @@ def command_line(
     words += [f"--{name}={number(value)}" for name, value in (("sigma", settings.sigma), ("epsilon", settings.epsilon)) if value is not None]
     return shlex.join([*words, f"--delta={number(settings.delta)}"])
 
-# %% ../nbs/30_explorer.ipynb #33377d12
+# %% ../nbs/30_explorer.ipynb #9c619f1a
 LARGEST = {"bytes": 500_000, "nodes": 200, "messages": 2_000_000, "entries": 4_000_000}  # of a file; drawn; times steps; of a matrix of all that is seen
 
 def too_large(settings: Settings, what: str) -> ValueError:
@@ -80,7 +80,7 @@ def upload_name(
     if name.lower().endswith((".gz", ".graphml", ".gml")): raise ValueError(f"file={name!r}: expected an edge list as plain text, two nodes a line; {otherwise}")
     return name
 
-# %% ../nbs/30_explorer.ipynb #c83375fa
+# %% ../nbs/30_explorer.ipynb #3c42ea1f
 def load_network(
     settings: Settings,
 ) -> nx.Graph:  # undirected, simple, with at most LARGEST['nodes'] nodes
@@ -100,7 +100,7 @@ def load_network(
     if len(network) > LARGEST["nodes"]: raise too_large(settings, f"graph={settings.graph!r} has {len(network)} nodes, more than {LARGEST['nodes']}")
     return network
 
-# %% ../nbs/30_explorer.ipynb #bb2bdf56
+# %% ../nbs/30_explorer.ipynb #a2e8a310
 @dataclass(frozen=True, eq=False)
 class View:
     "Who learns how much: settings, their graph, and the report (chapter 30)."
@@ -120,7 +120,7 @@ class View:
         groups = self.frame.groupby("distance", dropna=False)
         return groups.agg(victims=("mu", "size"), mean_mu=("mu", "mean"), largest_mu=("mu", "max"), largest_epsilon=("epsilon", "max")).reset_index()
 
-# %% ../nbs/30_explorer.ipynb #27e09640
+# %% ../nbs/30_explorer.ipynb #992cc42d
 def explore(
     settings: Settings,
 ) -> View:
@@ -140,7 +140,7 @@ def explore(
     except streaming.NotStreamable: raise large from None
     return View(settings, network, trust, report if settings.epsilon is None else report.calibrate(settings.epsilon, settings.delta))
 
-# %% ../nbs/30_explorer.ipynb #17bcca68
+# %% ../nbs/30_explorer.ipynb #c30f9172
 NAMES = {"mu": "μ", "epsilon": "ε"}
 
 def ticks(low: float, high: float) -> list:
@@ -170,7 +170,7 @@ def draw_distance(view: View, quantity: str, ax) -> None:
     ax.set_title(f"Not shown: {', '.join(missing)}" if missing else falls)
     if len(shown): ax.legend()
 
-# %% ../nbs/30_explorer.ipynb #4a47edb9
+# %% ../nbs/30_explorer.ipynb #deda4cb1
 def python_code(
     view: View,
 ) -> str:  # a program that prints the table
@@ -194,7 +194,7 @@ report = account(run, {view.trust!r}, records{sigma}){budget}
 print(report.to_frame().assign(epsilon=report.epsilon({number(settings.delta)})))
 """
 
-# %% ../nbs/30_explorer.ipynb #817bfa20
+# %% ../nbs/30_explorer.ipynb #cea950a4
 def answer(
     view: View,
 ) -> str:  # one sentence
@@ -222,7 +222,7 @@ def caution(
     if view.report.adaptive: return ""
     return "An estimate, no promise: these attackers do not see every model, and the numbers hold if gradients do not react to what they do not see (chapter 11)."
 
-# %% ../nbs/30_explorer.ipynb #eab7f3d8
+# %% ../nbs/30_explorer.ipynb #880730c9
 def in_a_line(
     error: Exception,
 ) -> str:
@@ -238,7 +238,7 @@ def read_number(
     try: return float(text)
     except ValueError: raise ValueError(f"{argument}={text!r}: expected a number") from None
 
-# %% ../nbs/30_explorer.ipynb #e18b40ae
+# %% ../nbs/30_explorer.ipynb #1b883558
 KINDS = {  # of nodes: symbol, and colour where it does not depend on how much is learned
     "attacker": {"symbol": "square", "color": PALETTE["attacker"]}, "leak: no noise covers it": {"symbol": "diamond", "color": PALETTE["squared"]},
     "victim": {"symbol": "circle"}, "nothing is learned": {"symbol": "circle-open", "color": PALETTE["as_plotted"]},
@@ -261,7 +261,7 @@ def hover_text(view: View) -> dict:  # label -> text
         texts[row.victim] = f"{html.escape(str(row.victim))}<br>μ = {row.mu:.6g}<br>ε = {row.epsilon:.6g}{hops}"
     return texts
 
-# %% ../nbs/30_explorer.ipynb #6edbe149
+# %% ../nbs/30_explorer.ipynb #2e808777
 def graph_figure(view: View, quantity: str) -> dict:  # data and layout of a Plotly figure
     "The graph, with nodes coloured by what is learned about them."
     where, texts, of = nx.spring_layout(view.network, seed=4), hover_text(view), kinds(view, quantity)
@@ -285,7 +285,7 @@ def graph_figure(view: View, quantity: str) -> dict:  # data and layout of a Plo
     axis = {"visible": False}
     return {"data": data, "layout": LAYOUT | {"xaxis": axis, "yaxis": axis, "title": {"text": "Click a node: attacker or not", "x": 0.02, "font": {"size": 15}}}}
 
-# %% ../nbs/30_explorer.ipynb #4dbb20d4
+# %% ../nbs/30_explorer.ipynb #f8fde2bb
 def distance_picture(view: View, quantity: str) -> str:  # HTML
     "The picture by distance, as vectors inside the page."
     with needed_for("the explorer", "explore"):
@@ -298,7 +298,7 @@ def distance_picture(view: View, quantity: str) -> str:  # HTML
         figure.savefig(drawn, format="svg", metadata={"Date": None})
     return f'<img alt="{NAMES[quantity]} by distance, as in the table below" src="data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}">'
 
-# %% ../nbs/30_explorer.ipynb #15497e77
+# %% ../nbs/30_explorer.ipynb #22bfdfe3
 def copyable(title: str, text: str) -> str:  # HTML
     "A text with a button that copies it."
     return (f'<div class="mfdl-copy"><b>{title}</b> <button onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'pre\').innerText);'
@@ -312,7 +312,7 @@ def text_below(view: View) -> str:  # HTML
         f'<div><p>{html.escape(claim(view))}</p><p class="mfdl-caution">{html.escape(caution(view))}</p></div></div>',
         copyable("On the command line", command_line(view.settings)), copyable("In Python", python_code(view))])
 
-# %% ../nbs/30_explorer.ipynb #a13bb41c
+# %% ../nbs/30_explorer.ipynb #ddc07e03
 EXAMPLES = {
     "graph": ("florentine", "karate", "ring:n=16", "path:n=12", "star:n=10", "grid:rows=4,columns=5", "complete:n=8", "erdos-renyi:n=20,p=0.2,seed=0"),
     "algorithm": ("dp-dsgd", "anti-pgd", "muffliato:K=3", "decor", "decor:sigma_edge=2", "zip-dl:self_noise=1", "dsgd"),
@@ -348,7 +348,7 @@ def drop_zone():
         limit = traitlets.Int(LARGEST["bytes"]).tag(sync=True)
     return EdgeList()
 
-# %% ../nbs/30_explorer.ipynb #c4d8648c
+# %% ../nbs/30_explorer.ipynb #0f164181
 CSS = """<style>
 .mfdl { max-width: 1240px; margin: 0 auto; padding: 0 8px; box-sizing: border-box; overflow: hidden; }
 .mfdl h1 { font-size: 22px; margin: 8px 0 0; } .mfdl p { line-height: 1.45; margin: 8px 0; }
@@ -372,7 +372,7 @@ CSS = """<style>
 </style>"""
 TITLE = "<h1>Who learns how much about whom?</h1><p>One run of private decentralised learning. The curious nodes (squares) tell each other everything; click to choose them.</p>"
 
-# %% ../nbs/30_explorer.ipynb #07d392fb
+# %% ../nbs/30_explorer.ipynb #359f06de
 def controls(start: Settings) -> SimpleNamespace:
     "The fields of the page, by name, and the box that holds them."
     with needed_for("the explorer", "explore"): import ipywidgets as w
@@ -395,7 +395,7 @@ def controls(start: Settings) -> SimpleNamespace:
                        row(field.given, field.amount, field.delta), row(field.quantity)]).add_class("mfdl-controls")
     return field
 
-# %% ../nbs/30_explorer.ipynb #3685cdda
+# %% ../nbs/30_explorer.ipynb #4280401c
 def read_settings(field: SimpleNamespace, before: Settings) -> Settings:
     "What the fields say; attackers, and the bytes of a file, are those from before."
     T, given = field.T.value.strip(), {name: read_number(name, field.amount.value) if name == field.given.value else None for name in ("sigma", "epsilon")}
@@ -415,7 +415,7 @@ def toggle(settings: Settings, label: str) -> Settings:
     others = tuple(a for a in settings.attackers if a != label)
     return replace(settings, attackers=others if label in settings.attackers else (*others, label))
 
-# %% ../nbs/30_explorer.ipynb #fb620dad
+# %% ../nbs/30_explorer.ipynb #39fc8d67
 def page(
     start: Settings = Settings(),  # noqa: B008, frozen
 ) -> object:  # an ipywidgets.Box
