@@ -317,7 +317,7 @@ def optimize_space_time(
     if method == "exact" or method == "auto" and (len(Ws[0]) * len(Ws) <= EXACT or not alike): return exact_space_time(W, participation, tol, price, groups)
     return along_directions(Ws[0], participation, price)
 
-# %% ../nbs/21_insiders.ipynb #f7f2562c
+# %% ../nbs/21_insiders.ipynb #2edd3b42
 from collections.abc import Iterable
 
 from .accounting import account, check_run
@@ -325,13 +325,13 @@ from .algorithms import LinearAlgorithm, dp_dsgd, mf_dsgd
 from .attackers import TrustModel, coalition_mask, view
 from .gram import gram_factor, local_gram
 
-# %% ../nbs/21_insiders.ipynb #e7d1fbf4
+# %% ../nbs/21_insiders.ipynb #0b0888eb
 def row_space(F: np.ndarray) -> np.ndarray:  # float64 (columns, rank), orthonormal
     "A basis of the space that the rows of F span, in columns."
     _, size, rows = np.linalg.svd(F, full_matrices=False)
     return rows[size > 8 * max(F.shape) * np.finfo(float).eps * size.max(initial=0)].T
 
-# %% ../nbs/21_insiders.ipynb #424f1b42
+# %% ../nbs/21_insiders.ipynb #b333c6ce
 ROUNDS = 8  # steps towards the best noise for each step of the multipliers
 
 def equation_root(H: np.ndarray, Q: np.ndarray) -> np.ndarray:  # (.., T, T)
@@ -353,7 +353,7 @@ def insider_information(S: np.ndarray, bases: list, where: list, blocks: np.ndar
         E += seen @ seen.swapaxes(1, 2)
     return np.concatenate(information), E
 
-# %% ../nbs/21_insiders.ipynb #178bc8be
+# %% ../nbs/21_insiders.ipynb #c160dd97
 def check_pairs(mu, algorithm: LinearAlgorithm, trusts: list) -> np.ndarray:  # float64 (attackers, n), zero for attackers themselves
     "Budgets of each attacker for each node; raises ValueError for anything that is not, or for attackers whom this chapter does not cover."
     try: budgets = np.asarray(mu)
@@ -379,7 +379,7 @@ def check_heard(bases: list, algorithm: LinearAlgorithm) -> None:
         raise ValueError(f"trust: some noise of node {algorithm.nodes[int(np.argmin(least))]!r} reaches none of the attackers and would vanish; "
                          "expected more of them, such as LDP() with a budget of 100")
 
-# %% ../nbs/21_insiders.ipynb #eb4341d0
+# %% ../nbs/21_insiders.ipynb #e97fda84
 @dataclass(frozen=True, eq=False)
 class LocalNoise:
     "Noise that nodes draw alone, correlated in time, with little harm for given budgets: what `optimize_local` finds (chapter 21)."
@@ -399,7 +399,7 @@ class LocalNoise:
         "Strategy matrices of the nodes, for `mf_dsgd`."
         return [gram_factor(X) for X in np.linalg.inv(self.S)]
 
-# %% ../nbs/21_insiders.ipynb #aa77153c
+# %% ../nbs/21_insiders.ipynb #f13464a5
 def optimize_local(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step
     participation: Participation,  # exactly b steps apart
