@@ -231,7 +231,7 @@ def optimize_covariance(
                            "or budgets c that are less far apart would help")
     return found
 
-# %% ../nbs/16_coalitions.ipynb #51481c86
+# %% ../nbs/16_coalitions.ipynb #40e99fde
 import itertools
 import warnings
 from collections.abc import Iterable
@@ -239,7 +239,7 @@ from dataclasses import dataclass, field, replace
 
 from .files import needed_for
 
-# %% ../nbs/16_coalitions.ipynb #6a139833
+# %% ../nbs/16_coalitions.ipynb #e5f043a3
 FAMILIES = ("disjoint", "edges", "neighbourhoods", "leave-one-out", "windows")
 
 def seed_groups(
@@ -262,7 +262,7 @@ def seed_groups(
         case "leave-one-out": return [[u for u in range(n) if u != v] for v in range(n) if n > 1]
         case _: return [sorted((first + k) % n for k in range(size)) for first in range(n)]  # windows
 
-# %% ../nbs/16_coalitions.ipynb #c2f6b042
+# %% ../nbs/16_coalitions.ipynb #fb9ccd91
 MAX_COALITIONS = 100_000
 
 def hidden_groups(groups: list, n: int, q: int) -> dict[tuple, np.ndarray]:  # tuple of groups -> bool (n,)
@@ -276,7 +276,7 @@ def hidden_groups(groups: list, n: int, q: int) -> dict[tuple, np.ndarray]:  # t
         victims[hidden] = victims.get(hidden, np.zeros(n, dtype=bool)) | outside
     return victims
 
-# %% ../nbs/16_coalitions.ipynb #06fb214d
+# %% ../nbs/16_coalitions.ipynb #16e3d6df
 @dataclass(frozen=True, eq=False)
 class CoalitionCovariance:
     "Noise from own draws and from seeds of groups, with a proof of how good it is: what `optimize_coalition` finds (C, Eq. 10; chapter 16)."
@@ -305,7 +305,7 @@ class CoalitionCovariance:
         n = len(self.c)
         return [*self.parts, *(self.sigma2 * np.diag(np.eye(n)[u]) for u in range(n))], [*self.groups, *([u] for u in range(n))]
 
-# %% ../nbs/16_coalitions.ipynb #133ff4a6
+# %% ../nbs/16_coalitions.ipynb #8f4868c4
 def check_groups(groups, n: int) -> list:
     "Return groups as sorted lists of nodes; raise a ValueError where one is empty or names a node that is missing."
     if isinstance(groups, str) or not np.iterable(groups): raise ValueError(f"groups={groups!r}: expected a list of groups, such as [[0, 1], [1, 2]]")
@@ -325,7 +325,7 @@ def embed(block, group: list, n: int):  # (n, n), numpy's or cvxpy's
     "A covariance of a group among all nodes."
     return np.eye(n)[:, group] @ block @ np.eye(n)[group]
 
-# %% ../nbs/16_coalitions.ipynb #4b696193
+# %% ../nbs/16_coalitions.ipynb #1f41c3ad
 def solve_coalitions(
     M: np.ndarray, groups: list, victims: dict[tuple, np.ndarray], c: np.ndarray,
 ) -> tuple[float, list[np.ndarray], dict[tuple, tuple]] | None:  # sigma2, parts, multipliers; None if it fails
@@ -366,7 +366,7 @@ def solve_coalitions(
     found = [embed(positive_part(np.asarray(block.value)), group, n) / np.outer(root, root) for group, block in zip(groups, blocks, strict=True)]
     return float(sigma2.value), found, multipliers
 
-# %% ../nbs/16_coalitions.ipynb #f32e8bfc
+# %% ../nbs/16_coalitions.ipynb #f360ce59
 def coalition_bound(M: np.ndarray, groups: list, multipliers: dict, c: np.ndarray) -> float:
     "What no choice of sigma2 and parts can do better than, from any multipliers (lam, w) of each set of hidden groups; -inf where M is singular."
     n, largest = len(M), max(lam.max() for lam, _ in multipliers.values())
@@ -382,7 +382,7 @@ def coalition_bound(M: np.ndarray, groups: list, multipliers: dict, c: np.ndarra
         excess.append(np.linalg.eigvalsh(np.linalg.solve(root, np.linalg.solve(root, seen).T))[-1])
     return gain**2 / (cost * max(excess))
 
-# %% ../nbs/16_coalitions.ipynb #04105490
+# %% ../nbs/16_coalitions.ipynb #291344a8
 PRICES = np.append(0.0, np.geomspace(1e-7, 1e-1, 7))  # of a unit of tr R, relative to the mean harm of a unit of noise
 
 def priced(W: np.ndarray, groups: list, q: int, c: np.ndarray, victims: dict, price: float) -> CoalitionCovariance | None:
@@ -401,7 +401,7 @@ def priced(W: np.ndarray, groups: list, q: int, c: np.ndarray, victims: dict, pr
     lower = max(coalition_bound(M + ridge * np.eye(n), groups, multipliers, c) - (price + ridge) * np.trace(R) for ridge in ridges)
     return CoalitionCovariance(groups, q, c, sigma2, parts, noise_after(W, R), float(lower), price)
 
-# %% ../nbs/16_coalitions.ipynb #baf04242
+# %% ../nbs/16_coalitions.ipynb #57233934
 def optimize_coalition(
     W: np.ndarray,  # gossip matrix (n, n), directed or not
     groups: Iterable,  # lists of nodes (0 .. n-1) that share a seed; they may overlap

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['space_time_workload', 'SpaceTime', 'exact_space_time', 'space_time', 'METHODS', 'any_noise_bound', 'optimize_space_time', 'LocalNoise', 'optimize_local']
 
-# %% ../nbs/19_space_time.ipynb #1e0cce79
+# %% ../nbs/19_space_time.ipynb #042b1667
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import index
@@ -19,7 +19,7 @@ from .participation import Participation
 from .sensitivity import certify
 from .workload import gossip_sequence, workload
 
-# %% ../nbs/19_space_time.ipynb #b01c8289
+# %% ../nbs/19_space_time.ipynb #7de49c0e
 def space_time_workload(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step
     T: int,  # steps
@@ -30,7 +30,7 @@ def space_time_workload(
     rows = workload(Ws, T).reshape(T, n, -1)
     return np.concatenate([Wt @ row for Wt, row in zip(Ws, rows, strict=True)])
 
-# %% ../nbs/19_space_time.ipynb #7f0d82b3
+# %% ../nbs/19_space_time.ipynb #1868994f
 def patterns_of(participation: Participation) -> np.ndarray: return np.array(list(participation.patterns()))  # int (b, k), steps
 
 def pattern_blocks(participation: Participation, n: int) -> np.ndarray:  # int (n * b, k): indices t * n + u
@@ -44,7 +44,7 @@ def scattered(blocks: np.ndarray, where: tuple, N: int) -> np.ndarray:  # (N, N)
     whole[where] = blocks
     return whole
 
-# %% ../nbs/19_space_time.ipynb #08ea18bd
+# %% ../nbs/19_space_time.ipynb #a8065254
 def following_blocks(K: np.ndarray) -> np.ndarray:  # (.., k, k)
     "Where tr(K.T B) is largest: rows of B along those of K, in each block as long as the block's rows of K are together."
     length = np.linalg.norm(K, axis=-1, keepdims=True)
@@ -58,7 +58,7 @@ def dual_point(A: np.ndarray, where: tuple, blocks: np.ndarray) -> tuple[np.ndar
     half, other = (B @ Vt.T) / np.sqrt(singular), (Vt @ inverse).T * np.sqrt(singular)
     return singular, half, other, following_blocks((A.T @ U @ Vt)[where])
 
-# %% ../nbs/19_space_time.ipynb #0d889e7e
+# %% ../nbs/19_space_time.ipynb #df5420be
 @dataclass(frozen=True, eq=False)
 class SpaceTime:
     "Noise with little harm that protects every node against an eavesdropper, sensitivity at most 1: what `optimize_space_time` finds (chapter 19)."
@@ -76,7 +76,7 @@ class SpaceTime:
         "How far the harm is above the bound, relative to it."
         return self.objective / self.lower_bound - 1
 
-# %% ../nbs/19_space_time.ipynb #6f438ca9
+# %% ../nbs/19_space_time.ipynb #abf994de
 def largest_square(P: np.ndarray) -> float:
     "The largest squared sensitivity of information matrices (.., k, k), certified from above."
     P = P.reshape(-1, *P.shape[-2:])
@@ -97,7 +97,7 @@ def check_partition(groups, n: int) -> tuple:
         raise ValueError(f"groups={groups!r}: expected lists of nodes that name each of 0 .. {n - 1} once")
     return tuple(found)
 
-# %% ../nbs/19_space_time.ipynb #33ec43be
+# %% ../nbs/19_space_time.ipynb #f932f3ad
 def bound_without_price(A: np.ndarray, where: tuple, blocks: np.ndarray) -> float:
     "What any noise does at least, by some more steps from multipliers that were best with a price."
     bounds = []
@@ -129,7 +129,7 @@ def best_within(
         blocks = following
     raise ValueError(f"W: after {at_most} iterations the gap is {gap:.1e}, more than tol={tol:g}; expected a larger tol, or a larger price where W is nearly singular")
 
-# %% ../nbs/19_space_time.ipynb #720cafd4
+# %% ../nbs/19_space_time.ipynb #2f793018
 def exact_space_time(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step; directed or not
     participation: Participation,  # exactly b steps apart
@@ -156,7 +156,7 @@ def exact_space_time(
         objective, bound, iterations = objective + harm, bound + least, max(iterations, steps)
     return SpaceTime(S, objective, bound, float(participation.k * np.linalg.norm(A)**2), iterations, participation, groups)
 
-# %% ../nbs/19_space_time.ipynb #4ba8f600
+# %% ../nbs/19_space_time.ipynb #cde1271e
 def space_time(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step: the one that `best` is for (privacy does not depend on it, harm does)
     best: SpaceTime,
