@@ -137,9 +137,9 @@ def test_settings_give_a_view_or_an_expected_error(settings):
     ({"delta": 2.0}, "delta=2.0"),
 ])
 def test_errors_say_what_is_wrong_before_any_work(changes, said):
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(cli.EXPECTED) as error: explore(replace(Settings(), **changes))
-    assert said in str(error.value) and time.perf_counter() - started < 2
+    assert said in str(error.value) and time.process_time() - started < 2
 
 
 def test_too_large_a_run_is_handed_to_a_command_that_is_right():
