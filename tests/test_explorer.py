@@ -204,8 +204,7 @@ def explorer_at(folder, package=ROOT):
 def test_an_installed_package_has_the_page(tmp_path):
     """Laid out as the wheel is: the page is served, from the template that needs no network."""
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    shutil.copytree(ROOT / "mfdl", tmp_path / "site" / "mfdl")
-    for source, target in wheel["force-include"].items(): shutil.copytree(ROOT / source, tmp_path / "site" / target)
+    for source in wheel["only-include"]: shutil.copytree(ROOT / source, tmp_path / "site" / wheel["sources"].get(source, source))
     (tmp_path / "empty").mkdir()
     with explorer_at(tmp_path / "empty", tmp_path / "site") as (address, _):
         page = urllib.request.urlopen(address, timeout=60).read().decode()
