@@ -67,7 +67,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "data.a9a data.mnist graphs.facebook graphs.peertube graphs.data_folders graphs.find_file graphs.GraphSource",
     "patterns of more than 128 steps: tests/test_reference.py, nbs/08_sensitivity.ipynb": "sensitivity.grouped_start sensitivity.climb sensitivity.escape",
     "trains: tests/test_audit.py": "audit.WorstCase audit.worst_pattern audit.worst_case audit.scripted audit.plan audit.Transcript audit.regenerate audit.replay "
-    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval audit.check_confidence audit.check_values audit.stacked audit.audit audit.noncentral_t",
+    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval audit.check_confidence audit.check_values audit.stacked audit.audit audit.noncentral_t audit.first_largest",
     "takes a run that was trained: tests/test_reconstruction.py": "reconstruction.Played reconstruction.rewind reconstruction.play reconstruction.heard reconstruction.Estimate "
     "reconstruction.inverse_of reconstruction.check_batches",
     "what extras bring: tests/test_package.py": "files.needed_for",
