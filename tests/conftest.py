@@ -53,6 +53,7 @@ def lab(chromium, tmp_path_factory):
     from lab import Lab, serve
     root = tmp_path_factory.mktemp("lab")
     for folder in ("nbs", "figures", "benchmarks"): shutil.copytree(ROOT / folder, root / folder)
+    for file in filter(Path.is_file, ROOT.iterdir()): shutil.copy(file, root)
     with serve(root) as address: yield Lab(chromium, address, root)
 
 

@@ -110,7 +110,7 @@ class Lab:
         self.page.wait_for_function("window.jupyterapp")
         self.page.evaluate("jupyterapp.restored.then(() => null)")
 
-    def run(self, path, seconds=600, patience=20):
+    def run(self, path, seconds=900, patience=20):
         """Run all cells of the notebook `path` of the folder: returns the notebook with outputs, and what is wrong in it, a line for each fault.
 
         It gets `seconds` to run, and `patience` seconds more until formulas and pictures are shown."""
