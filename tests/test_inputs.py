@@ -1,6 +1,8 @@
 """What is not a gossip matrix, a graph, a scheme or a probability is refused with the argument's name, its value and what was expected."""
 import gzip
 import hashlib
+import os
+import subprocess
 import sys
 import tarfile
 
@@ -174,3 +176,11 @@ def test_workload_is_the_simulation(n, T):
         sent.append(theta + g)
         theta = W @ sent[-1]
     np.testing.assert_allclose(workload(Ws, T) @ G.reshape(-1, 3), np.vstack(sent), atol=1e-12)
+
+
+def test_a_command_whose_reader_is_gone_ends_without_a_word():
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as closed:
+        done = subprocess.run([sys.executable, "-c", "from mfdl.cli import app; app()", "graphs"], stdout=closed, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
