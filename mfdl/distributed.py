@@ -148,7 +148,8 @@ def join(
 ) -> Iterator[Network]:  # for one Peer
     """Join the other ranks, as `with join() as network:` (chapter 22).
 
-    Raises ValueError outside torchrun, PeerLost when not all ranks come in time. When a rank dies its neighbours notice at once, when it freezes after the timeout; all have stopped after twice the timeout.
+    Raises ValueError outside torchrun, PeerLost when not all ranks come in time.
+    When a rank dies its neighbours notice at once, when it freezes after the timeout; all have stopped after twice the timeout.
     """
     with needed_for("training", "train"): import torch.distributed as dist
     if store is not None and (rank is None or size is None): raise ValueError(f"rank={rank}, size={size}: expected both with a store")
