@@ -26,9 +26,10 @@ RUN = """async ([path, seconds]) => {
     await panel.context.ready;
     await panel.sessionContext.ready;
     await commands.execute('notebook:run-all-cells');
+    return [];
   };
-  const late = new Promise((_, reject) => setTimeout(() => reject(Error(`not finished after ${seconds} seconds`)), 1000 * seconds));
-  await Promise.race([all(), late]);
+  const late = new Promise(resolve => setTimeout(resolve, 1000 * seconds, [`has not finished after ${seconds} seconds`]));
+  return Promise.race([all(), late]);
 }"""
 LOOK = """() => panel.content.widgets.map(({node}) => {
   const all = (what, of) => [...node.querySelectorAll(what)].map(of);
@@ -58,7 +59,7 @@ def formulas(source):
 def wrong(cell, seen, root):
     """What is wrong with a cell: with its outputs, and with what of it is `seen` in the page."""
     if cell.cell_type == "code":
-        if cell.source.strip() and cell.execution_count is None: yield "did not run"
+        if cell.source.strip() and cell.execution_count is None: yield "has not run"
         yield from (f"{out.ename}: {out.evalue}" for out in cell.outputs if out.output_type == "error")
         pictures = sum(any(kind.startswith("image/") for kind in out.get("data", {})) for out in cell.outputs)
         if seen["drawn"] < pictures: yield f"shows {seen['drawn']} of its {pictures} pictures"
@@ -71,13 +72,21 @@ def wrong(cell, seen, root):
     yield from (f"has a picture that cannot be seen: {source[:100]}" for loaded, source in seen["pictures"] if not loaded)
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def answers(port):
+    with socket.socket() as probe: return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def serve(root):
     """A JupyterLab of the folder `root` with settings, sessions and kernels of its own: yields its address."""
-    with tempfile.TemporaryDirectory(prefix="lab") as home, socket.socket() as probe:  # kernels' sockets lie here, and allow for about a hundred characters
-        probe.bind(("127.0.0.1", 0))
-        port, token = probe.getsockname()[1], secrets.token_hex()
-        probe.close()
+    with tempfile.TemporaryDirectory(prefix="lab", ignore_cleanup_errors=True) as home:  # in a short path: it holds sockets, whose names must be short
+        port, token = free_port(), secrets.token_hex()
         own = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "run", "JUPYTERLAB_SETTINGS_DIR": "settings",
                "JUPYTERLAB_WORKSPACES_DIR": "workspaces", "IPYTHONDIR": "ipython"}
         env = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")} | {name: f"{home}/{folder}" for name, folder in own.items()}
@@ -90,7 +99,7 @@ def serve(root):
             server = subprocess.Popen([sys.executable, "-m", "jupyterlab", *options], env=env, stdout=log, stderr=log)
             try:
                 until = time.monotonic() + 120
-                while socket.socket().connect_ex(("127.0.0.1", port)):
+                while not answers(port):
                     if server.poll() is not None or time.monotonic() > until: raise RuntimeError(f"JupyterLab did not start:\n{Path(log.name).read_text()}")
                     time.sleep(0.1)
                 yield f"http://127.0.0.1:{port}/lab?reset&token={token}"
@@ -116,11 +125,11 @@ class Lab:
         It gets `seconds` to run, and `patience` seconds more until formulas and pictures are shown."""
         self.uncaught.clear()
         try:
-            self.page.evaluate(RUN, [str(path), seconds])
+            late = self.page.evaluate(RUN, [str(path), seconds])
             notebook = nbformat.from_dict(self.page.evaluate("panel.content.model.toJSON()"))
-            until = time.monotonic() + patience
+            until = time.monotonic() + (0 if late else patience)
             while (faults := self.look(notebook)) and time.monotonic() < until: time.sleep(0.2)
-            return notebook, [f"{path}, {fault}; see {self.screenshot(path, i)}" for i, fault in faults] + self.uncaught
+            return notebook, [*(f"{path} {fault}" for fault in late), *(f"{path}, {fault}; see {self.screenshot(path, i)}" for i, fault in faults), *self.uncaught]
         finally:
             self.page.evaluate(CLOSE)
 
