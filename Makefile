@@ -45,7 +45,7 @@ test: setup
 
 test-browser: export OMP_NUM_THREADS = 1
 test-browser: setup chromium
-	@$(BIN)/pytest -n auto --dist worksteal --durations=20 --browser -m browser
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20 --browser -m "browser and not nightly"
 
 # Chromium is taken from the path or from MFDL_CHROMIUM; where it is missing, root gets it on Debian.
 chromium:
