@@ -682,8 +682,8 @@ YAML = st.one_of(
     NAMES.map(json.dumps), st.text(max_size=20), st.floats().map(str), st.integers().map(str), st.lists(st.integers(-3, 30), max_size=4).map(json.dumps))
 
 
-@campaign(40, "sweeps.read_grid sweeps.make_cells sweeps.make_cell sweeps.Cell sweeps.named_file sweeps.no_duplicates sweeps.written_out sweeps.notebook_source "
-              "experiments.find_notebook experiments.experiment_parameters experiments.check_parameters experiments.parse_value experiments.result_stem "
+@campaign(40, "sweeps.read_grid sweeps.read_blocks sweeps.block_cells sweeps.make_cells sweeps.make_cell sweeps.Cell sweeps.named_file sweeps.no_duplicates sweeps.written_out "
+              "sweeps.notebook_source experiments.find_notebook experiments.experiment_parameters experiments.check_parameters experiments.parse_value experiments.result_stem "
               "experiments.experiments experiments.experiments_folder",
           YAML, YAML, NAMES, st.binary(max_size=40))
 def test_grids(tmp_path_factory, value, other, name, content):
