@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['experiments', 'experiment_parameters', 'Result', 'ExperimentFailed', 'reproduce']
 
-# %% ../nbs/23_experiments.ipynb #64369964
+# %% ../nbs/23_experiments.ipynb #dd6ca892
 import ast
 import os
 import re
@@ -17,19 +17,19 @@ from typing import Any
 from .files import needed_for
 from .graphs import check_choice
 
-# %% ../nbs/23_experiments.ipynb #3fcf98a7
+# %% ../nbs/23_experiments.ipynb #f84df55b
 def experiments_folder() -> Path:
     "Where the notebooks of experiments are."
     import mfdl
     package = Path(mfdl.__file__).parent
     return next(f for f in (package / "_experiments", package.parent / "nbs" / "experiments") if f.is_dir())
 
-# %% ../nbs/23_experiments.ipynb #34854657
+# %% ../nbs/23_experiments.ipynb #8a56a87b
 def experiments() -> dict[str, Path]:
     "The experiments that can be reproduced: name and notebook (chapter 23)."
     return {path.stem: path for path in sorted(experiments_folder().glob("*.ipynb"))}
 
-# %% ../nbs/23_experiments.ipynb #df5dd72d
+# %% ../nbs/23_experiments.ipynb #8933f367
 def find_notebook(
     experiment: str,  # one of experiments(), or the path of any notebook (.ipynb) with a cell tagged `parameters`
 ) -> Path:
@@ -40,7 +40,7 @@ def find_notebook(
 
 UNREADABLE = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)  # what literals raise that are none, or nested too deeply
 
-# %% ../nbs/23_experiments.ipynb #9a3306cf
+# %% ../nbs/23_experiments.ipynb #42dcec7e
 def experiment_parameters(
     experiment: str,  # one of experiments(), or the path of a notebook
 ) -> dict:
@@ -56,7 +56,7 @@ def experiment_parameters(
     try: return {key: ast.literal_eval(entry["default"]) for key, entry in found.items()}
     except UNREADABLE: raise ValueError(f"experiment={str(experiment)!r}: expected defaults that are plain values, such as 10 or 'ring'") from None
 
-# %% ../nbs/23_experiments.ipynb #83c46d70
+# %% ../nbs/23_experiments.ipynb #5e915571
 def parse_value(value: Any, default: Any) -> Any:
     "Text as a value of the default's kind: itself, or the Python literal that it spells."
     if not isinstance(value, str) or isinstance(default, str): return value
@@ -74,14 +74,14 @@ def check_parameters(experiment: str, given: dict, defaults: dict) -> dict:
         if isinstance(defaults[key], float): given[key] = float(value)
     return given
 
-# %% ../nbs/23_experiments.ipynb #1c6f79e3
+# %% ../nbs/23_experiments.ipynb #925613c6
 def result_stem(experiment: str, given: dict, defaults: dict) -> str:
     "File name, without suffix, of an experiment's results."
     subject, *_ = defaults
     changed = [f"{key}-{value}" for key, value in given.items() if key != subject and value != defaults[key]]
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", "_".join([Path(experiment).stem, str(given.get(subject, defaults[subject])), *changed]))
 
-# %% ../nbs/23_experiments.ipynb #c3c13249
+# %% ../nbs/23_experiments.ipynb #b7509cfc
 @dataclass(frozen=True)
 class Result:
     "What an experiment left behind (chapter 23)."
@@ -93,7 +93,7 @@ class ExperimentFailed(RuntimeError):
     "A cell of an experiment raised an error; the half-run notebook is kept (chapter 23)."
     traceback = ""  # as the notebook shows it
 
-# %% ../nbs/23_experiments.ipynb #0b068386
+# %% ../nbs/23_experiments.ipynb #ff6107fe
 def without_run_times(notebook: Any) -> Any:  # of nbformat
     "The notebook without execution counts, times and random ids, so that the same run leaves the same file."
     notebook.metadata = {"kernelspec": notebook.metadata.kernelspec}
@@ -105,7 +105,7 @@ def without_run_times(notebook: Any) -> Any:  # of nbformat
             for output in cell.outputs: output.pop("execution_count", None)
     return notebook
 
-# %% ../nbs/23_experiments.ipynb #6a5eddda
+# %% ../nbs/23_experiments.ipynb #64949f00
 def reproduce(
     experiment: str,  # one of experiments(), or the path of a notebook
     given: dict | None = None,  # parameters that differ from their defaults
