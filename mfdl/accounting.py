@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BACKENDS', 'VARIANTS', 'Report', 'account', 'message_by_message']
 
-# %% ../nbs/11_accounting.ipynb #300f43d3
+# %% ../nbs/11_accounting.ipynb #00000003
 import os
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +24,12 @@ from .privacy import GaussianDP, calibrate_sigma
 from .sensitivity import check_method, worst_sensitivities
 from .streaming import NotStreamable, Streamed, state_space, stream
 
-# %% ../nbs/11_accounting.ipynb #2615b645
+# %% ../nbs/11_accounting.ipynb #00000009
 def plain(nodes: tuple) -> Hashable:
     "The one node of an attacker, a tuple for a coalition, None for an eavesdropper."
     return (nodes[0] if len(nodes) == 1 else nodes) if nodes else None
 
-# %% ../nbs/11_accounting.ipynb #7f4f5a87
+# %% ../nbs/11_accounting.ipynb #0000000a
 @dataclass(frozen=True, eq=False)
 class Report:
     "Privacy of a run: one entry for each pair of an attacker and a victim (U, Theorem 8; chapter 11)."
@@ -88,7 +88,7 @@ class Report:
         (plot_distance if kind == "distance" else plot_heatmap)(frame, ax)
         return ax
 
-# %% ../nbs/11_accounting.ipynb #2f7c7d3e
+# %% ../nbs/11_accounting.ipynb #0000000b
 def plot_distance(frame, ax) -> None:
     "Mean, least and largest mu over the pairs at each distance, on a logarithmic scale."
     from mfdl.figures import PALETTE
@@ -112,7 +112,7 @@ def plot_heatmap(frame, ax) -> None:
                 cbar_kws={"label": "$\\mu$", "shrink": 0.8}, linewidths=0.5)
     ax.set(xlabel="victim", ylabel="attacker")
 
-# %% ../nbs/11_accounting.ipynb #b6dbc6ae
+# %% ../nbs/11_accounting.ipynb #0000000d
 @dataclass(frozen=True, eq=False)
 class Overheard:
     "What an eavesdropper learns where noise is combined in time along each of n directions, and then across nodes."
@@ -150,7 +150,7 @@ def apart(M, n: int, T: int) -> np.ndarray | None:  # float64 (n, T, T)
     parts[entries.row % n, entries.row // n, entries.col // n] = entries.data
     return parts
 
-# %% ../nbs/11_accounting.ipynb #b5bee638
+# %% ../nbs/11_accounting.ipynb #00000011
 FAINT = 1e-100  # noise below it, or above its inverse, has squares that are no floating-point numbers
 BATCH = 2**20  # entries of information matrices that are handled at a time
 
@@ -175,7 +175,7 @@ def check_run(algorithm: LinearAlgorithm, trust: TrustModel | Sequence[TrustMode
         raise ValueError(f"algorithm: {algorithm.name} mixes noise with coefficients below {FAINT:g} or above {1 / FAINT:g}; expected less extreme ones, and sigma for their scale")
     return trusts
 
-# %% ../nbs/11_accounting.ipynb #7ef038d1
+# %% ../nbs/11_accounting.ipynb #00000012
 def knowledge(algorithm: LinearAlgorithm, trust: TrustModel, backend: str) -> tuple[Streamed | Overheard | Factorization, bool]:  # whether it holds for adaptive gradients
     "What one attacker learns: in one pass where the run is a recursion, one combination after the other where it hears everything, from the whole view otherwise."
     if backend != "dense":
@@ -203,7 +203,7 @@ def sensitivities(known: Sequence, victims: list, participation: Participation, 
         for (i, j), value in zip(group, found, strict=True): values[i][j] = value
     return values
 
-# %% ../nbs/11_accounting.ipynb #c3990af2
+# %% ../nbs/11_accounting.ipynb #00000013
 BACKENDS = ("auto", "streaming", "dense")
 
 def account(
@@ -251,7 +251,7 @@ def account(
         adaptive=all(adaptive for *_, adaptive in found),
     )
 
-# %% ../nbs/11_accounting.ipynb #cdb3051b
+# %% ../nbs/11_accounting.ipynb #0000001e
 VARIANTS = ("squared", "as_plotted")
 
 def message_by_message(

@@ -6,7 +6,7 @@
 __all__ = ['Messages', 'Noise', 'Mix', 'LinearAlgorithm', 'dsgd', 'dp_dsgd', 'muffliato', 'decor', 'corn', 'mf_dsgd', 'anti_pgd',
            'zip_dl', 'deal_seeds', 'noise_stream']
 
-# %% ../nbs/04_algorithms.ipynb #90949194
+# %% ../nbs/04_algorithms.ipynb #00000003
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import networkx as nx
     from scipy.sparse import csr_array
 
-# %% ../nbs/04_algorithms.ipynb #03b842e7
+# %% ../nbs/04_algorithms.ipynb #00000009
 @dataclass(frozen=True, eq=False)
 class Messages:
     "What is sent: one entry for each of m messages (chapter 04)."
@@ -59,7 +59,7 @@ class Noise:
         count[order] = np.arange(len(order)) - first[self.which[order]]
         return count
 
-# %% ../nbs/04_algorithms.ipynb #6d1cebb1
+# %% ../nbs/04_algorithms.ipynb #0000000a
 @dataclass(frozen=True, eq=False)
 class Mix:
     """What nodes add: one entry for each of r places where noise enters, a combination of variables, `L @ added = D @ noise` (chapter 04).
@@ -80,7 +80,7 @@ class Mix:
         N = self.D if self.L is None else csr_array(spsolve_triangular(self.L, self.D.toarray(), lower=True))
         return N if self.basis is None else csr_array(kron(eye_array(len(self.step) // len(self.basis)), self.basis) @ N)
 
-# %% ../nbs/04_algorithms.ipynb #90b92de8
+# %% ../nbs/04_algorithms.ipynb #0000000b
 @dataclass(frozen=True, eq=False)
 class LinearAlgorithm:
     "A linear decentralized learning algorithm: messages = M_G (m, nT) @ gradients + M_Z (m, q) @ noise (U, Definition 4)."
@@ -137,7 +137,7 @@ class LinearAlgorithm:
             mix=Mix(mix.step[added], mix.node[added], mix.D[added][:, drawn], None if mix.L is None else mix.L[added][:, added], mix.basis),
             matrices=lambda: (self.M_G[sent][:, :self.n * step], self.M_Z[sent][:, drawn]))
 
-# %% ../nbs/04_algorithms.ipynb #8c967b4c
+# %% ../nbs/04_algorithms.ipynb #0000000d
 def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple:
     "Labels of n nodes, 0 .. n-1 by default; raises ValueError when they are not n different ones."
     if nodes is not None and not np.iterable(nodes): raise ValueError(f"nodes={nodes!r}: expected {n} labels, one for each row of W")
@@ -174,14 +174,14 @@ def broadcast_algorithm(
 
     return LinearAlgorithm(name, nodes, Ws, messages, noise, mix, matrices, rounds)
 
-# %% ../nbs/04_algorithms.ipynb #209458c7
+# %% ../nbs/04_algorithms.ipynb #0000000e
 def fresh_noise(F: np.ndarray, holders: np.ndarray, T: int) -> tuple["csr_array", Noise]:  # D and Noise
     "The same mix F (n, r) of r new variables in each step, held by `holders`, bool (r, n): D = I_T kron F."
     from scipy.sparse import csr_array, eye_array, kron
     sets, which = np.unique(holders, axis=0, return_inverse=True)
     return kron(eye_array(T), csr_array(F), format="csr"), Noise(np.repeat(np.arange(T), F.shape[1]), sets, np.tile(which.ravel(), T))
 
-# %% ../nbs/04_algorithms.ipynb #708d5b97
+# %% ../nbs/04_algorithms.ipynb #00000010
 def dsgd(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them
     T: int,  # gradient steps, at least 1
@@ -212,7 +212,7 @@ def muffliato(
     own = np.eye(len(Ws[0]))
     return broadcast_algorithm(f"Muffliato-SGD({K})", Ws, *fresh_noise(own, own > 0, T), nodes, K)
 
-# %% ../nbs/04_algorithms.ipynb #132803ca
+# %% ../nbs/04_algorithms.ipynb #00000013
 def decor(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them
     T: int,  # gradient steps, at least 1
@@ -243,7 +243,7 @@ def decor(
     holders = np.vstack([np.eye(n, dtype=bool), *(np.isin(np.arange(n), pair)[None] for pair in pairs)])
     return broadcast_algorithm("DECOR", Ws, *fresh_noise(F, holders, T), nodes)
 
-# %% ../nbs/04_algorithms.ipynb #044e2650
+# %% ../nbs/04_algorithms.ipynb #00000016
 def covariance_root(R: ArrayLike, n: int, name: str = "R") -> np.ndarray:  # (n, n)
     "Symmetric square root of a covariance (n, n); raises ValueError when R is not symmetric positive semi-definite (to 1e-10 of its largest entry)."
     R = real_array(name, R, f"a covariance ({n}, {n}), one row for each node")
@@ -255,7 +255,7 @@ def covariance_root(R: ArrayLike, n: int, name: str = "R") -> np.ndarray:  # (n,
     values[values < 8 * n * np.finfo(float).eps * values[-1]] = 0  # rounding is not noise: its root would look like some
     return vectors * np.sqrt(values) @ vectors.T
 
-# %% ../nbs/04_algorithms.ipynb #271cc30e
+# %% ../nbs/04_algorithms.ipynb #00000017
 def corn(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them
     T: int,  # gradient steps, at least 1
@@ -292,7 +292,7 @@ def corn(
     holders = np.vstack([np.tile(inside, (used.sum(), 1)) for inside, used in zip(members, columns, strict=True)])
     return broadcast_algorithm("CorN", Ws, *fresh_noise(F, holders, T), nodes)
 
-# %% ../nbs/04_algorithms.ipynb #7fb8a2d5
+# %% ../nbs/04_algorithms.ipynb #0000001a
 def check_strategy(C: ArrayLike, T: int, name: str = "C") -> np.ndarray:
     "Return C as float64 (T, T) if it is lower-triangular with a non-zero diagonal; raise a ValueError otherwise."
     C = real_array(name, C, f"numbers ({T}, {T}), one row for each step").copy()
@@ -311,7 +311,7 @@ def side_by_side(matrices: Sequence[np.ndarray]) -> "csr_array":  # (nT, nT)
     place = np.repeat(np.arange(n), [len(entries[id(M)][0]) for M in matrices])
     return csr_array((values, (t * n + place, s * n + place)), shape=(n * T, n * T))
 
-# %% ../nbs/04_algorithms.ipynb #17d584ca
+# %% ../nbs/04_algorithms.ipynb #0000001b
 def mf_dsgd(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them
     T: int,  # gradient steps, at least 1
@@ -345,7 +345,7 @@ def anti_pgd(
     gossip_sequence(W, T)
     return replace(mf_dsgd(W, T, np.tri(T), nodes), name="AntiPGD")
 
-# %% ../nbs/04_algorithms.ipynb #c87455a0
+# %% ../nbs/04_algorithms.ipynb #0000001e
 def zip_dl(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them
     T: int,  # gradient steps, at least 1
@@ -379,7 +379,7 @@ def zip_dl(
     M_Z = (W_T @ late[:n * T])[rows] + N[sent]
     return LinearAlgorithm("Zip-DL", labels, Ws, messages, noise, Mix(step, node, csr_array(N)), lambda: (W_T[rows], M_Z), rounds=None)
 
-# %% ../nbs/04_algorithms.ipynb #507d87a7
+# %% ../nbs/04_algorithms.ipynb #0000002f
 KEPT = 2**27  # bytes of noise that a node keeps to use again
 
 def check_algorithm(algorithm: object) -> None:
@@ -397,7 +397,7 @@ def _last_uses(algorithm, mine, blocks, seeds, node) -> dict[tuple, int]:  # (ro
         last[key] = max(t, last.get(key, 0))
     return last
 
-# %% ../nbs/04_algorithms.ipynb #564441d7
+# %% ../nbs/04_algorithms.ipynb #00000030
 def deal_seeds(
     algorithm: LinearAlgorithm,
     secret: int | None = None,  # up to 128 bits; every run needs a fresh one, or its noise is that of another run; None: one from the operating system, which nobody knows
@@ -408,7 +408,7 @@ def deal_seeds(
     seeds = [derive_seed(secret, row) for row in range(len(sets))]
     return {label: {int(row): seeds[row] for row in np.flatnonzero(sets[:, u])} for u, label in enumerate(algorithm.nodes)}
 
-# %% ../nbs/04_algorithms.ipynb #81763d8b
+# %% ../nbs/04_algorithms.ipynb #00000031
 def noise_stream(
     algorithm: LinearAlgorithm,
     node: Hashable,  # label of a node

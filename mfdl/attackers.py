@@ -6,7 +6,7 @@
 __all__ = ['TrustModel', 'LDP', 'PNDP', 'SecLDP', 'View', 'view', 'NotFactorizable', 'Factorization', 'decompose', 'factorize',
            'parse_attackers']
 
-# %% ../nbs/05_attackers.ipynb #b718fb38
+# %% ../nbs/05_attackers.ipynb #00000003
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ import numpy as np
 from .algorithms import LinearAlgorithm, Messages, Noise
 from .graphs import check_choice
 
-# %% ../nbs/05_attackers.ipynb #2c2cc099
+# %% ../nbs/05_attackers.ipynb #00000009
 class TrustModel:
     "What an attacker has, as three predicates; `coalition` is the mask of the attacking nodes, bool (n,) (U, Definition 5)."
     nodes: tuple = ()  # labels of the attacking nodes; none for an eavesdropper
@@ -39,7 +39,7 @@ class LDP(TrustModel):
     def knows_gradient(self, owner, coalition): return np.zeros(len(owner), dtype=bool)
     def knows_noise(self, noise, coalition): return np.zeros(len(noise.step), dtype=bool)
 
-# %% ../nbs/05_attackers.ipynb #5d468f3e
+# %% ../nbs/05_attackers.ipynb #0000000b
 @dataclass(frozen=True)
 class PNDP(TrustModel):
     "Pairwise network DP: colluding nodes that see what they receive and know their own gradients and noise (Cyffers et al. 2022)."
@@ -66,10 +66,10 @@ class PNDP(TrustModel):
     def knows_gradient(self, owner, coalition): return coalition[owner]
     def knows_noise(self, noise, coalition): return noise.sets[:, coalition].any(axis=1)[noise.which]
 
-# %% ../nbs/05_attackers.ipynb #e5a3a1ad
+# %% ../nbs/05_attackers.ipynb #0000000d
 OBSERVES = ("all", "received")
 
-# %% ../nbs/05_attackers.ipynb #c51e172d
+# %% ../nbs/05_attackers.ipynb #0000000e
 @dataclass(frozen=True, init=False)
 class SecLDP(PNDP):
     "Secret-based local DP: colluding nodes that know the secrets they hold, and see all messages or those they receive (Allouah et al. 2024; U, Appendix A.5)."
@@ -86,7 +86,7 @@ class SecLDP(PNDP):
     def sees(self, messages, coalition):
         return np.ones(len(messages.step), dtype=bool) if self.observes == "all" else super().sees(messages, coalition)
 
-# %% ../nbs/05_attackers.ipynb #b548b7a0
+# %% ../nbs/05_attackers.ipynb #00000017
 @dataclass(frozen=True, eq=False)
 class View:
     "What an attacker sees after what it knows is taken away: A @ gradients + B @ noise (U, Lemma 14)."
@@ -109,14 +109,14 @@ class View:
         later = np.repeat(np.arange(self.T), len(self.nodes))[None, :] > self.messages.step[:, None]
         return not self.A[later].any()
 
-# %% ../nbs/05_attackers.ipynb #eb4f9cfa
+# %% ../nbs/05_attackers.ipynb #00000018
 def coalition_mask(algorithm: LinearAlgorithm, trust: TrustModel) -> np.ndarray:  # bool (n,)
     "Which nodes attack; raises ValueError when an attacker is not a node, or when every node is one."
     coalition = np.isin(np.arange(algorithm.n), algorithm.index(trust.nodes, "attackers"))
     if coalition.all(): raise ValueError(f"attackers={list(trust.nodes)!r}: every node is an attacker, expected at least one node to protect")
     return coalition
 
-# %% ../nbs/05_attackers.ipynb #39a695dd
+# %% ../nbs/05_attackers.ipynb #00000019
 def view(
     algorithm: LinearAlgorithm,
     trust: TrustModel,
@@ -137,10 +137,10 @@ def view(
         complete=algorithm.rounds is not None and bool((seen | coalition[messages.sender]).all()),
     )
 
-# %% ../nbs/05_attackers.ipynb #1ddc2efd
+# %% ../nbs/05_attackers.ipynb #0000001e
 NOISE_FLOOR = float(np.sqrt(np.finfo(float).eps))  # directions with less noise than this fraction of the strongest are no cover
 
-# %% ../nbs/05_attackers.ipynb #e259e4ab
+# %% ../nbs/05_attackers.ipynb #0000001f
 class NotFactorizable(ValueError):
     "A view in which some gradients are visible without noise: no C with A = B C exists and the privacy loss is infinite (chapter 05)."
     def __init__(self, leaks: list):
@@ -172,7 +172,7 @@ class Factorization:
         block = np.moveaxis(self.Y.reshape(len(self.Y), *self.uncovered.shape)[..., u], (0, 1), (-1, -2))
         return block @ block.swapaxes(-1, -2)
 
-# %% ../nbs/05_attackers.ipynb #033e3089
+# %% ../nbs/05_attackers.ipynb #00000020
 def decompose(v: View) -> Factorization:
     "Factor a view where noise covers it, and mark the gradients that it does not cover (U, Theorem 6)."
     from scipy.linalg import svd
@@ -193,7 +193,7 @@ def factorize(v: View) -> Factorization:
     if factorization.uncovered.any(): raise NotFactorizable(factorization.leaks)
     return factorization
 
-# %% ../nbs/05_attackers.ipynb #6cedd546
+# %% ../nbs/05_attackers.ipynb #00000033
 def parse_attackers(
     spec: str,  # 'all', 'first', or labels: 'a,b' are two attackers, 'a+b' one coalition
     nodes: Iterable[Hashable],  # labels of the nodes

@@ -6,7 +6,7 @@
 __all__ = ['BEYOND', 'CHUNK', 'WorstCase', 'worst_case', 'Transcript', 'replay', 'likelihood_ratio', 'learned', 'Interval',
            'interval', 'epsilon_shown', 'Audit', 'audit']
 
-# %% ../nbs/26_audit.ipynb #d1f073d9
+# %% ../nbs/26_audit.ipynb #00000002
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ from .randomness import block_size, check_seed, derive_seed, draw_block
 from .sensitivity import certify
 from .training import Run, Simulation
 
-# %% ../nbs/26_audit.ipynb #6679147e
+# %% ../nbs/26_audit.ipynb #00000007
 @dataclass(frozen=True, eq=False)
 class WorstCase:
     "A record that is as hard to hide as any, and the best test for it (chapter 26)."
@@ -35,7 +35,7 @@ class WorstCase:
     weights: np.ndarray  # float64 (m, d), the likelihood ratio of two inputs is a function of sum(weights * view)
     mu: float  # how far apart this moves the two clouds, for sigma = 1; inf for a leak
 
-# %% ../nbs/26_audit.ipynb #04b91fa2
+# %% ../nbs/26_audit.ipynb #00000008
 def first_largest(values: list[float]) -> int:
     "Where the largest value is, the first if others are as large but for rounding, so that no machine picks another."
     return int(np.flatnonzero(np.asarray(values) >= max(values) * (1 - 1e-7))[0])
@@ -51,14 +51,14 @@ def worst_pattern(P: np.ndarray, participation: Participation) -> tuple[list[int
     D *= np.sign(D[np.abs(D).argmax(axis=0), np.arange(D.shape[1])])  # of the two signs of an eigenvector always the same
     return patterns[worst], D / np.linalg.norm(D, axis=1, keepdims=True)
 
-# %% ../nbs/26_audit.ipynb #4a4795cf
+# %% ../nbs/26_audit.ipynb #0000000a
 def stacked(shifts: np.ndarray, steps: list, victim: int, T: int, n: int) -> np.ndarray:  # float64 (nT, d)
     "The gradients of all nodes, of which only the victim's in some steps are not zero."
     moved = np.zeros((T, n, shifts.shape[1]))
     moved[steps, victim] = shifts
     return moved.reshape(T * n, -1)
 
-# %% ../nbs/26_audit.ipynb #c3932181
+# %% ../nbs/26_audit.ipynb #0000000b
 def worst_case(
     algorithm: LinearAlgorithm,
     trust: TrustModel,
@@ -87,7 +87,7 @@ def worst_case(
     shifts[pattern] = D
     return WorstCase(u, tuple(pattern), shifts, weights, np.inf if exposed else float(np.sqrt((weights * change).sum())))
 
-# %% ../nbs/26_audit.ipynb #7bf8b54a
+# %% ../nbs/26_audit.ipynb #0000000f
 LR = 1e-3  # so small that weights stay near zero, and gradients as they are planned
 PLACES = 3  # in a batch: for the record in question, for another, and an empty one
 
@@ -120,7 +120,7 @@ def plan(case: WorstCase, n: int, b: int, sign: float) -> tuple[Dataset, Batches
     target = np.full(len(directions), -2.0)
     return Dataset("scripted", directions, target, directions[:1], target[:1]), Batches(index)
 
-# %% ../nbs/26_audit.ipynb #5cae67f1
+# %% ../nbs/26_audit.ipynb #00000011
 @dataclass(frozen=True, eq=False)
 class Transcript:
     "What an attacker has after each of R runs (chapter 26)."
@@ -128,7 +128,7 @@ class Transcript:
     noise: np.ndarray  # float64 (R, h, d), the variables that it can draw itself from the seeds it was dealt
     held: np.ndarray  # bool (q,), which these are
 
-# %% ../nbs/26_audit.ipynb #19c0a492
+# %% ../nbs/26_audit.ipynb #00000012
 def regenerate(algorithm: LinearAlgorithm, seeds: dict, held: np.ndarray, dimension: int, secure: bool) -> np.ndarray:  # float64 (h, dimension)
     "The noise variables of some seeds, in the order of the algorithm."
     blocks, places = np.divmod(algorithm.noise.number[held], block_size(dimension))
@@ -136,7 +136,7 @@ def regenerate(algorithm: LinearAlgorithm, seeds: dict, held: np.ndarray, dimens
     drawn = {(row, block): draw_block(seeds[row], block, dimension, secure) for row, block in dict.fromkeys(keys)}
     return np.array([drawn[key][place] for key, place in zip(keys, places, strict=True)]).reshape(-1, dimension)
 
-# %% ../nbs/26_audit.ipynb #0ea69f5e
+# %% ../nbs/26_audit.ipynb #00000013
 def replay(
     algorithm: LinearAlgorithm,
     trust: TrustModel,
@@ -161,7 +161,7 @@ def replay(
     noise = np.array([regenerate(algorithm, seeds, held, messages.shape[2], secure) for seeds in dealt])
     return Transcript(messages.swapaxes(0, 1), noise, held)
 
-# %% ../nbs/26_audit.ipynb #42133990
+# %% ../nbs/26_audit.ipynb #00000017
 def likelihood_ratio(algorithm: LinearAlgorithm, trust: TrustModel, case: WorstCase, transcript: Transcript) -> np.ndarray:  # float64 (R,)
     "The best test's value for each run, if all is as the account assumes (Neyman and Pearson 1933; chapter 26)."
     coalition = coalition_mask(algorithm, trust)
@@ -179,7 +179,7 @@ def learned(without: Transcript, with_it: Transcript) -> tuple[np.ndarray, np.nd
     model = LinearDiscriminantAnalysis(tol=1e-7).fit(np.concatenate(first), np.repeat([0, 1], [len(x) for x in first]))
     return model.decision_function(X[0][half:]), model.decision_function(X[1][half:])
 
-# %% ../nbs/26_audit.ipynb #f1997e54
+# %% ../nbs/26_audit.ipynb #00000019
 BEYOND = 50.0  # a mu that is as good as infinite
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Interval:
     estimate: float
     high: float
 
-# %% ../nbs/26_audit.ipynb #b2a81297
+# %% ../nbs/26_audit.ipynb #0000001a
 def check_confidence(confidence: float) -> float:
     "Return the confidence; raise a ValueError unless it lies in (0, 1)."
     if not 0 < real_number(confidence) < 1: raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.999")
@@ -214,7 +214,7 @@ def noncentral_t(t: float, freedom: int, shift: float) -> tuple[float, float]:
     above, below = (float(simpson(weight * ndtr(side * (shift - t * width))) / simpson(weight)) for side in (1, -1))
     return above, below
 
-# %% ../nbs/26_audit.ipynb #639904e4
+# %% ../nbs/26_audit.ipynb #0000001b
 def interval(
     without: np.ndarray,  # (N0,), at least 2 values of a test
     with_it: np.ndarray,  # (N1,)
@@ -235,7 +235,7 @@ def interval(
     low, high = (brentq(lambda shift: noncentral_t(t, freedom, shift)[side] - tail, -far, far) / root for side in (0, 1))  # noqa: B023, called at once
     return Interval(max(0.0, low), float(estimate), max(0.0, high) if estimate <= BEYOND else np.inf)
 
-# %% ../nbs/26_audit.ipynb #8eaa40b9
+# %% ../nbs/26_audit.ipynb #0000001f
 def epsilon_shown(
     without: np.ndarray,  # (N0,), values of a test
     with_it: np.ndarray,  # (N1,)
@@ -261,7 +261,7 @@ def epsilon_shown(
     best = bounds(thresholds, *first).argmax()
     return float(max(0.0, bounds(thresholds[[best]], *second)[0]))
 
-# %% ../nbs/26_audit.ipynb #5230be21
+# %% ../nbs/26_audit.ipynb #00000022
 CHUNK = 500  # runs at a time
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Audit:
         "Whether the best test did exactly what the claim says, as far as so many runs can tell."
         return not self.refuted and self.claimed <= self.best.high
 
-# %% ../nbs/26_audit.ipynb #f5c4b427
+# %% ../nbs/26_audit.ipynb #00000023
 def audit(
     algorithm: LinearAlgorithm,
     trust: TrustModel,

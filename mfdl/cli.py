@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ALGORITHMS', 'TRUST', 'app']
 
-# %% ../nbs/25_cli.ipynb #a9264707
+# %% ../nbs/25_cli.ipynb #00000003
 import inspect
 import json
 import os
@@ -22,7 +22,7 @@ from .files import needed_for
 
 if TYPE_CHECKING: import pandas as pd
 
-# %% ../nbs/25_cli.ipynb #f60c64ba
+# %% ../nbs/25_cli.ipynb #00000008
 EXPECTED = (ValueError, OSError, ImportError, experiments.ExperimentFailed)
 
 class Command(click.Command):
@@ -36,7 +36,7 @@ class Command(click.Command):
                 click.echo(f"error: {error}", err=True)
                 ctx.exit(2)
 
-# %% ../nbs/25_cli.ipynb #9107c6bd
+# %% ../nbs/25_cli.ipynb #00000009
 @click.group("mfdl", context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 120})
 @click.version_option(package_name="mfdl")
 def app() -> None:
@@ -45,7 +45,7 @@ def app() -> None:
     Start with `mfdl graphs`, then `mfdl account florentine`.
     """
 
-# %% ../nbs/25_cli.ipynb #c6451c7a
+# %% ../nbs/25_cli.ipynb #0000000b
 ALGORITHMS: dict[str, Callable[..., algorithms.LinearAlgorithm]] = {
     "dp-dsgd": algorithms.dp_dsgd, "dsgd": algorithms.dsgd, "mf-dsgd": algorithms.mf_dsgd, "anti-pgd": algorithms.anti_pgd,
     "muffliato": algorithms.muffliato, "decor": algorithms.decor, "zip-dl": algorithms.zip_dl,
@@ -54,7 +54,7 @@ TRUST: dict[str, Callable[..., attackers.TrustModel] | None] = {  # None: an eav
     "pndp": attackers.PNDP, "ldp": None, "secldp": attackers.SecLDP, "secldp-received": lambda nodes: attackers.SecLDP(nodes, "received"),
 }
 
-# %% ../nbs/25_cli.ipynb #8acd470c
+# %% ../nbs/25_cli.ipynb #0000000c
 def read_strategy(path: Path) -> np.ndarray:  # float64 (T, T)
     "A strategy matrix C from a .npy or .csv file."
     if not os.path.isfile(path): raise FileNotFoundError(f"strategy={str(path)!r}: no such file; expected C as .npy or .csv")
@@ -75,7 +75,7 @@ def build_algorithm(spec: str, W: np.ndarray, T: int, strategy: Path | None, nod
     if strategy is not None: extra["C"] = read_strategy(strategy)
     return ALGORITHMS[name](W, T, nodes=nodes, **extra)
 
-# %% ../nbs/25_cli.ipynb #47307b31
+# %% ../nbs/25_cli.ipynb #0000000e
 SUFFIXES = (".csv", ".json", ".png", ".svg")
 
 def finite(x: float) -> float | str:
@@ -98,7 +98,7 @@ def write_report(report: accounting.Report, frame: "pd.DataFrame", settings: dic
             ax.figure.savefig(path, bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
             plt.close(ax.figure)
 
-# %% ../nbs/25_cli.ipynb #6f4fe483
+# %% ../nbs/25_cli.ipynb #00000010
 def check_settings(trust: str, sigma: float | None, epsilon: float | None, delta: float, rows: int, output: Sequence[Path]) -> None:
     "Raise a ValueError for settings of `mfdl account` that no library call would notice in time."
     graphs.check_choice("trust", trust, TRUST)
@@ -125,7 +125,7 @@ def describe(report: accounting.Report, frame: "pd.DataFrame", delta: float, row
         lines += ["", "These attackers do not know every model: the numbers hold for gradients that do not react to what they do not see."]
     return "\n".join(lines)
 
-# %% ../nbs/25_cli.ipynb #4c3f1db1
+# %% ../nbs/25_cli.ipynb #00000011
 @app.command("account", cls=Command)
 @click.argument("graph")
 @click.option("--algorithm", "-a", default="dp-dsgd", help=f"One of {', '.join(ALGORITHMS)}; with parameters: muffliato:K=3, decor:sigma_edge=2, zip-dl:self_noise=1.")
@@ -172,7 +172,7 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
     click.echo(describe(report, frame, delta, rows))
     for path in output: click.echo(f"wrote {path}")
 
-# %% ../nbs/25_cli.ipynb #bde13aee
+# %% ../nbs/25_cli.ipynb #0000001d
 def describe_sweep(statuses: dict[str, dict], folder: Path, every: bool = False) -> str:
     "How a sweep stands: counts, failures and where to read about them, and on demand all cells."
     import pandas as pd
@@ -195,7 +195,7 @@ def run_sweep(cells: list, folder: Path, workers: int | None = None, scheduler: 
         click.echo("interrupted: what was done is kept, the same command goes on", err=True)
         raise SystemExit(130) from None
 
-# %% ../nbs/25_cli.ipynb #480387a3
+# %% ../nbs/25_cli.ipynb #0000001e
 @app.command("sweep", cls=Command)
 @click.argument("grid", type=Path)
 @click.option("--folder", type=Path, help="Where results go, one folder for each cell.  [default: the grid's path without suffix]")
@@ -219,7 +219,7 @@ def sweep_command(grid, folder, workers, scheduler, ask):
     if ask: click.echo(describe_sweep(sweeps.survey(cells, folder), folder, every=True))
     else: conclude(run_sweep(cells, folder, workers, scheduler), folder)
 
-# %% ../nbs/25_cli.ipynb #5a2c2bac
+# %% ../nbs/25_cli.ipynb #0000001f
 @app.command("collect", cls=Command)
 @click.argument("folder", type=Path)
 @click.option("--output", "-o", type=Path, help="A .csv or .parquet file.  [default: the folder's path with .csv]")
@@ -232,7 +232,7 @@ def collect_command(folder, output):
     if table.code.nunique() > table.experiment.nunique(): click.echo("warning: some cells were made by other code than others of the same experiment (see column code)", err=True)
     click.echo(f"wrote {sweeps.write_table(table, output)}: {len(table)} rows, {len(table.columns)} columns")
 
-# %% ../nbs/25_cli.ipynb #47e1ba36
+# %% ../nbs/25_cli.ipynb #00000022
 @app.command("reproduce", cls=Command)
 @click.argument("experiment")
 @click.option("--parameter", "-p", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="A parameter of the experiment and its value. Can be given several times.")
@@ -260,7 +260,7 @@ def reproduce_command(experiment, given, folder, workers):
     click.echo(result.summary)
     for path in (*result.files, result.notebook): click.echo(f"wrote {path}")
 
-# %% ../nbs/25_cli.ipynb #5839798a
+# %% ../nbs/25_cli.ipynb #00000025
 @app.command("graphs", cls=Command)
 def graphs_command():
     "The graphs that have a name: what they are, where they come from, and whether they are on this machine."
@@ -270,7 +270,7 @@ def graphs_command():
     click.echo(f"\nData sets are looked for in {', '.join(map(str, graphs.data_folders()))} (the first can be set with MFDL_DATA), then downloaded.")
     click.echo("Parameters go after a colon: erdos-renyi:n=50,p=0.1,seed=3. Any edge list, GraphML or GML file works in place of a name.")
 
-# %% ../nbs/25_cli.ipynb #f79dbe47
+# %% ../nbs/25_cli.ipynb #00000028
 @app.command("explore", cls=Command)
 @click.option("--port", type=click.IntRange(1, 65535), default=8866, help="Where the page is served, on 127.0.0.1 only.")
 @click.option("--no-browser", is_flag=True, help="Only serve the page, and say where.")

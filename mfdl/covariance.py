@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CALIBRATIONS', 'METHODS', 'privacy_constraint', 'Covariance', 'optimize_covariance', 'FAMILIES', 'seed_groups', 'CoalitionCovariance', 'optimize_coalition']
 
-# %% ../nbs/15_covariance.ipynb #7798db47
+# %% ../nbs/15_covariance.ipynb #00000002
 import math
 from dataclasses import dataclass
 
@@ -15,14 +15,14 @@ from .gossip import check_gossip, links
 from .graphs import check_choice, check_count, real_number
 from .privacy import GaussianDP, check_delta
 
-# %% ../nbs/15_covariance.ipynb #49513279
+# %% ../nbs/15_covariance.ipynb #00000006
 def covariance_factor(W: np.ndarray, horizon: int) -> np.ndarray:  # F, float64 (n, n)
     "F.T @ F is the sum of (W^k).T @ W^k for k = 1 .. horizon. A factor, because squares lose half of the digits."
     F = W
     for _ in range(horizon - 1): F = np.asarray(np.linalg.qr(np.vstack([W, F @ W]), mode="r"))
     return F
 
-# %% ../nbs/15_covariance.ipynb #a0c86928
+# %% ../nbs/15_covariance.ipynb #0000000b
 CALIBRATIONS = ("gdp", "rdp", "paper")
 
 def privacy_constraint(
@@ -53,7 +53,7 @@ def privacy_constraint(
     if not 0 < c < math.inf: raise ValueError(f"epsilon={epsilon}, clip={clip}, T={T}: the constraint is out of the range of floating-point numbers; expected less extreme values")
     return c
 
-# %% ../nbs/15_covariance.ipynb #a328e2ce
+# %% ../nbs/15_covariance.ipynb #00000015
 HALF_OF_THE_DIGITS = 1e-8  # eigenvalues of a square below this fraction of the largest are not worth their digits
 
 def spectrum(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # singular values (n,), right singular vectors (n, n)
@@ -70,7 +70,7 @@ def dual_step(F: np.ndarray, c: np.ndarray, multiplier: np.ndarray) -> tuple[np.
     root = vectors / np.sqrt(s) * np.sqrt(diagonal / c)[:, None]
     return root @ root.T, s.sum()**2 / (c @ multiplier), diagonal**2 / (c**2 * multiplier)
 
-# %% ../nbs/15_covariance.ipynb #e596704f
+# %% ../nbs/15_covariance.ipynb #00000017
 MAX_ITERATIONS, PATIENCE = 3000, 30  # iterations, and those without progress after which rounding has the last word
 
 def noise_after(F: np.ndarray, R: np.ndarray) -> float: return float(((F @ R) * F).sum())  # tr(F R F.T)
@@ -88,7 +88,7 @@ def best_covariance(
         multiplier = following
     return R, bound, multiplier, iterations
 
-# %% ../nbs/15_covariance.ipynb #fa5dd9a4
+# %% ../nbs/15_covariance.ipynb #0000001c
 SINGULAR = 1e-7  # ratio of singular values of F below which infinite variance is treated as such
 
 def bounded_covariance(F: np.ndarray, c: np.ndarray, tol: float, r: float) -> tuple[np.ndarray, float, float, int]:  # R (n, n), lower bound, tau, iterations
@@ -122,7 +122,7 @@ def bounded_covariance(F: np.ndarray, c: np.ndarray, tol: float, r: float) -> tu
         if noise_after(F, harder[0]) - harder[1] > noise_after(F, R) - lower: return solve(log_tau + math.log(10))  # rounding
     return solve(brentq(excess, log_tau, log_tau + math.log(10), xtol=1e-12))
 
-# %% ../nbs/15_covariance.ipynb #33a67472
+# %% ../nbs/15_covariance.ipynb #00000020
 def decor_covariance(F: np.ndarray, c: np.ndarray, L: np.ndarray, r: float) -> tuple[np.ndarray, float]:  # R (n, n), lower bound
     "The R = s Diag(1/c) + e L of least tr(F R F.T) with [R^-1]_ii <= c_i and tr R <= r."
     from scipy.optimize import brentq
@@ -151,7 +151,7 @@ def decor_covariance(F: np.ndarray, c: np.ndarray, L: np.ndarray, r: float) -> t
     s = share(high).max()
     return s * (np.diag(1 / c) + high * L), (a + b * low) * s
 
-# %% ../nbs/15_covariance.ipynb #21926db2
+# %% ../nbs/15_covariance.ipynb #00000024
 METHODS = ("corn", "decor", "ldp", "cdp")
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ class Covariance:
         "The independent share (C, guideline G1): the largest s for which R - s I is a covariance."
         return max(0.0, float(np.linalg.eigvalsh(self.R)[0]))
 
-# %% ../nbs/15_covariance.ipynb #7ac1fcaa
+# %% ../nbs/15_covariance.ipynb #00000025
 def check_budgets(c: float | np.ndarray, n: int) -> np.ndarray:  # float64 (n,)
     "Return c as one number for each node; raise a ValueError unless all are positive."
     try: values = np.asarray(c)
@@ -191,7 +191,7 @@ def rescaled(R: np.ndarray, c: np.ndarray) -> np.ndarray:
     inverse = np.linalg.inv(np.linalg.cholesky(R))
     return R * max(1.0, ((inverse**2).sum(axis=0) / c).max())
 
-# %% ../nbs/15_covariance.ipynb #bd839c15
+# %% ../nbs/15_covariance.ipynb #00000026
 def optimize_covariance(
     W: np.ndarray,  # gossip matrix (n, n), directed or not
     c: float | np.ndarray = 1.0,  # privacy budget [R^-1]_ii <= c, or (n,) of them, such as privacy_constraint(epsilon, delta, T, clip)
@@ -231,7 +231,7 @@ def optimize_covariance(
                            "or budgets c that are less far apart would help")
     return found
 
-# %% ../nbs/16_coalitions.ipynb #40e99fde
+# %% ../nbs/16_coalitions.ipynb #00000001
 import itertools
 import warnings
 from collections.abc import Iterable
@@ -239,7 +239,7 @@ from dataclasses import dataclass, field, replace
 
 from .files import needed_for
 
-# %% ../nbs/16_coalitions.ipynb #e5f043a3
+# %% ../nbs/16_coalitions.ipynb #00000009
 FAMILIES = ("disjoint", "edges", "neighbourhoods", "leave-one-out", "windows")
 
 def seed_groups(
@@ -262,7 +262,7 @@ def seed_groups(
         case "leave-one-out": return [[u for u in range(n) if u != v] for v in range(n) if n > 1]
         case _: return [sorted((first + k) % n for k in range(size)) for first in range(n)]  # windows
 
-# %% ../nbs/16_coalitions.ipynb #fb9ccd91
+# %% ../nbs/16_coalitions.ipynb #0000000a
 MAX_COALITIONS = 100_000
 
 def hidden_groups(groups: list, n: int, q: int) -> dict[tuple, np.ndarray]:  # tuple of groups -> bool (n,)
@@ -276,7 +276,7 @@ def hidden_groups(groups: list, n: int, q: int) -> dict[tuple, np.ndarray]:  # t
         victims[hidden] = victims.get(hidden, np.zeros(n, dtype=bool)) | outside
     return victims
 
-# %% ../nbs/16_coalitions.ipynb #16e3d6df
+# %% ../nbs/16_coalitions.ipynb #0000000d
 @dataclass(frozen=True, eq=False)
 class CoalitionCovariance:
     "Noise from own draws and from seeds of groups, with a proof of how good it is: what `optimize_coalition` finds (C, Eq. 10; chapter 16)."
@@ -305,7 +305,7 @@ class CoalitionCovariance:
         n = len(self.c)
         return [*self.parts, *(self.sigma2 * np.diag(np.eye(n)[u]) for u in range(n))], [*self.groups, *([u] for u in range(n))]
 
-# %% ../nbs/16_coalitions.ipynb #8f4868c4
+# %% ../nbs/16_coalitions.ipynb #0000000f
 def check_groups(groups, n: int) -> list:
     "Return groups as sorted lists of nodes; raise a ValueError where one is empty or names a node that is missing."
     if isinstance(groups, str) or not np.iterable(groups): raise ValueError(f"groups={groups!r}: expected a list of groups, such as [[0, 1], [1, 2]]")
@@ -325,7 +325,7 @@ def embed(block, group: list, n: int):  # (n, n), numpy's or cvxpy's
     "A covariance of a group among all nodes."
     return np.eye(n)[:, group] @ block @ np.eye(n)[group]
 
-# %% ../nbs/16_coalitions.ipynb #1f41c3ad
+# %% ../nbs/16_coalitions.ipynb #00000011
 def solve_coalitions(
     M: np.ndarray, groups: list, victims: dict[tuple, np.ndarray], c: np.ndarray,
 ) -> tuple[float, list[np.ndarray], dict[tuple, tuple]] | None:  # sigma2, parts, multipliers; None if it fails
@@ -366,7 +366,7 @@ def solve_coalitions(
     found = [embed(positive_part(np.asarray(block.value)), group, n) / np.outer(root, root) for group, block in zip(groups, blocks, strict=True)]
     return float(sigma2.value), found, multipliers
 
-# %% ../nbs/16_coalitions.ipynb #f360ce59
+# %% ../nbs/16_coalitions.ipynb #00000013
 def coalition_bound(M: np.ndarray, groups: list, multipliers: dict, c: np.ndarray) -> float:
     "What no choice of sigma2 and parts can do better than, from any multipliers (lam, w) of each set of hidden groups; -inf where M is singular."
     n, largest = len(M), max(lam.max() for lam, _ in multipliers.values())
@@ -382,7 +382,7 @@ def coalition_bound(M: np.ndarray, groups: list, multipliers: dict, c: np.ndarra
         excess.append(np.linalg.eigvalsh(np.linalg.solve(root, np.linalg.solve(root, seen).T))[-1])
     return gain**2 / (cost * max(excess))
 
-# %% ../nbs/16_coalitions.ipynb #291344a8
+# %% ../nbs/16_coalitions.ipynb #00000015
 PRICES = np.append(0.0, np.geomspace(1e-7, 1e-1, 7))  # of a unit of tr R, relative to the mean harm of a unit of noise
 
 def priced(W: np.ndarray, groups: list, q: int, c: np.ndarray, victims: dict, price: float) -> CoalitionCovariance | None:
@@ -401,7 +401,7 @@ def priced(W: np.ndarray, groups: list, q: int, c: np.ndarray, victims: dict, pr
     lower = max(coalition_bound(M + ridge * np.eye(n), groups, multipliers, c) - (price + ridge) * np.trace(R) for ridge in ridges)
     return CoalitionCovariance(groups, q, c, sigma2, parts, noise_after(W, R), float(lower), price)
 
-# %% ../nbs/16_coalitions.ipynb #57233934
+# %% ../nbs/16_coalitions.ipynb #00000016
 def optimize_coalition(
     W: np.ndarray,  # gossip matrix (n, n), directed or not
     groups: Iterable,  # lists of nodes (0 .. n-1) that share a seed; they may overlap

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DATASETS', 'Batches', 'cut', 'round_robin', 'dirichlet', 'by_group', 'Dataset', 'load_data']
 
-# %% ../nbs/17_data.ipynb #e6a7a87b
+# %% ../nbs/17_data.ipynb #00000002
 import gzip
 import io
 import math
@@ -20,7 +20,7 @@ from .files import needed_for
 from .graphs import check_choice, check_count, fetch, real_number, tar_member
 from .participation import Participation
 
-# %% ../nbs/17_data.ipynb #77bc60b7
+# %% ../nbs/17_data.ipynb #00000004
 @dataclass(frozen=True, eq=False)
 class Batches:
     """Which records a node uses in which step: batch j of a node in steps j, j+b, j+2b, .. (chapter 17).
@@ -58,7 +58,7 @@ class Batches:
         "The records used in a step."
         return self.index[:, step % self.b]
 
-# %% ../nbs/17_data.ipynb #3159f6df
+# %% ../nbs/17_data.ipynb #00000005
 def cut(
     holdings: Sequence,  # for each node, the records it holds
     b: int,  # batches of each node
@@ -81,7 +81,7 @@ def cut(
         for j, part in enumerate(node): index[u, j, :len(part)] = part
     return Batches(index)
 
-# %% ../nbs/17_data.ipynb #d69178b0
+# %% ../nbs/17_data.ipynb #0000000b
 def generator(seed) -> np.random.Generator:
     "Random numbers from a seed; raises ValueError for anything else."
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0: raise ValueError(f"seed={seed!r}: expected an integer >= 0")
@@ -94,7 +94,7 @@ def flat(name: str, values) -> np.ndarray:
     if values.ndim != 1: raise ValueError(f"{name} has shape {values.shape}: expected one for each record")
     return values
 
-# %% ../nbs/17_data.ipynb #038cd30e
+# %% ../nbs/17_data.ipynb #0000000c
 def round_robin(
     records: int,  # how many there are
     n: int,  # nodes
@@ -135,7 +135,7 @@ def by_group(
         raise ValueError(f"n={n} nodes with size={size} groups each need {n * size} groups: there are {len(names)}")
     return [rng.permutation(np.flatnonzero(np.isin(groups, names[u * size:(u + 1) * size]))) for u in range(n)]
 
-# %% ../nbs/17_data.ipynb #b6d96296
+# %% ../nbs/17_data.ipynb #0000000f
 @dataclass(frozen=True, eq=False)
 class Dataset:
     "Records to train on and records to test with (chapter 17). Raises ValueError where features and targets do not fit together."
@@ -162,7 +162,7 @@ class Dataset:
         "How many; None if y is a number."
         return int(max(self.y.max(), self.y_test.max())) + 1 if self.y.dtype.kind == "i" else None
 
-# %% ../nbs/17_data.ipynb #f84529df
+# %% ../nbs/17_data.ipynb #00000011
 def split(name: str, X, y, standardise: bool) -> Dataset:
     "80% to train, 20% to test, always the same."
     with needed_for("training data", "train"):
@@ -187,7 +187,7 @@ def diabetes(path=None) -> Dataset:
     bunch = load_diabetes()
     return split("diabetes", bunch.data, bunch.target / 100, standardise=True)
 
-# %% ../nbs/17_data.ipynb #06d79639
+# %% ../nbs/17_data.ipynb #00000013
 HOUSING = ("california_housing/cal_housing.csv", "8a78dbde4a61c563e0a23142c8ad3c333e3ca5b163606225edfba76ec303cf01", "https://ndownloader.figshare.com/files/5976036")
 COLUMNS = "longitude,latitude,housing_median_age,total_rooms,total_bedrooms,population,households,median_income,median_house_value"
 
@@ -209,7 +209,7 @@ def houses(path=None) -> Dataset:
     X = t[["median_house_value", "median_income", "housing_median_age", "total_rooms", "total_bedrooms", "population", "households", "latitude"]].to_numpy()
     return split("houses", X, (t.longitude < t.longitude.mean()).to_numpy(), standardise=True)
 
-# %% ../nbs/17_data.ipynb #77bda206
+# %% ../nbs/17_data.ipynb #00000015
 A9A = {
     "a9a/a9a": "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
     "a9a/a9a.t": "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
@@ -231,7 +231,7 @@ def file_in(folder, name: str) -> Path:
     zipped = Path(folder) / f"{name}.gz"
     return zipped if zipped.is_file() else Path(folder) / name
 
-# %% ../nbs/17_data.ipynb #f5d16db6
+# %% ../nbs/17_data.ipynb #00000017
 MNIST = {
     "mnist/train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "mnist/train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -264,7 +264,7 @@ def mnist(path=None) -> Dataset:
     writers = idx(fetch(*WRITERS, gunzip, path and file_in(path, WRITERS[0].split("/")[1])))
     return Dataset("mnist", images[0], labels[0], images[1], labels[1], groups=writers[:, 2].astype(np.int64))
 
-# %% ../nbs/17_data.ipynb #0be180c3
+# %% ../nbs/17_data.ipynb #00000019
 def femnist(path=None) -> Dataset:
     "FEMNIST (Caldas et al. 2018): 814,000 characters of 62 classes by 3,600 writers. `path` is a folder of the Parquet files of flwrlabs/femnist on Hugging Face."
     import pandas as pd
@@ -298,7 +298,7 @@ def femnist(path=None) -> Dataset:
     held_out = np.random.default_rng(0).random(len(y)) < 0.2  # of every writer's
     return Dataset("femnist", X[~held_out], y[~held_out], X[held_out], y[held_out], groups=groups[~held_out])
 
-# %% ../nbs/17_data.ipynb #72d796ff
+# %% ../nbs/17_data.ipynb #0000001b
 DATASETS: dict[str, Callable] = {load.__name__: load for load in (digits, diabetes, housing, houses, a9a, mnist, femnist)}
 
 def load_data(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['place_nodes', 'PeerLost', 'Network', 'join', 'Peer']
 
-# %% ../nbs/22_distributed.ipynb #9b5e2f87
+# %% ../nbs/22_distributed.ipynb #00000002
 import hashlib
 import json
 import os
@@ -29,7 +29,7 @@ from .gossip import links
 from .randomness import check_seed, grid_spacing, to_grid
 from .training import History, Learner, Run, check_rates, check_run, describe_algorithm, fingerprint, loudest, receivers, rounded
 
-# %% ../nbs/22_distributed.ipynb #5c38ea9f
+# %% ../nbs/22_distributed.ipynb #00000005
 def place_nodes(
     placement: Any,  # (nodes,) integers, or None
     nodes: int,
@@ -49,7 +49,7 @@ def place_nodes(
     if used != list(range(size)): raise ValueError(f"placement uses ranks {used}: the network has {size}, expected every one of 0..{size - 1}")
     return placement
 
-# %% ../nbs/22_distributed.ipynb #8c06c326
+# %% ../nbs/22_distributed.ipynb #00000008
 @dataclass(frozen=True, eq=False)
 class Routes:
     "What one rank sends and gets in a round. A message is named by its sender, or, where each neighbour gets another, by sender and receiver."
@@ -73,7 +73,7 @@ def plan_routes(W: np.ndarray, placement: np.ndarray, rank: int, private: bool) 
     out, into = ({other: sorted(names) for other, names in sorted(part.items())} for part in (outgoing, incoming))
     return Routes(out, into, heard, weights)
 
-# %% ../nbs/22_distributed.ipynb #2cf0e463
+# %% ../nbs/22_distributed.ipynb #0000000e
 class PeerLost(ConnectionError):
     "Another rank is gone, or did not answer in time; this one has stopped (chapter 22)."
 
@@ -137,7 +137,7 @@ class Network:
         if rank in (first, self.rank): return f"rank {first} is gone, or has not answered for {self.timeout:g} s"
         return f"rank {first} has stopped, because rank {rank} is gone"
 
-# %% ../nbs/22_distributed.ipynb #a647b2d4
+# %% ../nbs/22_distributed.ipynb #00000010
 @contextmanager
 def join(
     timeout: float = 60.0,  # seconds; longer than any rank computes between two messages to the same neighbour
@@ -178,7 +178,7 @@ def join(
             if hosts: network.read_all("left")  # the board goes with this process
         dist.destroy_process_group()
 
-# %% ../nbs/22_distributed.ipynb #f2b471d6
+# %% ../nbs/22_distributed.ipynb #00000012
 def disagreement(posts: list[dict]) -> str | None:
     "The first thing on which ranks do not agree: settings by name, and seeds, of which each row has one and no two rows have the same."
     first = posts[0]["settings"]
@@ -193,7 +193,7 @@ def disagreement(posts: list[dict]) -> str | None:
             if rows.setdefault(commitment, row) != row: return f"rank {rank} has the same seed for row {row} of algorithm.noise.sets as there is for row {rows[commitment]}"
     return None
 
-# %% ../nbs/22_distributed.ipynb #befc77e2
+# %% ../nbs/22_distributed.ipynb #00000017
 class Journal:
     "What a rank keeps on its own disk: checkpoints, and the outcome of each step since the oldest that may be needed. One process at a time."
     def __init__(self, folder: str | Path, rank: int, run: str):
@@ -248,7 +248,7 @@ class Journal:
             for step, path in self.files(kind).items():
                 if step < before: path.unlink()
 
-# %% ../nbs/22_distributed.ipynb #ec4b0bf4
+# %% ../nbs/22_distributed.ipynb #00000019
 def gap(
     posts: list[dict],  # of each rank: `steps` from which it can go on, `reached`, the first that it has not sent, and `known`, whether it has a mark of the run
     placement: np.ndarray,  # int (n,), the rank of each node
@@ -265,7 +265,7 @@ def gap(
     if not set.intersection(*(set(post["steps"]) for post in posts)): return "there is no checkpoint that all ranks have"
     return None
 
-# %% ../nbs/22_distributed.ipynb #32c213bd
+# %% ../nbs/22_distributed.ipynb #0000001c
 def commitments(algorithm: LinearAlgorithm, seeds: dict) -> dict:  # row of algorithm.noise.sets -> hash
     "Check that each node has its seeds and no others; of each seed something to compare that does not tell it."
     found: dict[str, str] = {}
@@ -277,7 +277,7 @@ def commitments(algorithm: LinearAlgorithm, seeds: dict) -> dict:  # row of algo
             if found.setdefault(str(row), commitment) != commitment: raise ValueError(f"seeds[{label!r}][{row}]: another node here has another one for noise that they share")
     return found
 
-# %% ../nbs/22_distributed.ipynb #d536eac1
+# %% ../nbs/22_distributed.ipynb #0000001f
 class Host(Learner):
     "The nodes of one rank, agreed with the others on all that must be common, and on the step from which to go on."
     def __init__(
@@ -375,7 +375,7 @@ class Host(Learner):
         if self.spacing: drawn = [to_grid(self.scale * z, self.spacing) for z in drawn]
         return [torch.as_tensor(z.astype(np.float32), device=self.device) for z in drawn]
 
-# %% ../nbs/22_distributed.ipynb #a7c6eb5e
+# %% ../nbs/22_distributed.ipynb #00000021
 class Peer(Host):
     """The nodes of one rank: `step()` and `run()` as in a Simulation, with the others over the network (chapter 22).
 

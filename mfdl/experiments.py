@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['experiments', 'experiment_parameters', 'Result', 'ExperimentFailed', 'reproduce']
 
-# %% ../nbs/23_experiments.ipynb #dd6ca892
+# %% ../nbs/23_experiments.ipynb #00000002
 import ast
 import os
 import re
@@ -17,19 +17,19 @@ from typing import Any
 from .files import needed_for
 from .graphs import check_choice
 
-# %% ../nbs/23_experiments.ipynb #f84df55b
+# %% ../nbs/23_experiments.ipynb #00000005
 def experiments_folder() -> Path:
     "Where the notebooks of experiments are."
     import mfdl
     package = Path(mfdl.__file__).parent
     return next(f for f in (package / "_experiments", package.parent / "nbs" / "experiments") if f.is_dir())
 
-# %% ../nbs/23_experiments.ipynb #8a56a87b
+# %% ../nbs/23_experiments.ipynb #00000006
 def experiments() -> dict[str, Path]:
     "The experiments that can be reproduced: name and notebook (chapter 23)."
     return {path.stem: path for path in sorted(experiments_folder().glob("*.ipynb"))}
 
-# %% ../nbs/23_experiments.ipynb #8933f367
+# %% ../nbs/23_experiments.ipynb #00000009
 def find_notebook(
     experiment: str,  # one of experiments(), or the path of any notebook (.ipynb) with a cell tagged `parameters`
 ) -> Path:
@@ -40,7 +40,7 @@ def find_notebook(
 
 UNREADABLE = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)  # what literals raise that are none, or nested too deeply
 
-# %% ../nbs/23_experiments.ipynb #42dcec7e
+# %% ../nbs/23_experiments.ipynb #0000000b
 def experiment_parameters(
     experiment: str,  # one of experiments(), or the path of a notebook
 ) -> dict:
@@ -56,7 +56,7 @@ def experiment_parameters(
     try: return {key: ast.literal_eval(entry["default"]) for key, entry in found.items()}
     except UNREADABLE: raise ValueError(f"experiment={str(experiment)!r}: expected defaults that are plain values, such as 10 or 'ring'") from None
 
-# %% ../nbs/23_experiments.ipynb #5e915571
+# %% ../nbs/23_experiments.ipynb #0000000e
 def parse_value(value: Any, default: Any) -> Any:
     "Text as a value of the default's kind: itself, or the Python literal that it spells."
     if not isinstance(value, str) or isinstance(default, str): return value
@@ -74,14 +74,14 @@ def check_parameters(experiment: str, given: dict, defaults: dict) -> dict:
         if isinstance(defaults[key], float): given[key] = float(value)
     return given
 
-# %% ../nbs/23_experiments.ipynb #925613c6
+# %% ../nbs/23_experiments.ipynb #00000011
 def result_stem(experiment: str, given: dict, defaults: dict) -> str:
     "File name, without suffix, of an experiment's results."
     subject, *_ = defaults
     changed = [f"{key}-{value}" for key, value in given.items() if key != subject and value != defaults[key]]
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", "_".join([Path(experiment).stem, str(given.get(subject, defaults[subject])), *changed]))
 
-# %% ../nbs/23_experiments.ipynb #b7509cfc
+# %% ../nbs/23_experiments.ipynb #00000014
 @dataclass(frozen=True)
 class Result:
     "What an experiment left behind (chapter 23)."
@@ -93,7 +93,7 @@ class ExperimentFailed(RuntimeError):
     "A cell of an experiment raised an error; the half-run notebook is kept (chapter 23)."
     traceback = ""  # as the notebook shows it
 
-# %% ../nbs/23_experiments.ipynb #ff6107fe
+# %% ../nbs/23_experiments.ipynb #00000016
 def without_run_times(notebook: Any) -> Any:  # of nbformat
     "The notebook without execution counts, times and random ids, so that the same run leaves the same file."
     notebook.metadata = {"kernelspec": notebook.metadata.kernelspec}
@@ -105,7 +105,7 @@ def without_run_times(notebook: Any) -> Any:  # of nbformat
             for output in cell.outputs: output.pop("execution_count", None)
     return notebook
 
-# %% ../nbs/23_experiments.ipynb #64949f00
+# %% ../nbs/23_experiments.ipynb #00000017
 def reproduce(
     experiment: str,  # one of experiments(), or the path of a notebook
     given: dict | None = None,  # parameters that differ from their defaults

@@ -6,7 +6,7 @@
 __all__ = ['LARGEST', 'Settings', 'number', 'command_line', 'too_large', 'upload_name', 'load_network', 'View', 'explore',
            'python_code', 'answer', 'claim', 'caution', 'in_a_line', 'read_number', 'page']
 
-# %% ../nbs/30_explorer.ipynb #dee27e21
+# %% ../nbs/30_explorer.ipynb #00000002
 import base64
 import html
 import io
@@ -26,7 +26,7 @@ from .figures import PALETTE, STYLE
 from .files import needed_for
 from .training import in_words
 
-# %% ../nbs/30_explorer.ipynb #746f4b4a
+# %% ../nbs/30_explorer.ipynb #00000007
 @dataclass(frozen=True)
 class Settings:
     "What the explorer is asked: the arguments of `mfdl account`, as text and numbers (chapter 30)."
@@ -46,7 +46,7 @@ class Settings:
         "Whether the attacker is outside of the network."
         return self.trust == "ldp"
 
-# %% ../nbs/30_explorer.ipynb #bc092cb8
+# %% ../nbs/30_explorer.ipynb #0000000a
 def number(x: float) -> str:
     "The shortest text that is read as the same float (chapter 30)."
     return repr(x).removesuffix(".0")
@@ -61,7 +61,7 @@ def command_line(
     words += [f"--{name}={number(value)}" for name, value in (("sigma", settings.sigma), ("epsilon", settings.epsilon)) if value is not None]
     return shlex.join([*words, f"--delta={number(settings.delta)}"])
 
-# %% ../nbs/30_explorer.ipynb #bc14bf86
+# %% ../nbs/30_explorer.ipynb #0000000d
 LARGEST = {"bytes": 500_000, "nodes": 200, "messages": 2_000_000, "entries": 4_000_000}  # of a file; drawn; times steps; of a matrix of all that is seen
 
 def too_large(settings: Settings, what: str) -> ValueError:
@@ -80,7 +80,7 @@ def upload_name(
     if name.lower().endswith((".gz", ".graphml", ".gml")): raise ValueError(f"file={name!r}: expected an edge list as plain text, two nodes a line; {otherwise}")
     return name
 
-# %% ../nbs/30_explorer.ipynb #61f4cc8d
+# %% ../nbs/30_explorer.ipynb #0000000e
 def load_network(
     settings: Settings,
 ) -> nx.Graph:  # undirected, simple, with at most LARGEST['nodes'] nodes
@@ -100,7 +100,7 @@ def load_network(
     if len(network) > LARGEST["nodes"]: raise too_large(settings, f"graph={settings.graph!r} has {len(network)} nodes, more than {LARGEST['nodes']}")
     return network
 
-# %% ../nbs/30_explorer.ipynb #8bd2404f
+# %% ../nbs/30_explorer.ipynb #00000011
 @dataclass(frozen=True, eq=False)
 class View:
     "Who learns how much: settings, their graph, and the report (chapter 30)."
@@ -120,7 +120,7 @@ class View:
         groups = self.frame.groupby("distance", dropna=False)
         return groups.agg(victims=("mu", "size"), mean_mu=("mu", "mean"), largest_mu=("mu", "max"), largest_epsilon=("epsilon", "max")).reset_index()
 
-# %% ../nbs/30_explorer.ipynb #ed2f5df9
+# %% ../nbs/30_explorer.ipynb #00000012
 def explore(
     settings: Settings,
 ) -> View:
@@ -143,7 +143,7 @@ def explore(
     except streaming.NotStreamable: raise large from None
     return View(settings, network, trust, report if settings.epsilon is None else report.calibrate(settings.epsilon, settings.delta))
 
-# %% ../nbs/30_explorer.ipynb #17d71a47
+# %% ../nbs/30_explorer.ipynb #00000015
 NAMES = {"mu": "μ", "epsilon": "ε"}
 
 def ticks(low: float, high: float) -> list:
@@ -173,7 +173,7 @@ def draw_distance(view: View, quantity: str, ax) -> None:
     ax.set_title(f"Not shown: {', '.join(missing)}" if missing else falls)
     if len(shown): ax.legend()
 
-# %% ../nbs/30_explorer.ipynb #3e20ac46
+# %% ../nbs/30_explorer.ipynb #00000019
 def python_code(
     view: View,
 ) -> str:  # a program that prints the table
@@ -197,7 +197,7 @@ report = account(run, {view.trust!r}, records{sigma}){budget}
 print(report.to_frame().assign(epsilon=report.epsilon({number(settings.delta)})))
 """
 
-# %% ../nbs/30_explorer.ipynb #8d6d8338
+# %% ../nbs/30_explorer.ipynb #0000001d
 def answer(
     view: View,
 ) -> str:  # one sentence
@@ -225,7 +225,7 @@ def caution(
     if view.report.adaptive: return ""
     return "An estimate, no promise: these attackers do not see every model, and the numbers hold if gradients do not react to what they do not see (chapter 11)."
 
-# %% ../nbs/30_explorer.ipynb #c68f6065
+# %% ../nbs/30_explorer.ipynb #00000020
 def in_a_line(
     error: Exception,
 ) -> str:
@@ -241,7 +241,7 @@ def read_number(
     try: return float(text)
     except ValueError: raise ValueError(f"{argument}={text!r}: expected a number") from None
 
-# %% ../nbs/30_explorer.ipynb #287c7f10
+# %% ../nbs/30_explorer.ipynb #00000023
 KINDS = {  # of nodes: symbol, and colour where it does not depend on how much is learned
     "attacker": {"symbol": "square", "color": PALETTE["attacker"]}, "leak: no noise covers it": {"symbol": "diamond", "color": PALETTE["squared"]},
     "victim": {"symbol": "circle"}, "nothing is learned": {"symbol": "circle-open", "color": PALETTE["as_plotted"]},
@@ -264,7 +264,7 @@ def hover_text(view: View) -> dict:  # label -> text
         texts[row.victim] = f"{html.escape(str(row.victim))}<br>μ = {row.mu:.6g}<br>ε = {row.epsilon:.6g}{hops}"
     return texts
 
-# %% ../nbs/30_explorer.ipynb #448e959e
+# %% ../nbs/30_explorer.ipynb #00000025
 def graph_figure(view: View, quantity: str) -> dict:  # data and layout of a Plotly figure
     "The graph, with nodes coloured by what is learned about them."
     where, texts, of = nx.spring_layout(view.network, seed=4), hover_text(view), kinds(view, quantity)
@@ -288,7 +288,7 @@ def graph_figure(view: View, quantity: str) -> dict:  # data and layout of a Plo
     axis = {"visible": False}
     return {"data": data, "layout": LAYOUT | {"xaxis": axis, "yaxis": axis, "title": {"text": "Click a node: attacker or not", "x": 0.02, "font": {"size": 15}}}}
 
-# %% ../nbs/30_explorer.ipynb #7f8e51b4
+# %% ../nbs/30_explorer.ipynb #00000027
 def distance_picture(view: View, quantity: str) -> str:  # HTML
     "The picture by distance, as vectors inside the page."
     with needed_for("the explorer", "explore"):
@@ -301,7 +301,7 @@ def distance_picture(view: View, quantity: str) -> str:  # HTML
         figure.savefig(drawn, format="svg", metadata={"Date": None})
     return f'<img alt="{NAMES[quantity]} by distance, as in the table below" src="data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}">'
 
-# %% ../nbs/30_explorer.ipynb #98655f57
+# %% ../nbs/30_explorer.ipynb #0000002a
 def copyable(title: str, text: str) -> str:  # HTML
     "A text with a button that copies it."
     return (f'<div class="mfdl-copy"><b>{title}</b> <button onclick="navigator.clipboard.writeText(this.parentNode.querySelector(\'pre\').innerText);'
@@ -315,7 +315,7 @@ def text_below(view: View) -> str:  # HTML
         f'<div><p>{html.escape(claim(view))}</p><p class="mfdl-caution">{html.escape(caution(view))}</p></div></div>',
         copyable("On the command line", command_line(view.settings)), copyable("In Python", python_code(view))])
 
-# %% ../nbs/30_explorer.ipynb #e7917a05
+# %% ../nbs/30_explorer.ipynb #0000002d
 EXAMPLES = {
     "graph": ("florentine", "karate", "ring:n=16", "path:n=12", "star:n=10", "grid:rows=4,columns=5", "complete:n=8", "erdos-renyi:n=20,p=0.2,seed=0"),
     "algorithm": ("dp-dsgd", "anti-pgd", "muffliato:K=3", "decor", "decor:sigma_edge=2", "zip-dl:self_noise=1", "dsgd"),
@@ -351,7 +351,7 @@ def drop_zone():
         limit = traitlets.Int(LARGEST["bytes"]).tag(sync=True)
     return EdgeList()
 
-# %% ../nbs/30_explorer.ipynb #ed3180ea
+# %% ../nbs/30_explorer.ipynb #0000002e
 CSS = """<style>
 .mfdl { max-width: 1240px; margin: 0 auto; padding: 0 8px; box-sizing: border-box; overflow: hidden; }
 .mfdl h1 { font-size: 22px; margin: 8px 0 0; } .mfdl p { line-height: 1.45; margin: 8px 0; }
@@ -375,7 +375,7 @@ CSS = """<style>
 </style>"""
 TITLE = "<h1>Who learns how much about whom?</h1><p>One run of private decentralised learning. The curious nodes (squares) tell each other everything; click to choose them.</p>"
 
-# %% ../nbs/30_explorer.ipynb #b997796a
+# %% ../nbs/30_explorer.ipynb #0000002f
 def controls(start: Settings) -> SimpleNamespace:
     "The fields of the page, by name, and the box that holds them."
     with needed_for("the explorer", "explore"): import ipywidgets as w
@@ -398,7 +398,7 @@ def controls(start: Settings) -> SimpleNamespace:
                        row(field.given, field.amount, field.delta), row(field.quantity)]).add_class("mfdl-controls")
     return field
 
-# %% ../nbs/30_explorer.ipynb #557c6847
+# %% ../nbs/30_explorer.ipynb #00000031
 def read_settings(field: SimpleNamespace, before: Settings) -> Settings:
     "What the fields say; attackers, and the bytes of a file, are those from before."
     T, given = field.T.value.strip(), {name: read_number(name, field.amount.value) if name == field.given.value else None for name in ("sigma", "epsilon")}
@@ -418,7 +418,7 @@ def toggle(settings: Settings, label: str) -> Settings:
     others = tuple(a for a in settings.attackers if a != label)
     return replace(settings, attackers=others if label in settings.attackers else (*others, label))
 
-# %% ../nbs/30_explorer.ipynb #49293a2b
+# %% ../nbs/30_explorer.ipynb #00000033
 def page(
     start: Settings = Settings(),  # noqa: B008, frozen
 ) -> object:  # an ipywidgets.Box

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PALETTE', 'STYLE', 'save_figure']
 
-# %% ../nbs/00_figures.ipynb #9ce063e5
+# %% ../nbs/00_figures.ipynb #00000003
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from .files import needed_for
 
 if TYPE_CHECKING: from matplotlib.figure import Figure
 
-# %% ../nbs/00_figures.ipynb #39a01592
+# %% ../nbs/00_figures.ipynb #00000005
 PALETTE = {  # Okabe and Ito's colours, chosen to stay apart for colour-blind readers
     "ours": "#0072B2",        # this project's accounting, or its best noise
     "squared": "#D55E00",     # what it is compared with: earlier accounting, other noise
@@ -24,7 +24,7 @@ PALETTE = {  # Okabe and Ito's colours, chosen to stay apart for colour-blind re
     "attacker": "#CC79A7",    # a curious node
 }
 
-# %% ../nbs/00_figures.ipynb #c9113851
+# %% ../nbs/00_figures.ipynb #0000000a
 STYLE: dict = {
     "svg.hashsalt": "mfdl",  # identifiers in the SVG depend on its content only
     "savefig.dpi": 150,
@@ -36,7 +36,7 @@ STYLE: dict = {
     "legend.frameon": False,
 }
 
-# %% ../nbs/00_figures.ipynb #a05af08f
+# %% ../nbs/00_figures.ipynb #0000000c
 def save_figure(
     fig: "Figure",  # of matplotlib
     stem: str | Path,  # path without suffix; its folder is made when it is missing

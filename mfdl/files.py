@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['seal', 'unseal', 'package_code', 'needed_for']
 
-# %% ../nbs/00_files.ipynb #13742e03
+# %% ../nbs/00_files.ipynb #00000002
 import hashlib
 import io
 import json
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-# %% ../nbs/00_files.ipynb #92ddea4a
+# %% ../nbs/00_files.ipynb #00000006
 def settle(*paths: str | Path) -> None:
     "Return when files and folders are on the disk, not only in memory."
     for path in paths:
@@ -44,7 +44,7 @@ def write_whole(
     finally: unfinished.unlink(missing_ok=True)
     return path
 
-# %% ../nbs/00_files.ipynb #6a9eecbf
+# %% ../nbs/00_files.ipynb #00000008
 def seal(
     path: str | Path,
     about: dict,  # what the file is about: anything that JSON can hold
@@ -63,7 +63,7 @@ def seal(
     np.savez(content, **named)
     return write_whole(path, hashlib.sha256(content.getvalue()).digest() + content.getvalue())
 
-# %% ../nbs/00_files.ipynb #9bef7acb
+# %% ../nbs/00_files.ipynb #00000009
 def unseal(
     path: str | Path,
 ) -> tuple[dict, dict[str, np.ndarray]]:  # about, and arrays by name, any shape
@@ -84,7 +84,7 @@ def unseal(
         raise ValueError(f"path={str(path)!r}: is not a file of this project; expected a description and arrays")
     return about, arrays
 
-# %% ../nbs/00_files.ipynb #cbc5a93f
+# %% ../nbs/00_files.ipynb #0000000f
 @cache
 def package_code() -> dict:
     "The package's version, and the SHA-256 digest of its modules, as a dict with `version` and `code` (chapter 00)."
@@ -93,7 +93,7 @@ def package_code() -> dict:
     for path in sorted(Path(mfdl.__file__).parent.glob("*.py")): sha.update(repr((path.name, path.read_text())).encode())
     return {"version": mfdl.__version__, "code": sha.hexdigest()}
 
-# %% ../nbs/00_files.ipynb #afd9e5f4
+# %% ../nbs/00_files.ipynb #00000012
 @contextmanager
 def needed_for(
     what: str,  # what a reader wanted

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['gossip_matrix', 'check_gossip', 'spectral_gap', 'churn', 'links']
 
-# %% ../nbs/02_gossip.ipynb #840b520b
+# %% ../nbs/02_gossip.ipynb #00000003
 import warnings
 from collections.abc import Hashable, Iterable
 
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from .graphs import check_choice
 
-# %% ../nbs/02_gossip.ipynb #80bf148a
+# %% ../nbs/02_gossip.ipynb #00000009
 WEIGHTS = ("metropolis", "uniform")
 
 def check_graph(graph: object) -> None:
@@ -30,7 +30,7 @@ def warn_if_disconnected(graph: nx.Graph) -> None:
         more = f" and {len(components) - 5} more" if len(components) > 5 else ""
         warnings.warn(f"graph has {len(components)} components, which never hear of each other: {shown}{more}", stacklevel=3)
 
-# %% ../nbs/02_gossip.ipynb #cda050eb
+# %% ../nbs/02_gossip.ipynb #0000000a
 def gossip_matrix(
     graph: nx.Graph,  # undirected, at least one node
     weights: str = "metropolis",  # 'metropolis': symmetric, doubly stochastic; 'uniform': row-normalised A + I
@@ -52,10 +52,10 @@ def gossip_matrix(
     W = A / (1 + np.maximum.outer(degree, degree))
     return W + np.diag(1 - W.sum(axis=1))
 
-# %% ../nbs/02_gossip.ipynb #f4f2a139
+# %% ../nbs/02_gossip.ipynb #0000000f
 TOLERANCE = 1e-9  # of row sums; far above rounding (n * 1e-16), far below any weight in use
 
-# %% ../nbs/02_gossip.ipynb #f32b16f3
+# %% ../nbs/02_gossip.ipynb #00000010
 def check_gossip(
     W: ArrayLike,  # (n, n)
     graph: nx.Graph | None = None,  # when given, weight off its edges is an error
@@ -83,7 +83,7 @@ def check_gossip(
             raise ValueError(f"{name}[{u}, {v}] = {W[u, v]:.6g} is weight off the graph: {nodes[v]!r} and {nodes[u]!r} share no edge")
     return W
 
-# %% ../nbs/02_gossip.ipynb #3eb8d224
+# %% ../nbs/02_gossip.ipynb #00000014
 def spectral_gap(
     W: np.ndarray,  # (n, n), row-stochastic
 ) -> float:  # in [0, 1]; 0 when gossip never brings agreement
@@ -91,7 +91,7 @@ def spectral_gap(
     moduli = np.sort(np.abs(np.linalg.eigvals(check_gossip(W))))
     return float(max(0, 1 - moduli[-2])) if len(moduli) > 1 else 1.0
 
-# %% ../nbs/02_gossip.ipynb #efe759f5
+# %% ../nbs/02_gossip.ipynb #0000001a
 def churn(
     graph: nx.Graph,
     offline: Iterable[Iterable[Hashable]],  # for each step, the nodes that are offline in it
@@ -115,14 +115,14 @@ def churn(
             return gossip_matrix(online, weights)
     return tuple(one_step(list(absent)) for absent in steps)
 
-# %% ../nbs/02_gossip.ipynb #c9491103
+# %% ../nbs/02_gossip.ipynb #0000001d
 def links(
     W: np.ndarray,  # gossip matrix (n, n)
 ) -> np.ndarray:  # bool (n, n): [u, v] is True when u hears v, u != v
     "Who hears whom: the off-diagonal support of a gossip matrix (chapter 02)."
     return (W > 0) & ~np.eye(len(W), dtype=bool)
 
-# %% ../nbs/02_gossip.ipynb #931426d5
+# %% ../nbs/02_gossip.ipynb #00000020
 def hops(
     hears: np.ndarray,  # bool (n, n): [u, v] is True when u hears v
     start: np.ndarray,  # bool (n,)

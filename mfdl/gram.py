@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['modes', 'local_gram', 'gram_factor']
 
-# %% ../nbs/13_lemma12.ipynb #375760de
+# %% ../nbs/13_lemma12.ipynb #00000002
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +14,7 @@ from .gossip import check_gossip
 from .graphs import check_count
 from .workload import gossip_sequence
 
-# %% ../nbs/13_lemma12.ipynb #798b0655
+# %% ../nbs/13_lemma12.ipynb #0000000f
 def sum_diagonals(terms: np.ndarray) -> np.ndarray:  # (.., T, T)
     "H from its terms: terms[a-1, b-1] is the overlap of noise of age a and age b; H[s, t] sums it over all steps that follow both s and t."
     T = terms.shape[-1]
@@ -32,7 +32,7 @@ def symmetric_gram(W: np.ndarray, T: int, per_node: bool) -> np.ndarray:
     age = np.arange(T)
     return sum_diagonals(sums[..., age[:, None] + age + 1])
 
-# %% ../nbs/13_lemma12.ipynb #15d13109
+# %% ../nbs/13_lemma12.ipynb #00000012
 REVERSIBLE = 1e-12  # largest relative difference of pi_u W_uv and pi_v W_vu that counts as rounding
 
 def stationary_weights(W: np.ndarray) -> np.ndarray | None:  # float64 (n,), or None
@@ -55,7 +55,7 @@ def symmetric_form(W: np.ndarray, pi: np.ndarray) -> tuple[np.ndarray, np.ndarra
     symmetric = root[:, None] * W / root
     return np.linalg.eigh((symmetric + symmetric.T) / 2)
 
-# %% ../nbs/13_lemma12.ipynb #413c2c74
+# %% ../nbs/13_lemma12.ipynb #00000013
 def modes(
     W: np.ndarray,  # gossip matrix (n, n), symmetric or reversible
 ) -> tuple[np.ndarray, np.ndarray]:  # eigenvalues l (n,) and M (n, n): tr((W^a).T @ W^b) = (l^a) @ M @ (l^b)
@@ -65,7 +65,7 @@ def modes(
     values, V = symmetric_form(W, pi)
     return values, (V.T @ (V / pi[:, None])) * (V.T @ (V * pi[:, None]))
 
-# %% ../nbs/13_lemma12.ipynb #31077d4d
+# %% ../nbs/13_lemma12.ipynb #00000014
 def reversible_gram(W: np.ndarray, pi: np.ndarray, T: int, per_node: bool) -> np.ndarray:
     "By eigenvalues of the symmetric form: O(n^3 + T n^2 + T^2 n), for each node O(T n^2 + T^2 n)."
     values, M = modes(W)
@@ -75,7 +75,7 @@ def reversible_gram(W: np.ndarray, pi: np.ndarray, T: int, per_node: bool) -> np
     inner = V.T @ (V / pi[:, None])
     return np.array([sum_diagonals(weight * (powers * row) @ inner @ (powers * row).T) for row, weight in zip(V, pi, strict=True)])
 
-# %% ../nbs/13_lemma12.ipynb #4a14a22f
+# %% ../nbs/13_lemma12.ipynb #00000017
 ENTRIES = 2**24  # of the products that are kept at a time
 
 def consequences(Ws: list) -> list:  # of float64 (n, n): Q_t for every step
@@ -111,7 +111,7 @@ def any_gram(Ws: list, per_node: bool) -> np.ndarray:
             else: H[s, s:] = H[s:, s] = H[s, s:] + terms.sum(axis=0)
     return H
 
-# %% ../nbs/13_lemma12.ipynb #8e27317a
+# %% ../nbs/13_lemma12.ipynb #00000018
 def local_gram(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them
     T: int,  # gradient steps
@@ -130,7 +130,7 @@ def local_gram(
         return fixed_gram(Ws[0], T, per_node) if pi is None else reversible_gram(Ws[0], pi, T, per_node)
     return any_gram(list(Ws), per_node)
 
-# %% ../nbs/13_lemma12.ipynb #92aa6e25
+# %% ../nbs/13_lemma12.ipynb #0000001d
 def gram_factor(
     H: np.ndarray,  # float64 (T, T), positive definite
 ) -> np.ndarray:  # L, float64 (T, T), lower triangular, L.T @ L = H

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GRAPHS', 'erdos_renyi', 'facebook', 'peertube', 'read_graph', 'GraphSource', 'load_graph']
 
-# %% ../nbs/01_graphs.ipynb #140cab0b
+# %% ../nbs/01_graphs.ipynb #00000003
 import gzip
 import hashlib
 import math
@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from .files import needed_for
 
-# %% ../nbs/01_graphs.ipynb #ebf294a3
+# %% ../nbs/01_graphs.ipynb #00000009
 def check_choice(
     argument: str,  # what the caller calls it
     value: object,
@@ -38,7 +38,7 @@ def check_choice(
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of: {', '.join(sorted(choices))}"
     raise ValueError(f"{argument}={value!r} is not known: {hint}")
 
-# %% ../nbs/01_graphs.ipynb #c98f4d81
+# %% ../nbs/01_graphs.ipynb #0000000c
 def check_count(argument: str, value: object, what: str = "") -> int:
     "Return `value` if it is an integer >= 1; raise a ValueError that names it otherwise."
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
@@ -58,7 +58,7 @@ def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> n
     if not np.isfinite(found).all(): raise ValueError(f"{argument} has entries that are not finite: expected {expected}")
     return found
 
-# %% ../nbs/01_graphs.ipynb #1f65ca17
+# %% ../nbs/01_graphs.ipynb #0000000f
 def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict]:  # name and parameters
     "Split `name:key=value,...` into the name and a dict of numbers."
     name, _, rest = str(spec).partition(":")
@@ -71,7 +71,7 @@ def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict]:  # name 
         except ValueError: raise ValueError(f"{argument}={spec!r}: {match[2]!r} is not a number") from None
     return name, parameters
 
-# %% ../nbs/01_graphs.ipynb #20ee8433
+# %% ../nbs/01_graphs.ipynb #00000012
 def erdos_renyi(
     n: int = 100,  # nodes, at least 2
     p: float | None = None,  # probability of an edge, in (0, 1]; None: ln(n)/n
@@ -92,7 +92,7 @@ def erdos_renyi(
             return graph
     raise ValueError(f"p={p} is too small: none of 1000 draws with n={n} nodes is connected (ln(n)/n is {math.log(n) / n:.3g})")
 
-# %% ../nbs/01_graphs.ipynb #04aaad5a
+# %% ../nbs/01_graphs.ipynb #00000015
 FACEBOOK_URL = "https://snap.stanford.edu/data/facebook.tar.gz"
 FACEBOOK_SHA256 = {  # of the uncompressed .edges files
     0: "0a00eb2539ff2f7973ea905947e9c7bf175521fadd7ddc8b310bec1e79a32027",
@@ -107,7 +107,7 @@ FACEBOOK_SHA256 = {  # of the uncompressed .edges files
     3980: "bdd6311793db41091f2596b802a52ca0cfa97b4bf5e4047d048eb4e7e10bc639",
 }
 
-# %% ../nbs/01_graphs.ipynb #a1a8306d
+# %% ../nbs/01_graphs.ipynb #00000016
 def data_folders() -> list[Path]:  # folders, the first one wins
     "Where data sets are looked for on this machine: `MFDL_DATA` when it is set, then the user's cache."
     from platformdirs import user_cache_path
@@ -124,7 +124,7 @@ def read_bytes(path: Path) -> bytes:
     try: return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error: raise ValueError(f"path={str(path)!r}: not a complete gzip file ({error})") from None
 
-# %% ../nbs/01_graphs.ipynb #78a0e184
+# %% ../nbs/01_graphs.ipynb #00000018
 def checked(content: bytes, sha256: str, source: object) -> bytes:
     "Return `content` if its checksum is right; raise a ValueError that names the source otherwise."
     found = hashlib.sha256(content).hexdigest()
@@ -160,7 +160,7 @@ def fetch(
     unfinished.replace(target)
     return content
 
-# %% ../nbs/01_graphs.ipynb #320b54d3
+# %% ../nbs/01_graphs.ipynb #00000019
 def tar_member(member: str) -> Callable[[Path], bytes]:
     "Unpacks one file of a tar archive."
     def unpack(archive: Path) -> bytes:
@@ -174,7 +174,7 @@ def tar_member(member: str) -> Callable[[Path], bytes]:
             raise ValueError(f"path={str(archive)!r}: not a complete archive with the file {member} ({error})") from None
     return unpack
 
-# %% ../nbs/01_graphs.ipynb #2107fe33
+# %% ../nbs/01_graphs.ipynb #0000001a
 def facebook(
     ego: int,  # the user whose friends these are: a key of FACEBOOK_SHA256
     path: str | Path | None = None,  # the file, when it is not where it is looked for
@@ -191,7 +191,7 @@ def facebook(
     component.add_edges_from((number[u], number[v]) for u, v in graph.edges(number))
     return component
 
-# %% ../nbs/01_graphs.ipynb #35196de8
+# %% ../nbs/01_graphs.ipynb #0000001c
 def peertube() -> nx.Graph:
     """Follow graph of PeerTube servers (snapshot of 2025-02-10, largest strongly connected component), undirected (Damie and Cyffers 2025).
 
@@ -206,7 +206,7 @@ def peertube() -> nx.Graph:
         ) from None
     return nx.Graph(directed)
 
-# %% ../nbs/01_graphs.ipynb #07d1789c
+# %% ../nbs/01_graphs.ipynb #0000001e
 def parse_edges(text: str, source: str | Path) -> nx.Graph:
     "Read an edge list; raise a ValueError that names the line when it is not one."
     graph, lines = nx.Graph(), [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")]
@@ -221,7 +221,7 @@ def parse_edges(text: str, source: str | Path) -> nx.Graph:
         raise ValueError(f"path={str(source)!r}: {' '.join(words)!r} looks like a header above numbered nodes; expected edges only, remove it or begin it with #")
     return graph if words or len({int(node) for node in graph}) < len(graph) else nx.relabel_nodes(graph, int)
 
-# %% ../nbs/01_graphs.ipynb #7632e42c
+# %% ../nbs/01_graphs.ipynb #0000001f
 def read_graph(path: str | Path) -> nx.Graph:
     """Read a graph from an edge list, GraphML or GML file (gzipped if the name ends in .gz), as an undirected simple graph (chapter 01).
 
@@ -246,7 +246,7 @@ def read_graph(path: str | Path) -> nx.Graph:
     if not graph.number_of_edges(): raise ValueError(f"path={str(path)!r}: no edge between two different nodes; expected at least one")
     return graph
 
-# %% ../nbs/01_graphs.ipynb #b8467462
+# %% ../nbs/01_graphs.ipynb #00000023
 @dataclass(frozen=True)
 class GraphSource:
     "A named graph: how to make it, what it is, and where it comes from (chapter 01)."
@@ -260,12 +260,12 @@ class GraphSource:
         "Whether it can be loaded on this machine without a network."
         return self.origin in ("networkx", "generated") or (self.file is not None and find_file(self.file) is not None)
 
-# %% ../nbs/01_graphs.ipynb #308a35d5
+# %% ../nbs/01_graphs.ipynb #00000024
 def grid(rows: int = 4, columns: int = 4) -> nx.Graph:
     "A grid of `rows` x `columns` nodes, numbered row by row."
     return nx.convert_node_labels_to_integers(nx.grid_2d_graph(check_count("rows", rows, "a number of nodes"), check_count("columns", columns, "a number of nodes")))
 
-# %% ../nbs/01_graphs.ipynb #fc62a0ae
+# %% ../nbs/01_graphs.ipynb #00000025
 GRAPHS = {
     "florentine": GraphSource(nx.florentine_families_graph, "marriages of 15 Florentine families (Breiger and Pattison 1986)", "networkx"),
     "karate": GraphSource(nx.karate_club_graph, "friendships in a karate club, 34 nodes (Zachary 1977)", "networkx"),
@@ -283,7 +283,7 @@ GRAPHS = {
     for ego in FACEBOOK_SHA256
 }
 
-# %% ../nbs/01_graphs.ipynb #1f426cca
+# %% ../nbs/01_graphs.ipynb #00000026
 def load_graph(
     name: str | Path,  # a name of GRAPHS, with its parameters ('erdos-renyi:n=20,p=0.3'), or the path of a file
     path: str | Path | None = None,  # for a data set: its file, when it is not where it is looked for

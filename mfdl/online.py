@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FRESH', 'OnlineAccountant', 'save', 'restore']
 
-# %% ../nbs/12_online.ipynb #a9f8dde6
+# %% ../nbs/12_online.ipynb #00000002
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from .participation import Participation
 from .sensitivity import worst_sensitivities
 from .streaming import BARE, NotStreamable, Stage, exposed, root_gain, state_space
 
-# %% ../nbs/12_online.ipynb #274d0d89
+# %% ../nbs/12_online.ipynb #00000007
 @dataclass(eq=False)
 class Gathered:
     "What one attacker has gathered after t rounds, about m victims."
@@ -48,7 +48,7 @@ def watch(last: Gathered, stage: Stage, suspects: np.ndarray) -> Gathered:
     uncovered = np.pad(last.uncovered, ((0, 1), (0, 0))) | (bare & suspects)
     return Gathered(root, strongest, shifts - np.moveaxis(shown, 0, 1) @ gain.K.T, P, uncovered)
 
-# %% ../nbs/12_online.ipynb #a2ba1106
+# %% ../nbs/12_online.ipynb #00000009
 FRESH = ("D-SGD", "DP-D-SGD", "Muffliato", "DECOR", "CorN")  # algorithms that draw all their noise afresh in every step
 
 class OnlineAccountant:
@@ -142,7 +142,7 @@ class OnlineAccountant:
         limit = mu * self.sigma
         return any((self._sensitivity(known, self.method, limit) > limit).any() for known in self.gathered)
 
-# %% ../nbs/12_online.ipynb #54b3ec3b
+# %% ../nbs/12_online.ipynb #00000013
 def fingerprint(accountant: OnlineAccountant, W: np.ndarray) -> str:  # W (n, n)
     "What an account is about: the algorithm and its noise, the attackers, and how records take part."
     run = accountant.algorithm((W, W), 2)
@@ -153,7 +153,7 @@ def fingerprint(accountant: OnlineAccountant, W: np.ndarray) -> str:  # W (n, n)
     digest.update(np.ascontiguousarray(run.noise.holders).tobytes())
     return digest.hexdigest()
 
-# %% ../nbs/12_online.ipynb #19238254
+# %% ../nbs/12_online.ipynb #00000014
 def save(accountant: OnlineAccountant, path: str | Path) -> Path:
     "Write the state of an accountant to one sealed file (chapter 12), and return its path. Raises ValueError before the first round."
     if not accountant.t: raise ValueError("no round so far: nothing to save")

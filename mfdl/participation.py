@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Participation']
 
-# %% ../nbs/06_participation.ipynb #035377a6
+# %% ../nbs/06_participation.ipynb #00000003
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ import numpy as np
 
 from .graphs import check_choice, check_count
 
-# %% ../nbs/06_participation.ipynb #754608b8
+# %% ../nbs/06_participation.ipynb #00000008
 def _spread(start: int, k: int, b: int, T: int) -> Iterator[tuple[int, ...]]:
     "All patterns of k participations from a step on, at least b steps apart."
     if not k: yield (); return
@@ -29,7 +29,7 @@ def _packed(last: int, left: int, b: int, T: int) -> Iterator[tuple[int, ...]]:
         else:
             for rest in _packed(step, left - 1, b, T): yield (step, *rest)
 
-# %% ../nbs/06_participation.ipynb #24f0e37a
+# %% ../nbs/06_participation.ipynb #0000000a
 def _count(k: int, b: int, T: int) -> int:
     "Number of maximal patterns of at most k participations, at least b steps apart."
     ends = np.arange(T) + b >= T  # after these steps there is room for no other
@@ -42,7 +42,7 @@ def _count(k: int, b: int, T: int) -> int:
         ways, shorter = total[later] - total[after], total[b]
     return comb(T - (k - 1) * (b - 1), k) + int(shorter)
 
-# %% ../nbs/06_participation.ipynb #f90d4af1
+# %% ../nbs/06_participation.ipynb #0000000b
 @dataclass(frozen=True)
 class Participation:
     """In which of T steps one record may take part: at most `k` times, exactly (cyclic) or at least (min_sep) `b` steps apart (chapter 06).
@@ -116,7 +116,7 @@ class Participation:
             best = np.append(np.maximum.accumulate(taken[::-1])[::-1], np.zeros(self.b))
         return float(best[0])
 
-# %% ../nbs/06_participation.ipynb #d0404695
+# %% ../nbs/06_participation.ipynb #0000000c
 def check_participation(participation: object) -> None:
     "Raise a ValueError for what is not a Participation."
     if not isinstance(participation, Participation): raise ValueError(f"participation={participation!r}: expected a Participation, such as Participation.every_step(T)")

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['ADJACENCY', 'GaussianDP', 'row_sensitivity', 'calibrate_sigma']
 
-# %% ../nbs/07_privacy.ipynb #6c66dfc7
+# %% ../nbs/07_privacy.ipynb #00000003
 import math
 from dataclasses import dataclass
 
 from .graphs import check_choice, check_count, real_number
 
-# %% ../nbs/07_privacy.ipynb #9562e95e
+# %% ../nbs/07_privacy.ipynb #0000000d
 SMALL_MU = 1e-3  # below it Mills' ratios are subtracted by Taylor series: error mu^4/240, against rounding 1e-16 x/mu
 
 def mills(x: float) -> float:
@@ -32,13 +32,13 @@ def log_delta(mu: float, epsilon: float) -> float:
     third = 2 * first - x * (mills(x) - x * first)  # -m'''(x)
     return log_density + math.log(mu * first + mu**3 / 24 * third)
 
-# %% ../nbs/07_privacy.ipynb #33d3e260
+# %% ../nbs/07_privacy.ipynb #00000011
 def check_delta(delta: float) -> float:
     "Return delta if it lies in (0, 1); raise a ValueError otherwise."
     if not 0 < real_number(delta) < 1: raise ValueError(f"delta={delta!r}: expected a probability in (0, 1), such as 1e-6")
     return float(delta)
 
-# %% ../nbs/07_privacy.ipynb #8c1239ac
+# %% ../nbs/07_privacy.ipynb #00000012
 @dataclass(frozen=True)
 class GaussianDP:
     """mu-Gaussian differential privacy: telling neighbours apart is as hard as N(0, 1) from N(mu, 1) (Dong, Roth and Su 2022).
@@ -93,7 +93,7 @@ class GaussianDP:
         while log_delta(low := high / 2, epsilon) > target: high = low
         return cls(brentq(lambda mu: log_delta(mu, epsilon) - target, low, high, xtol=1e-300, rtol=1e-14))
 
-# %% ../nbs/07_privacy.ipynb #b22aae1e
+# %% ../nbs/07_privacy.ipynb #0000001a
 ADJACENCY = {"zero-out": 1.0, "replace-one": 2.0}
 
 def row_sensitivity(
@@ -110,7 +110,7 @@ def row_sensitivity(
     if not 0 < row < math.inf: raise ValueError(f"clip={clip!r}, batch_size={batch_size}: the row sensitivity is out of the range of floats; expected less extreme values")
     return row
 
-# %% ../nbs/07_privacy.ipynb #f6507754
+# %% ../nbs/07_privacy.ipynb #0000001e
 def calibrate_sigma(
     sensitivity: float,  # of the run, in units of the row sensitivity
     epsilon: float,  # target, > 0

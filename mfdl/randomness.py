@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['fresh_secret', 'derive_seed', 'draw', 'grid_spacing', 'to_grid']
 
-# %% ../nbs/03_randomness.ipynb #a2f61afc
+# %% ../nbs/03_randomness.ipynb #00000002
 import hashlib
 import math
 import secrets
@@ -14,7 +14,7 @@ import numpy as np
 
 from .graphs import check_count, real_number
 
-# %% ../nbs/03_randomness.ipynb #b48dba9b
+# %% ../nbs/03_randomness.ipynb #00000008
 SEED_BITS = 128
 
 def check_seed(argument: str, seed: object) -> int:
@@ -23,7 +23,7 @@ def check_seed(argument: str, seed: object) -> int:
         raise ValueError(f"{argument}={seed!r}: expected an integer from 0 to 2^{SEED_BITS} - 1")
     return int(seed)
 
-# %% ../nbs/03_randomness.ipynb #01036cf6
+# %% ../nbs/03_randomness.ipynb #00000009
 def fresh_secret() -> int:  # of 128 bits
     "A secret that nobody knows, from the operating system's generator (chapter 03)."
     return secrets.randbits(SEED_BITS)
@@ -39,7 +39,7 @@ def derive_seed(
     words = [check_seed("secret", secret), *(check_seed("purpose", word) for word in purpose)]
     return int.from_bytes(hashlib.sha256(b"".join(word.to_bytes(SEED_BITS // 8, "big") for word in words)).digest()[:SEED_BITS // 8], "big")
 
-# %% ../nbs/03_randomness.ipynb #86c22bdd
+# %% ../nbs/03_randomness.ipynb #0000000d
 def block_size(dimension: int) -> int:
     "How many variables of a seed are drawn together: some 8000 numbers."
     return max(1, 2**13 // check_count("dimension", dimension, "a number of parameters"))
@@ -68,7 +68,7 @@ def draw_block(
     if secure: return secure_normal(seed, block, shape[0] * shape[1]).reshape(shape)
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, block, 0])).standard_normal(shape)
 
-# %% ../nbs/03_randomness.ipynb #099e8e04
+# %% ../nbs/03_randomness.ipynb #0000000e
 def draw(
     seed: int,  # up to 128 bits
     number: int,  # of the variable, from 0
@@ -84,10 +84,10 @@ def draw(
     block, place = divmod(int(number), block_size(dimension))
     return draw_block(seed, block, dimension, secure)[place]
 
-# %% ../nbs/03_randomness.ipynb #dd7effa3
+# %% ../nbs/03_randomness.ipynb #00000014
 ROOM = 64  # standard deviations of a noise variable that fit into the digits of a float32
 
-# %% ../nbs/03_randomness.ipynb #0c48284b
+# %% ../nbs/03_randomness.ipynb #00000015
 def grid_spacing(
     scale: float,  # standard deviation of a noise variable
     clip: float,  # norm of what it is added to

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Estimate', 'estimate', 'image_of', 'picture_error', 'Played', 'play', 'heard']
 
-# %% ../nbs/28_reconstruction.ipynb #c2f6977a
+# %% ../nbs/28_reconstruction.ipynb #00000002
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from .graphs import check_count, real_array, real_number
 
 if TYPE_CHECKING: from mfdl.training import Run, Simulation
 
-# %% ../nbs/28_reconstruction.ipynb #cc3e527b
+# %% ../nbs/28_reconstruction.ipynb #0000000b
 @dataclass(frozen=True, eq=False)
 class Estimate:
     "What an attacker computes about gradients: one unknown for each node and each of b batches (El Mrini et al. 2024; chapter 28)."
@@ -26,7 +26,7 @@ class Estimate:
     deviation: np.ndarray  # float64 (b, n), standard deviation of the error in each coordinate; inf where not determined
     determined: np.ndarray  # bool (b, n): messages have a combination with this gradient in it, and no other
 
-# %% ../nbs/28_reconstruction.ipynb #aee386f4
+# %% ../nbs/28_reconstruction.ipynb #0000000c
 def inverse_of(M: np.ndarray, size: float) -> np.ndarray:
     "Pseudo-inverse, of singular values above NOISE_FLOOR * size."
     U, s, Vt = np.linalg.svd(M, full_matrices=False)
@@ -39,7 +39,7 @@ def check_batches(b: int | None, T: int) -> int:
     if T % b: raise ValueError(f"b={b}: expected a divisor of the T={T} steps, so that batches come round in whole rounds")
     return b
 
-# %% ../nbs/28_reconstruction.ipynb #c8846a86
+# %% ../nbs/28_reconstruction.ipynb #0000000e
 def estimate(
     v: View,
     messages: np.ndarray,  # (m, d), what is left of them once what the attacker knows is taken away, in units of gradients, such as heard(..)
@@ -66,7 +66,7 @@ def estimate(
     found, deviation = np.where(determined[:, None], L @ messages, np.nan), np.where(determined, scale * np.linalg.norm(L @ v.B, axis=1), np.inf)
     return Estimate(L.reshape(b, n, -1), found.reshape(b, n, -1), deviation.reshape(b, n), determined.reshape(b, n))
 
-# %% ../nbs/28_reconstruction.ipynb #074fc102
+# %% ../nbs/28_reconstruction.ipynb #00000014
 def image_of(
     gradient: np.ndarray,  # (d,), whose first entries are those of a linear layer with bias: weights row by row, then biases
     outputs: int,  # of that layer
@@ -93,7 +93,7 @@ def picture_error(
     if not image.any(): return 1.0
     return float(np.linalg.norm(record - image * (image @ record) / (image @ image)) / np.linalg.norm(record))
 
-# %% ../nbs/28_reconstruction.ipynb #ffa96099
+# %% ../nbs/28_reconstruction.ipynb #00000017
 @dataclass(frozen=True, eq=False)
 class Played:
     "One training run as it happened, in units of gradients: messages = M_G @ gradients + scale * M_Z @ noise, up to rounding in float32 (U, Definition 4)."
@@ -103,7 +103,7 @@ class Played:
     gradients: np.ndarray  # float64 (nT, d), clipped
     noise: np.ndarray  # float64 (q, d), standard normal
 
-# %% ../nbs/28_reconstruction.ipynb #19c10782
+# %% ../nbs/28_reconstruction.ipynb #00000018
 def rewind(run: "Run", messages: np.ndarray) -> Played:
     "Gradients and noise of a run of which all messages are known."
     from mfdl.training import Draws
@@ -117,7 +117,7 @@ def rewind(run: "Run", messages: np.ndarray) -> Played:
         noise = np.concatenate([draws.at(t).astype(float) for t in range(algorithm.T)])
     return Played(algorithm, float(run.scale), messages, added.reshape(-1, d) - run.scale * (algorithm.mix.N @ noise), noise)
 
-# %% ../nbs/28_reconstruction.ipynb #189ba741
+# %% ../nbs/28_reconstruction.ipynb #00000019
 def play(
     simulation: "Simulation",  # fresh, with record=True and one learning rate
 ) -> list[Played]:  # one for each run

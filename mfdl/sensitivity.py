@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['METHODS', 'MAX_PATTERNS', 'Certificate', 'certify', 'sensitivity', 'worst_sensitivities', 'worst_sensitivity']
 
-# %% ../nbs/08_sensitivity.ipynb #ead25b15
+# %% ../nbs/08_sensitivity.ipynb #00000002
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from .graphs import check_choice, real_array
 from .participation import Participation, check_participation
 
-# %% ../nbs/08_sensitivity.ipynb #0fdd36cf
+# %% ../nbs/08_sensitivity.ipynb #0000000f
 @dataclass(frozen=True, eq=False)
 class Certificate:
     "Two-sided proof of squared sensitivities, lower <= sens^2 <= upper: of one matrix (k, k), or of each in a stack (m, k, k) (chapter 08)."
@@ -27,7 +27,7 @@ class Certificate:
         "Relative gap between the two sides."
         return (self.upper - self.lower) / np.maximum(self.upper, np.finfo(float).tiny)
 
-# %% ../nbs/08_sensitivity.ipynb #e8f6e14e
+# %% ../nbs/08_sensitivity.ipynb #00000010
 GAP = 1e-10  # relative gap at which the solver stops
 MAX_STEPS = 100
 
@@ -59,7 +59,7 @@ def interior_point(P: np.ndarray, y: np.ndarray, Y: np.ndarray) -> None:
                 for i in open_: interior_point(P[i:i + 1], y[i:i + 1], Y[i:i + 1])
             return  # alone, and so close to the boundary that a factorization fails: the last pair is still feasible
 
-# %% ../nbs/08_sensitivity.ipynb #235489db
+# %% ../nbs/08_sensitivity.ipynb #00000012
 def best_signs(P: np.ndarray) -> np.ndarray:  # float64 (m, k), entries -1 and 1
     "Parallel shifts, each with a sign, that no change of a single sign makes worse, for a stack of matrices."
     every, diagonal = np.arange(len(P)), np.diagonal(P, axis1=1, axis2=2)
@@ -76,7 +76,7 @@ def best_signs(P: np.ndarray) -> np.ndarray:  # float64 (m, k), entries -1 and 1
         signs[every, i] *= -1
     return signs
 
-# %% ../nbs/08_sensitivity.ipynb #e3787988
+# %% ../nbs/08_sensitivity.ipynb #00000014
 LONG, LONG_GAP = 128, 1e-6  # steps of a pattern from which a shorter way to a somewhat larger gap is tried first
 GROUP, COLUMNS, CLIMBS = 10, 8, 5
 
@@ -111,14 +111,14 @@ def escape(V: np.ndarray, Z: np.ndarray) -> np.ndarray:  # float64 (k, COLUMNS)
     V[:, -1] += 0.1 * np.sqrt(len(V)) * eigsh(Z, 1, sigma=-0.01 * np.diag(Z).mean(), v0=np.ones(len(V)))[1][:, 0]
     return V
 
-# %% ../nbs/08_sensitivity.ipynb #e423d809
+# %% ../nbs/08_sensitivity.ipynb #00000016
 def positive_definite(Z: np.ndarray) -> bool:
     "Whether a Cholesky factor exists, up to rounding."
     try: np.linalg.cholesky(Z)
     except np.linalg.LinAlgError: return False
     return True
 
-# %% ../nbs/08_sensitivity.ipynb #338acec8
+# %% ../nbs/08_sensitivity.ipynb #00000017
 def certify(
     P: np.ndarray,  # float64 (k, k) or (m, k, k), positive semi-definite
 ) -> Certificate:
@@ -162,7 +162,7 @@ def certify(
     for i, new_y, new_Y in zip(rest, y + missing, Y, strict=True): offer(i, new_y, new_Y, GAP / 100)
     return best
 
-# %% ../nbs/08_sensitivity.ipynb #b7605cd2
+# %% ../nbs/08_sensitivity.ipynb #0000001f
 FINITE = "numbers; where noise or weights are out of the range of floating-point numbers, a comparison could make a small sensitivity of them"
 
 def check_information(P: np.ndarray) -> np.ndarray:  # float64 (k, k)
@@ -176,7 +176,7 @@ def check_information(P: np.ndarray) -> np.ndarray:  # float64 (k, k)
     if smallest < -1e-9 * size: raise ValueError(f"P has eigenvalue {smallest:.3g}: expected a positive semi-definite matrix")
     return P
 
-# %% ../nbs/08_sensitivity.ipynb #171a5c47
+# %% ../nbs/08_sensitivity.ipynb #00000020
 METHODS = ("exact", "bound")
 
 def sensitivity(
@@ -192,14 +192,14 @@ def sensitivity(
     P = check_information(P)
     return float(np.sqrt(np.abs(P).sum() if method == "bound" else certify(P).upper))
 
-# %% ../nbs/08_sensitivity.ipynb #f6271b87
+# %% ../nbs/08_sensitivity.ipynb #00000023
 def check_method(method: str, participation: Participation) -> None:
     "Raise a ValueError when the method is unknown, or exact and impossible for this participation."
     check_participation(participation)
     if check_choice("method", method, METHODS) == "exact" and participation.count > MAX_PATTERNS:
         raise ValueError(f"method='exact': the participation has {participation.count} patterns, more than {MAX_PATTERNS}; use method='bound'")
 
-# %% ../nbs/08_sensitivity.ipynb #73df4ef4
+# %% ../nbs/08_sensitivity.ipynb #00000024
 MAX_PATTERNS = 100_000  # that are listed
 
 def worst_sensitivities(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['space_time_workload', 'SpaceTime', 'exact_space_time', 'space_time', 'METHODS', 'any_noise_bound', 'optimize_space_time', 'LocalNoise', 'optimize_local']
 
-# %% ../nbs/19_space_time.ipynb #042b1667
+# %% ../nbs/19_space_time.ipynb #00000002
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import index
@@ -19,7 +19,7 @@ from .participation import Participation
 from .sensitivity import certify
 from .workload import gossip_sequence, workload
 
-# %% ../nbs/19_space_time.ipynb #7de49c0e
+# %% ../nbs/19_space_time.ipynb #00000006
 def space_time_workload(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step
     T: int,  # steps
@@ -30,7 +30,7 @@ def space_time_workload(
     rows = workload(Ws, T).reshape(T, n, -1)
     return np.concatenate([Wt @ row for Wt, row in zip(Ws, rows, strict=True)])
 
-# %% ../nbs/19_space_time.ipynb #1868994f
+# %% ../nbs/19_space_time.ipynb #0000000a
 def patterns_of(participation: Participation) -> np.ndarray: return np.array(list(participation.patterns()))  # int (b, k), steps
 
 def pattern_blocks(participation: Participation, n: int) -> np.ndarray:  # int (n * b, k): indices t * n + u
@@ -44,7 +44,7 @@ def scattered(blocks: np.ndarray, where: tuple, N: int) -> np.ndarray:  # (N, N)
     whole[where] = blocks
     return whole
 
-# %% ../nbs/19_space_time.ipynb #a8065254
+# %% ../nbs/19_space_time.ipynb #0000000e
 def following_blocks(K: np.ndarray) -> np.ndarray:  # (.., k, k)
     "Where tr(K.T B) is largest: rows of B along those of K, in each block as long as the block's rows of K are together."
     length = np.linalg.norm(K, axis=-1, keepdims=True)
@@ -58,7 +58,7 @@ def dual_point(A: np.ndarray, where: tuple, blocks: np.ndarray) -> tuple[np.ndar
     half, other = (B @ Vt.T) / np.sqrt(singular), (Vt @ inverse).T * np.sqrt(singular)
     return singular, half, other, following_blocks((A.T @ U @ Vt)[where])
 
-# %% ../nbs/19_space_time.ipynb #df5420be
+# %% ../nbs/19_space_time.ipynb #00000011
 @dataclass(frozen=True, eq=False)
 class SpaceTime:
     "Noise with little harm that protects every node against an eavesdropper, sensitivity at most 1: what `optimize_space_time` finds (chapter 19)."
@@ -76,7 +76,7 @@ class SpaceTime:
         "How far the harm is above the bound, relative to it."
         return self.objective / self.lower_bound - 1
 
-# %% ../nbs/19_space_time.ipynb #abf994de
+# %% ../nbs/19_space_time.ipynb #00000012
 def largest_square(P: np.ndarray) -> float:
     "The largest squared sensitivity of information matrices (.., k, k), certified from above."
     P = P.reshape(-1, *P.shape[-2:])
@@ -97,7 +97,7 @@ def check_partition(groups, n: int) -> tuple:
         raise ValueError(f"groups={groups!r}: expected lists of nodes that name each of 0 .. {n - 1} once")
     return tuple(found)
 
-# %% ../nbs/19_space_time.ipynb #f932f3ad
+# %% ../nbs/19_space_time.ipynb #00000014
 def bound_without_price(A: np.ndarray, where: tuple, blocks: np.ndarray) -> float:
     "What any noise does at least, by some more steps from multipliers that were best with a price."
     bounds = []
@@ -129,7 +129,7 @@ def best_within(
         blocks = following
     raise ValueError(f"W: after {at_most} iterations the gap is {gap:.1e}, more than tol={tol:g}; expected a larger tol, or a larger price where W is nearly singular")
 
-# %% ../nbs/19_space_time.ipynb #2f793018
+# %% ../nbs/19_space_time.ipynb #00000015
 def exact_space_time(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step; directed or not
     participation: Participation,  # exactly b steps apart
@@ -156,7 +156,7 @@ def exact_space_time(
         objective, bound, iterations = objective + harm, bound + least, max(iterations, steps)
     return SpaceTime(S, objective, bound, float(participation.k * np.linalg.norm(A)**2), iterations, participation, groups)
 
-# %% ../nbs/19_space_time.ipynb #cde1271e
+# %% ../nbs/19_space_time.ipynb #0000001f
 def space_time(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step: the one that `best` is for (privacy does not depend on it, harm does)
     best: SpaceTime,
@@ -172,7 +172,7 @@ def space_time(
     roots = csr_array(np.linalg.cholesky(best.S)) if best.basis is None else side_by_side(list(np.linalg.cholesky(best.S)))
     return broadcast_algorithm("space-time", Ws, roots, noise, nodes, basis=best.basis)
 
-# %% ../nbs/20_directions.ipynb #5d77575d
+# %% ../nbs/20_directions.ipynb #00000001
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -183,7 +183,7 @@ from tqdm import tqdm
 from .gram import consequences, sum_diagonals
 from .graphs import check_choice
 
-# %% ../nbs/20_directions.ipynb #cfe0d093
+# %% ../nbs/20_directions.ipynb #00000005
 def echoes(W: np.ndarray, T: int, directions: np.ndarray) -> np.ndarray:  # float64 (T, n, m): W^a @ directions for a = 1 .. T
     "What becomes of directions in T rounds."
     found = [directions]
@@ -195,7 +195,7 @@ def direction_grams(W: np.ndarray, T: int, basis: np.ndarray) -> np.ndarray:  # 
     after = echoes(W, T, basis).transpose(2, 0, 1)
     return sum_diagonals(after @ after.swapaxes(1, 2))
 
-# %% ../nbs/20_directions.ipynb #fb241175
+# %% ../nbs/20_directions.ipynb #0000000d
 def best_along(
     grams: np.ndarray,  # float64 (n, T, T): tr(grams[k] S_k) is the harm of noise along direction k
     shares: np.ndarray,  # float64 (n, n): what information along direction k (column) tells about node u (row)
@@ -224,7 +224,7 @@ def best_along(
         if harm <= (1 + tol) * bound: break
         blocks = following_blocks(information @ blocks)
 
-# %% ../nbs/20_directions.ipynb #69ee0006
+# %% ../nbs/20_directions.ipynb #00000010
 def any_noise_bound(
     W: np.ndarray,  # gossip matrix (n, n), directed or not
     participation: Participation,  # exactly b steps apart
@@ -256,7 +256,7 @@ def any_noise_bound(
         if bound <= (1 + tol) * before: return bound, multipliers
         blocks = following_blocks(K.reshape(blocks.shape))
 
-# %% ../nbs/20_directions.ipynb #1a18f4ec
+# %% ../nbs/20_directions.ipynb #00000013
 POWER, LEAST = 3 / 8, 1e-6  # of multipliers, to measure nodes by; smallest one, relative to their mean
 
 def weighed_directions(W: np.ndarray, T: int, d: np.ndarray) -> np.ndarray:  # float64 (n, n), in columns
@@ -265,7 +265,7 @@ def weighed_directions(W: np.ndarray, T: int, d: np.ndarray) -> np.ndarray:  # f
     M = M + (M @ W + W.T @ M) / 4
     return d[:, None] * np.linalg.eigh(d[:, None] * M * d)[1]
 
-# %% ../nbs/20_directions.ipynb #92be6e2f
+# %% ../nbs/20_directions.ipynb #00000017
 EXACT = 800  # nT up to which 'auto' solves exactly
 SETTLED, PATIENCE = 1e-3, 60  # gap at which noise along given directions is good enough, and iterations to get there
 
@@ -292,7 +292,7 @@ def along_directions(W: np.ndarray, participation: Participation, price: float) 
         S = min((certified_noise(X, shares, participation) for X in (best, X)), key=lambda S: (grams * S).sum())
     return SpaceTime(S, float((harms * S).sum()), float(bound), float(participation.k * np.trace(together)), iterations, participation, (list(range(n)),), basis)
 
-# %% ../nbs/20_directions.ipynb #d6179863
+# %% ../nbs/20_directions.ipynb #00000018
 METHODS = ("auto", "exact", "directions")
 
 def optimize_space_time(
@@ -317,7 +317,7 @@ def optimize_space_time(
     if method == "exact" or method == "auto" and (len(Ws[0]) * len(Ws) <= EXACT or not alike): return exact_space_time(W, participation, tol, price, groups)
     return along_directions(Ws[0], participation, price)
 
-# %% ../nbs/21_insiders.ipynb #2edd3b42
+# %% ../nbs/21_insiders.ipynb #00000001
 from collections.abc import Iterable
 
 from .accounting import account, check_run
@@ -325,13 +325,13 @@ from .algorithms import LinearAlgorithm, dp_dsgd, mf_dsgd
 from .attackers import TrustModel, coalition_mask, view
 from .gram import gram_factor, local_gram
 
-# %% ../nbs/21_insiders.ipynb #0b0888eb
+# %% ../nbs/21_insiders.ipynb #00000005
 def row_space(F: np.ndarray) -> np.ndarray:  # float64 (columns, rank), orthonormal
     "A basis of the space that the rows of F span, in columns."
     _, size, rows = np.linalg.svd(F, full_matrices=False)
     return rows[size > 8 * max(F.shape) * np.finfo(float).eps * size.max(initial=0)].T
 
-# %% ../nbs/21_insiders.ipynb #b333c6ce
+# %% ../nbs/21_insiders.ipynb #0000000b
 ROUNDS = 8  # steps towards the best noise for each step of the multipliers
 
 def equation_root(H: np.ndarray, Q: np.ndarray) -> np.ndarray:  # (.., T, T)
@@ -353,7 +353,7 @@ def insider_information(S: np.ndarray, bases: list, where: list, blocks: np.ndar
         E += seen @ seen.swapaxes(1, 2)
     return np.concatenate(information), E
 
-# %% ../nbs/21_insiders.ipynb #c160dd97
+# %% ../nbs/21_insiders.ipynb #0000000d
 def check_pairs(mu, algorithm: LinearAlgorithm, trusts: list) -> np.ndarray:  # float64 (attackers, n), zero for attackers themselves
     "Budgets of each attacker for each node; raises ValueError for anything that is not, or for attackers whom this chapter does not cover."
     try: budgets = np.asarray(mu)
@@ -379,7 +379,7 @@ def check_heard(bases: list, algorithm: LinearAlgorithm) -> None:
         raise ValueError(f"trust: some noise of node {algorithm.nodes[int(np.argmin(least))]!r} reaches none of the attackers and would vanish; "
                          "expected more of them, such as LDP() with a budget of 100")
 
-# %% ../nbs/21_insiders.ipynb #e97fda84
+# %% ../nbs/21_insiders.ipynb #0000000f
 @dataclass(frozen=True, eq=False)
 class LocalNoise:
     "Noise that nodes draw alone, correlated in time, with little harm for given budgets: what `optimize_local` finds (chapter 21)."
@@ -399,7 +399,7 @@ class LocalNoise:
         "Strategy matrices of the nodes, for `mf_dsgd`."
         return [gram_factor(X) for X in np.linalg.inv(self.S)]
 
-# %% ../nbs/21_insiders.ipynb #f13464a5
+# %% ../nbs/21_insiders.ipynb #00000010
 def optimize_local(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step
     participation: Participation,  # exactly b steps apart

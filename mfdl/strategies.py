@@ -6,7 +6,7 @@
 __all__ = ['BANDED', 'NAMES', 'NETWORK', 'Strategy', 'optimize', 'toeplitz_harm', 'best_toeplitz', 'square_root', 'toeplitz',
            'strategy', 'restart', 'save_strategy', 'load_strategy']
 
-# %% ../nbs/14_mafalda.ipynb #2416d45c
+# %% ../nbs/14_mafalda.ipynb #00000002
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from .participation import Participation, check_participation
 from .sensitivity import MAX_PATTERNS, worst_sensitivity
 from .workload import gossip_sequence
 
-# %% ../nbs/14_mafalda.ipynb #00a48999
+# %% ../nbs/14_mafalda.ipynb #0000000c
 @dataclass(frozen=True, eq=False)
 class Shape:
     "Which X are allowed: where entries may differ from zero, and in which groups of steps the diagonal has a given sum."
@@ -55,7 +55,7 @@ class Shape:
         scale = np.sqrt(self.k * self.mean(np.diag(X)))
         return X / scale / scale[:, None]
 
-# %% ../nbs/14_mafalda.ipynb #e8f1bb50
+# %% ../nbs/14_mafalda.ipynb #0000000d
 def harm(H: np.ndarray, X: np.ndarray):  # float, float64 (T, T)
     "What X does, tr(H X^-1), and X^-1; inf and None where X is not positive definite."
     try: np.linalg.cholesky(X)
@@ -75,7 +75,7 @@ def lower_bound(H_root: np.ndarray, G: np.ndarray, k: int) -> float:
     except np.linalg.LinAlgError: return -np.inf
     return k / np.trace(G) * np.linalg.norm(H_root @ factor, "nuc") ** 2
 
-# %% ../nbs/14_mafalda.ipynb #b5194758
+# %% ../nbs/14_mafalda.ipynb #0000000e
 MAX_INNER = 100
 
 def newton_direction(M: np.ndarray, X_inv: np.ndarray, shape: Shape, tolerance: float) -> tuple[np.ndarray, float]:  # D (T, T), <gradient, D>
@@ -105,7 +105,7 @@ def newton_direction(M: np.ndarray, X_inv: np.ndarray, shape: Shape, tolerance: 
         step = preconditioned + size / before * step
     return D, (gradient * D).sum()
 
-# %% ../nbs/14_mafalda.ipynb #31718ee0
+# %% ../nbs/14_mafalda.ipynb #00000010
 MAX_STEPS = 100
 CLOSE = 1e-4  # relative Newton decrement from which lower bounds are worth their cost
 
@@ -126,7 +126,7 @@ def minimise(H: np.ndarray, X: np.ndarray, shape: Shape) -> Iterator[tuple[np.nd
         if not new < value: new, new_inv, length = value, X_inv, 0.0  # as good as rounding allows
         X, value, X_inv = X + length * D, new, new_inv
 
-# %% ../nbs/14_mafalda.ipynb #c8a6e5df
+# %% ../nbs/14_mafalda.ipynb #00000012
 @dataclass(frozen=True, eq=False)
 class Strategy:
     "How nodes correlate their noise in time, scaled to sensitivity 1 under its participation scheme (U, Section 6; chapter 14)."
@@ -147,7 +147,7 @@ class Strategy:
         "Relative distance of the objective from its lower bound."
         return None if self.objective is None or self.lower_bound is None else (self.objective - self.lower_bound) / self.objective
 
-# %% ../nbs/14_mafalda.ipynb #63a9ce6b
+# %% ../nbs/14_mafalda.ipynb #00000014
 def co_participating(participation: Participation) -> np.ndarray:  # bool (T, T)
     "Pairs of different steps in which one record may take part."
     apart = np.abs(np.subtract.outer(np.arange(participation.T), np.arange(participation.T)))
@@ -180,7 +180,7 @@ def check_gram(H: np.ndarray, T: int) -> np.ndarray:
     if smallest <= 1e-13 * largest: raise ValueError(f"H has eigenvalue {smallest:.3g}, largest {largest:.3g}: expected a positive definite matrix")
     return H
 
-# %% ../nbs/14_mafalda.ipynb #08b68b8f
+# %% ../nbs/14_mafalda.ipynb #00000015
 def optimize(
     H: np.ndarray,  # float64 (T, T), positive definite: the Gram matrix of the workload, such as local_gram(W, T)
     participation: Participation,
@@ -213,7 +213,7 @@ def optimize(
     if not gap <= tol: raise RuntimeError(f"the gap is {gap:.2g}, above tol={tol:g}: H is too ill-conditioned, with eigenvalues from {np.linalg.eigvalsh(H)[[0, -1]]}")
     return Strategy("optimal", C, participation, value, bound, iterations)
 
-# %% ../nbs/14_mafalda.ipynb #80a3c1d8
+# %% ../nbs/14_mafalda.ipynb #00000021
 def toeplitz_harm(
     values: np.ndarray,  # (n,), of `modes(W)`
     M: np.ndarray,  # (n, n), of `modes(W)`
@@ -232,7 +232,7 @@ def toeplitz_harm(
     twice = fftconvolve(q, q)[:T]
     return (pull * Y).sum() / 2, -np.array([back[j:] @ twice[:T - j] for j in range(len(c))])
 
-# %% ../nbs/14_mafalda.ipynb #00326a10
+# %% ../nbs/14_mafalda.ipynb #00000022
 def best_toeplitz(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), symmetric or reversible, or a sequence of T equal ones
     participation: Participation,
@@ -264,7 +264,7 @@ def toeplitz(c: np.ndarray, T: int) -> np.ndarray:  # (bands,) to float64 (T, T)
     from scipy.linalg import toeplitz as filled
     return np.tril(filled(np.append(c, np.zeros(T))[:T]))
 
-# %% ../nbs/14_mafalda.ipynb #aa7ad4e3
+# %% ../nbs/14_mafalda.ipynb #00000025
 BANDED = ("bsr", "banded", "toeplitz")
 NAMES = ("identity", "anti_pgd", "d_mf", "bsr", "banded", "toeplitz", "equal_norm", "mafalda", "mafalda_l")
 NETWORK = ("banded", "toeplitz", "equal_norm", "mafalda", "mafalda_l")
@@ -308,7 +308,7 @@ def strategy(
     C = unit_sensitivity(C, participation)
     return Strategy(name, C, participation, None if H is None else harm(H, C.T @ C)[0])
 
-# %% ../nbs/14_mafalda.ipynb #c9f916f0
+# %% ../nbs/14_mafalda.ipynb #0000002d
 def restart(
     one: Strategy,
     R: int,  # segments
@@ -326,12 +326,12 @@ def restart(
         raise ValueError("restart: under min-separation, participations in two segments may be closer than b steps; expected a cyclic participation")
     return Strategy(f"{one.name}, {R} segments", unit_sensitivity(block_diag(*[one.C] * R), longer), longer)
 
-# %% ../nbs/14_mafalda.ipynb #49de52f1
+# %% ../nbs/14_mafalda.ipynb #00000030
 def network_digest(W: np.ndarray | Sequence[np.ndarray]) -> str:
     "SHA-256 of a gossip matrix, or of a sequence of them."
     return hashlib.sha256(np.ascontiguousarray(W, dtype=float).tobytes()).hexdigest()
 
-# %% ../nbs/14_mafalda.ipynb #361296e1
+# %% ../nbs/14_mafalda.ipynb #00000031
 def save_strategy(
     one: Strategy,
     path: str | Path,

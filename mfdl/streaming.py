@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NotStreamable', 'Stage', 'StateSpace', 'state_space', 'Streamed', 'stream']
 
-# %% ../nbs/10_streaming.ipynb #43d8cb72
+# %% ../nbs/10_streaming.ipynb #00000002
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from .algorithms import LinearAlgorithm
 from .attackers import NOISE_FLOOR, TrustModel, coalition_mask
 from .gossip import links
 
-# %% ../nbs/10_streaming.ipynb #e5753da6
+# %% ../nbs/10_streaming.ipynb #00000009
 class NotStreamable(ValueError):
     "A run or an attacker without a state-space form (chapter 10); the dense route of chapter 05 handles it."
 
@@ -39,7 +39,7 @@ class StateSpace:
         "Steps of the run."
         return len(self.stages)
 
-# %% ../nbs/10_streaming.ipynb #bdae2415
+# %% ../nbs/10_streaming.ipynb #0000000a
 def new_directions(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:  # (r, m)
     "Orthonormal basis of what the rows add to the span of an orthonormal basis; rows that add less than rounding add nothing."
     size = np.linalg.norm(rows, axis=1)
@@ -57,7 +57,7 @@ def seen_rows(W: np.ndarray, seen: np.ndarray, rounds: int) -> np.ndarray:  # (p
         basis = np.vstack([basis, new])
     return basis
 
-# %% ../nbs/10_streaming.ipynb #3138fe58
+# %% ../nbs/10_streaming.ipynb #0000000d
 def reach(M, row_step: np.ndarray, column_step: np.ndarray) -> int:
     "Over how many steps a sparse matrix looks back."
     entries = M.tocoo()
@@ -87,7 +87,7 @@ def check_streamable(algorithm: LinearAlgorithm, trust: TrustModel, coalition: n
     if own_noise.any() or np.any(missed) or (gradients != coalition).any():
         raise NotStreamable("the attackers do not know their own models, or know gradients of others; expected backend='dense'")
 
-# %% ../nbs/10_streaming.ipynb #ef0f9ccf
+# %% ../nbs/10_streaming.ipynb #0000000f
 def stage_matrices(W: np.ndarray, D: list, L: list, fresh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # A (d, d), G (d, q)
     "The recursion of one step. State: models (m), then earlier additions (m each) and variables (q each), as far as L and D look back."
     m, q = D[0].shape
@@ -105,7 +105,7 @@ def stage_matrices(W: np.ndarray, D: list, L: list, fresh: np.ndarray) -> tuple[
         G[m + added:m + added + q] = np.diag(fresh)
     return A, G
 
-# %% ../nbs/10_streaming.ipynb #46186d62
+# %% ../nbs/10_streaming.ipynb #00000010
 def state_space(
     algorithm: LinearAlgorithm,
     trust: TrustModel,
@@ -147,7 +147,7 @@ def state_space(
         stages.append(found[key])
     return StateSpace(tuple(stages), victims, algorithm.nodes, bool((seen | coalition).all()))
 
-# %% ../nbs/10_streaming.ipynb #185fe96d
+# %% ../nbs/10_streaming.ipynb #00000014
 WELL_CONDITIONED = 1e4  # largest ratio of fresh noise variances for which covariances are used
 GROWTH = 1e4  # by which hidden noise may outgrow fresh noise (standard deviations) before rounding could hide the weaker
 DOUBTFUL = 1e-6  # fresh noise weaker than this, relative to the strongest, is left to the dense route
@@ -160,7 +160,7 @@ class Gain:
     V: np.ndarray  # float64 (r, d)
     bare: np.ndarray  # float64 (l, d), combinations of the state that no noise covers
 
-# %% ../nbs/10_streaming.ipynb #ba142954
+# %% ../nbs/10_streaming.ipynb #00000015
 class Settling:
     "Watches a recursion with geometrically shrinking steps; true when all steps to come add up to less than STEADY of its size."
     def __init__(self) -> None: self.last: float | None = None
@@ -191,7 +191,7 @@ def covariance_gains(stages: Sequence[Stage]) -> Iterator[Gain]:
         last = stage
         yield gain
 
-# %% ../nbs/10_streaming.ipynb #4f77c40a
+# %% ../nbs/10_streaming.ipynb #00000016
 def root_gain(stage: Stage, root: np.ndarray, strongest: float) -> tuple[Gain, np.ndarray, float]:
     "One step of the filter by square roots: the gain, and the next `root` (d, r) of the covariance after the observation and `strongest` noise seen so far."
     from scipy.linalg import svd
@@ -213,7 +213,7 @@ def root_gains(stages: Sequence[Stage]) -> Iterator[Gain]:
         gain, root, strongest = root_gain(stage, root, strongest)
         yield gain
 
-# %% ../nbs/10_streaming.ipynb #9217067f
+# %% ../nbs/10_streaming.ipynb #00000017
 def fresh_noise_of(space: StateSpace) -> list:  # of float64 (m, q)
     "What is drawn for the hidden nodes in a step, each different one once."
     return list({id(stage.G): stage.G[:len(space.victims)] for stage in space.stages}.values())
@@ -240,7 +240,7 @@ def exposed(space: StateSpace) -> np.ndarray:  # bool (m,)
     remembers = len(space.stages[0].A) > len(bare)
     return bare | (remembers and bare.any())
 
-# %% ../nbs/10_streaming.ipynb #2e6da20a
+# %% ../nbs/10_streaming.ipynb #0000001b
 WINDOW = 16  # steps that are handled together
 BARE = 1e-9  # a gradient of which less than this shows without noise is covered, up to rounding
 
@@ -270,7 +270,7 @@ class Filter:
             found[t, self.space.victims] = self.suspects & (np.linalg.norm(root[:, :m], axis=0) > BARE)
         return found
 
-# %% ../nbs/10_streaming.ipynb #213a8f3e
+# %% ../nbs/10_streaming.ipynb #0000001c
 def innovation_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s + 1): P[s, 0..s] of every victim
     "Information by its definition, all innovations of a window pulled back together: O(T^2 p n^2), p the nodes that the attacker hears."
     m, T = len(filtered.space.victims), filtered.space.T
@@ -286,7 +286,7 @@ def innovation_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s
         P[:, :last, :last] += shown @ shown.swapaxes(1, 2)
     return [P[:, s, :s + 1] for s in range(T)]
 
-# %% ../nbs/10_streaming.ipynb #bf68237e
+# %% ../nbs/10_streaming.ipynb #00000021
 DROP = 1e-14  # what is left of a unit shift in a direction that is dropped
 
 def gramians(filtered: Filter) -> Callable[[int], list]:  # of a window's first step: float64 (d, d), M_t for the steps of the window
@@ -315,7 +315,7 @@ def gramians(filtered: Filter) -> Callable[[int], list]:  # of a window's first 
         return found[:0:-1]
     return window
 
-# %% ../nbs/10_streaming.ipynb #4264dc11
+# %% ../nbs/10_streaming.ipynb #00000022
 class Again:
     "Calls a function, unless it was called in this window or the last with the very same objects."
     def __init__(self) -> None: self.before, self.now = dict[tuple, tuple](), dict[tuple, tuple]()
@@ -346,7 +346,7 @@ def shows(M: np.ndarray, basis: np.ndarray, shifts: np.ndarray) -> np.ndarray:  
     "What k shifts of each victim, given as (k, m, r) coefficients on a basis, have in common with a shift now."
     return np.einsum("kur,ur->uk", shifts, M[:shifts.shape[1]] @ basis.T)
 
-# %% ../nbs/10_streaming.ipynb #39e6117c
+# %% ../nbs/10_streaming.ipynb #00000023
 def packed_rows(m: int, T: int) -> list:  # of T arrays (m, s + 1)
     "Room for the lower triangles of m matrices, in one piece of memory."
     packed, ends = np.empty(m * T * (T + 1) // 2), m * np.cumsum(np.arange(1, T + 1))
@@ -383,7 +383,7 @@ def gramian_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s + 
             blocks.append((basis, coefficients))
     return rows
 
-# %% ../nbs/10_streaming.ipynb #ac7f1567
+# %% ../nbs/10_streaming.ipynb #00000025
 @dataclass(frozen=True, eq=False)
 class Streamed:
     "What a view tells about each victim's gradients, from one pass over the run (chapter 10)."

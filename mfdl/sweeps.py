@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Cell', 'make_cells', 'read_grid', 'survey', 'sweep', 'collect', 'write_table', 'all_experiments', 'publish']
 
-# %% ../nbs/24_sweeps.ipynb #c7273e15
+# %% ../nbs/24_sweeps.ipynb #00000002
 import hashlib
 import itertools
 import json
@@ -31,7 +31,7 @@ from .graphs import check_choice, check_count
 
 if TYPE_CHECKING: import pandas as pd
 
-# %% ../nbs/24_sweeps.ipynb #d50bd58a
+# %% ../nbs/24_sweeps.ipynb #00000007
 @dataclass(frozen=True)
 class Cell:
     "One run of a grid (chapter 24)."
@@ -50,7 +50,7 @@ class Cell:
         "What it is called, and its folder: readable, then 16 digits of the key."
         return f"{self.stem[:80]}-{self.key[:16]}"
 
-# %% ../nbs/24_sweeps.ipynb #8558cfd2
+# %% ../nbs/24_sweeps.ipynb #00000009
 def notebook_source(path: Path) -> str:
     "SHA-256 of what a notebook says, without what it shows."
     with needed_for("a sweep", "notebooks"): import nbformat
@@ -78,7 +78,7 @@ def make_cell(experiment: str, given: dict, defaults: dict, common: dict, folder
     about = {"parameters": parameters, "files": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}, **common}
     return Cell(experiment, given, about, stem)
 
-# %% ../nbs/24_sweeps.ipynb #3ecdf6b3
+# %% ../nbs/24_sweeps.ipynb #0000000a
 def make_cells(
     experiment: str,  # one of experiments(), or the path of a notebook
     combinations: Iterable[dict],  # for each cell the parameters that differ from their defaults
@@ -90,7 +90,7 @@ def make_cells(
     name = experiment if experiment in experiments() else str(notebook)
     return [make_cell(name, check_parameters(experiment, given, defaults), defaults, common, Path(folder)) for given in combinations]
 
-# %% ../nbs/24_sweeps.ipynb #a5e02450
+# %% ../nbs/24_sweeps.ipynb #0000000d
 MOST = 100_000  # cells of a block
 
 def no_duplicates() -> type:
@@ -112,7 +112,7 @@ def written_out(value: Any, known: dict) -> float:
         known[id(value)] = 1 + sum(written_out(part, known) for part in (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()))
     return known[id(value)]
 
-# %% ../nbs/24_sweeps.ipynb #79327b51
+# %% ../nbs/24_sweeps.ipynb #0000000e
 def read_blocks(path: Path) -> list:
     "The blocks of a YAML file. Raises ValueError (or FileNotFoundError) when it is none, or too large."
     with needed_for("a sweep", "notebooks"): import yaml
@@ -138,7 +138,7 @@ def block_cells(block: Any, folder: Path) -> list[Cell]:
     if (count := math.prod(map(len, lists))) > MOST: raise ValueError(f"{count} cells: expected at most {MOST}")
     return make_cells(experiment, [dict(zip(values, combination, strict=True)) for combination in itertools.product(*lists)], folder)
 
-# %% ../nbs/24_sweeps.ipynb #a116754d
+# %% ../nbs/24_sweeps.ipynb #0000000f
 def read_grid(
     path: str | Path,  # a YAML file
 ) -> list[Cell]:
@@ -155,7 +155,7 @@ def read_grid(
         except ValueError as error: raise ValueError(f"{where}: {error}") from None
     return cells
 
-# %% ../nbs/24_sweeps.ipynb #46cb7417
+# %% ../nbs/24_sweeps.ipynb #00000012
 CELL, STATUS, WORK = "cell.json", "status.json", ".running"
 STATES = ("done", "failed", "running", "damaged", "missing")
 
@@ -197,7 +197,7 @@ def put_in_place(unfinished: Path, folder: Path) -> None:
     settle(folder.parent, unfinished.parent)
     shutil.rmtree(older, ignore_errors=True)
 
-# %% ../nbs/24_sweeps.ipynb #59d4919e
+# %% ../nbs/24_sweeps.ipynb #00000013
 def survey(
     cells: Iterable[Cell],  # such as read_grid(path)
     folder: str | Path,  # of the sweep
@@ -212,7 +212,7 @@ def survey(
             else: lock.lock.release()
     return found
 
-# %% ../nbs/24_sweeps.ipynb #aacac32f
+# %% ../nbs/24_sweeps.ipynb #00000015
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")  # read by BLAS libraries and torch
 MAIN = "from mfdl import sweeps; sweeps.run_here()"
 
@@ -238,7 +238,7 @@ def run_here() -> None:
         Path("traceback.txt").write_text(f"{error}\n\n{shown}\n")
         sys.exit(1)
 
-# %% ../nbs/24_sweeps.ipynb #cd283046
+# %% ../nbs/24_sweeps.ipynb #00000016
 def run_cell(
     cell: Cell,
     folder: Path,  # of the sweep
@@ -286,7 +286,7 @@ def run_cell(
         put_in_place(place, target)
         return status["state"]
 
-# %% ../nbs/24_sweeps.ipynb #194c7bde
+# %% ../nbs/24_sweeps.ipynb #00000018
 def cores() -> int:
     "How many processors this process may use."
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -310,7 +310,7 @@ def executor(workers: int | None, scheduler: str | None) -> Iterator[tuple]:  # 
         if not threads: raise ConnectionError(f"scheduler={scheduler!r}: the scheduler has no workers; expected at least one")
         with client.get_executor(pure=False) as pool: yield pool, threads, None, None
 
-# %% ../nbs/24_sweeps.ipynb #59753590
+# %% ../nbs/24_sweeps.ipynb #00000019
 def sweep(
     cells: list[Cell],  # such as read_grid(path)
     folder: str | Path,  # where results go; made when it is missing. With a scheduler: one that all workers see under the same name
@@ -350,7 +350,7 @@ def sweep(
         bar.close()
     return survey(cells, folder) | lost
 
-# %% ../nbs/24_sweeps.ipynb #982f5704
+# %% ../nbs/24_sweeps.ipynb #00000021
 def inside(folder: Path, name: str) -> Path:
     "A path below a folder. Raises ValueError for a name that leads out of it, by dots or by links."
     try: below = (folder / name).resolve().relative_to(folder.resolve()) != Path() and not Path(name).is_absolute()
@@ -368,7 +368,7 @@ def read_cell(path: Path) -> dict:
     if not good: raise ValueError(f"path={str(path)!r}: does not describe a cell of a sweep")
     return cell
 
-# %% ../nbs/24_sweeps.ipynb #a31a85c7
+# %% ../nbs/24_sweeps.ipynb #00000022
 def collect(
     folder: str | Path,  # of a sweep
 ) -> "pd.DataFrame":
@@ -409,7 +409,7 @@ def write_table(
     table.astype({name: str for name in mixed}).to_parquet(buffer, index=False)
     return write_whole(path, buffer.getvalue())
 
-# %% ../nbs/24_sweeps.ipynb #57177f70
+# %% ../nbs/24_sweeps.ipynb #00000025
 def all_experiments() -> list[Cell]:
     "The cells of every figure of the book and of both papers (chapter 24)."
     return read_grid(experiments_folder() / "all.yaml")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Run', 'History', 'Simulation', 'Trained', 'train']
 
-# %% ../nbs/18_training.ipynb #81cf7907
+# %% ../nbs/18_training.ipynb #00000002
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mfdl.accounting import Report
     from mfdl.attackers import TrustModel
 
-# %% ../nbs/18_training.ipynb #49aa4b0b
+# %% ../nbs/18_training.ipynb #00000006
 def check_model(model) -> None:
     "Raise a ValueError for layers that mix the records of a batch."
     with needed_for("training", "train"): from torch import nn
@@ -47,7 +47,7 @@ def check_model(model) -> None:
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             raise ValueError(f"model has {type(module).__name__} at {name!r}: it draws random numbers that are not part of the account; expected a deterministic model")
 
-# %% ../nbs/18_training.ipynb #bf56bf1a
+# %% ../nbs/18_training.ipynb #00000008
 class LinearPart:
     "A linear layer in every model: activations (nodes, runs or 1, records, features), of which gradients of records are outer products, never formed."
     def __init__(self, layer): self.out, self.into, self.bias = layer.out_features, layer.in_features, layer.bias is not None
@@ -68,7 +68,7 @@ class LinearPart:
         weight = (d.mT @ self.entered).flatten(-2)
         return torch_cat(weight, d.sum(-2)) if self.bias else weight
 
-# %% ../nbs/18_training.ipynb #6bcf88fd
+# %% ../nbs/18_training.ipynb #0000000a
 def torch_cat(*parts):
     with needed_for("training", "train"): import torch
     return torch.cat(parts, dim=-1)
@@ -105,7 +105,7 @@ class ConvolutionPart(ExplicitPart):
         weight = (delta.flatten(-2) @ windows.mT).flatten(-2)
         return weight if self.layer.bias is None else torch_cat(weight, delta.flatten(-2).sum(-1))
 
-# %% ../nbs/18_training.ipynb #ed8e8db6
+# %% ../nbs/18_training.ipynb #0000000b
 class NormPart(ExplicitPart):
     "GroupNorm, whose parameters are a factor and a shift for each channel."
     def __init__(self, layer): self.layer = layer
@@ -122,7 +122,7 @@ class NormPart(ExplicitPart):
 
 PARTS: dict[str, tuple[Any, int | None]] = {"Linear": (LinearPart, 2), "Conv2d": (ConvolutionPart, 4), "GroupNorm": (NormPart, None)}  # and the dimensions of what may enter
 
-# %% ../nbs/18_training.ipynb #f1008c2b
+# %% ../nbs/18_training.ipynb #0000000d
 def chain(model, record):  # list of layers, or None
     "The layers of a model that is a chain of layers known here, exactly: no subclass, no hook, nothing used twice; record is (1, ..)."
     with needed_for("training", "train"):
@@ -144,7 +144,7 @@ def chain(model, record):  # list of layers, or None
         with torch.no_grad(): a = layer(a)
     return list(model)
 
-# %% ../nbs/18_training.ipynb #cb59a020
+# %% ../nbs/18_training.ipynb #0000000f
 LOSSES = ("squared", "cross-entropy")
 
 def record_loss(kind: str):  # (outputs, targets) -> one loss for each record
@@ -172,7 +172,7 @@ def activations() -> dict:
         nn.Sigmoid: (lambda layer, z: z.sigmoid_(), lambda layer, d, a: aten.sigmoid_backward.grad_input(d, a, grad_input=d)),
     }
 
-# %% ../nbs/18_training.ipynb #6bddacf5
+# %% ../nbs/18_training.ipynb #00000011
 def dense(layers):  # list of (linear layer, activation or None), or None
     "A chain of nothing but linear layers, each with an activation or none, and all numbers of a record flattened before them."
     pairs = []
@@ -190,7 +190,7 @@ class Scratch(dict):
         if key not in self or self[key].numel() < numbers: self[key] = like.new_empty(numbers)
         return self[key][:numbers].view(shape)
 
-# %% ../nbs/18_training.ipynb #30d6efed
+# %% ../nbs/18_training.ipynb #00000012
 def dense_forward(pairs, theta, X, scratch: Scratch) -> tuple[list, list]:  # weights of each layer, and what it returns (nodes * runs, features, records)
     "All layers of all models; X is (nodes, records, features)."
     with needed_for("training", "train"): import torch
@@ -223,7 +223,7 @@ def dense_backward(pairs, matrices: list, returned: list, d, scratch: Scratch) -
         if k: d = torch.bmm(matrices[k].reshape(len(d), linear.out_features, -1).mT, d, out=scratch(("d", k), d, *returned[k - 1].shape))
     return deltas
 
-# %% ../nbs/18_training.ipynb #14f5e80f
+# %% ../nbs/18_training.ipynb #00000013
 def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: int, protect: str, scratch: Scratch):
     "Clipped mean gradient (nodes, runs, parameters) of such a chain, in place; X is (nodes, records, ..)."
     with needed_for("training", "train"): import torch
@@ -253,7 +253,7 @@ def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: in
                 at += linear.out_features
         return found
 
-# %% ../nbs/18_training.ipynb #ffde91aa
+# %% ../nbs/18_training.ipynb #00000015
 def apply_layers(layers, theta, X):
     "Outputs (nodes, runs, records, ..) of all models for X (nodes, 1, records, ..); the layers with parameters, and what they returned."
     a, parts, returned, at = X, [], [], 0
@@ -281,7 +281,7 @@ def layer_gradients(layers, theta, X, y, mask, loss, clip: float | None, size: i
         else: factor = mask[:, None] / mask[:, None].sum(-1, keepdim=True).clamp_min(1)
         return torch.cat([part.total(factor.expand(*theta.shape[:2], -1)) for part in parts], dim=-1)
 
-# %% ../nbs/18_training.ipynb #7c45703c
+# %% ../nbs/18_training.ipynb #00000016
 def any_gradients(model, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):
     "The same for any model, by torch.func."
     with needed_for("training", "train"):
@@ -309,7 +309,7 @@ def gradients(model, layers, theta, X, y, mask, loss, clip: float | None, size: 
     if protect == "node" and clip is not None: one = one * clip_factors(one.norm(dim=-1), 1.0, clip, 1)[..., None]
     return one
 
-# %% ../nbs/18_training.ipynb #a5724281
+# %% ../nbs/18_training.ipynb #0000001a
 @dataclass(frozen=True, eq=False)
 class Run:
     "One training run: an algorithm, how strong its noise is, and from which seeds everything comes (chapter 18)."
@@ -323,7 +323,7 @@ class Run:
     @property
     def noise_secret(self) -> int: return derive_seed(check_seed("seed", self.seed), 1) if self.secret is None else self.secret
 
-# %% ../nbs/18_training.ipynb #6d06ce43
+# %% ../nbs/18_training.ipynb #0000001c
 def receivers(algorithm: LinearAlgorithm) -> np.ndarray:  # int (places,)
     "Into whose model the noise of each place goes: one's own, or in Zip-DL that of the message's receiver."
     mix, messages = algorithm.mix, algorithm.messages
@@ -345,7 +345,7 @@ def looks_back(algorithm: LinearAlgorithm) -> bool:
     entries = algorithm.mix.D.tocoo()
     return bool((algorithm.mix.step[entries.row] > algorithm.noise.step[entries.col]).any())
 
-# %% ../nbs/18_training.ipynb #16cfd54c
+# %% ../nbs/18_training.ipynb #0000001e
 class Draws:
     "Noise variables as they are drawn, for several secrets; those of earlier steps are kept on demand. Algorithms with the same variables share them."
     def __init__(self, noise, secrets: list, dimension: int, keep: bool):
@@ -379,7 +379,7 @@ class Draws:
             for k, seed in enumerate(self.seeds[row]): block[:, k] = draw_block(seed, number, self.dimension)
             self.blocks[row, number] = block.reshape(len(block), -1)
 
-# %% ../nbs/18_training.ipynb #dc403eff
+# %% ../nbs/18_training.ipynb #00000020
 def own_mixes(D: csr_array, T: int, n: int, count: int) -> np.ndarray | None:  # float32 (T, n, count, T)
     "Of n nodes with a variable in each step: what each combines in each step, under each of `count` algorithms; None if one uses a variable of another."
     entries = D.tocoo()
@@ -398,7 +398,7 @@ def take_back(total: np.ndarray, places: slice, L: csr_array, added: dict[int, n
         total[k] /= np.float32(weights[place])
         added[place] = total[k].copy()
 
-# %% ../nbs/18_training.ipynb #57afa00e
+# %% ../nbs/18_training.ipynb #00000021
 class NoiseSource:
     "What the nodes add in each step, in turn, under algorithms that combine the same variables: `next` gives float32 (nodes, algorithms * secrets, parameters)."
     def __init__(self, algorithms: list, draws: Draws):
@@ -460,7 +460,7 @@ class NoiseSource:
         self.t += 1
         return total.reshape(self.n, -1, self.draws.dimension)
 
-# %% ../nbs/18_training.ipynb #74471eaf
+# %% ../nbs/18_training.ipynb #00000025
 @dataclass(eq=False)
 class History:
     "What was measured while training: one number for each metric, test, run and node (chapter 18)."
@@ -480,7 +480,7 @@ class History:
         tidy.insert(2, "seed", np.array(self.seeds)[tidy.replicate])
         return tidy
 
-# %% ../nbs/18_training.ipynb #d17ccaa2
+# %% ../nbs/18_training.ipynb #00000027
 LIMIT = 2**28  # bytes that gradients of a chunk of runs may take
 CACHE = 2**22  # bytes that a processor has close at hand
 
@@ -506,7 +506,7 @@ def chunks(layers, theta, record, m: int):  # list of pairs of slices, of nodes 
     most = max(1, (CACHE if layers and theta.device.type == "cpu" else LIMIT) // (4 * one * m))  # models
     return list(product(slices(len(theta), most), slices(theta.shape[1], most // len(theta))))
 
-# %% ../nbs/18_training.ipynb #fbf6458f
+# %% ../nbs/18_training.ipynb #00000029
 def forward_code(module):
     "What a module's class does, as far as its code shows: its name, and that of `forward`."
     code = getattr(type(module).forward, "__code__", None)
@@ -529,7 +529,7 @@ def describe_algorithm(algorithm: LinearAlgorithm, exact: bool = True) -> list:
     for part in (mix.D, mix.L) if exact else (): parts += [None] if part is None else [part.shape, part.indptr, part.indices, part.data]
     return parts + [mix.basis] if exact else parts
 
-# %% ../nbs/18_training.ipynb #98486e63
+# %% ../nbs/18_training.ipynb #0000002b
 def initial_weights(make_model: Callable, seeds: list) -> tuple:  # {seed: tensor (parameters,)}, {name: buffer}, the model
     "Of each seed; raises ValueError for a model that cannot be trained here."
     with needed_for("training", "train"): import torch
@@ -560,7 +560,7 @@ def check_outputs(model, buffers: dict, data: Dataset, record, expected: int | N
     if len(made) != 2 or expected is None or (made[1] != expected if loss_kind == "squared" else made[1] < expected):
         raise ValueError(f"model makes outputs of shape {made} for one record: expected (1, {expected}) for loss {loss_kind!r} on data {data.name!r}")
 
-# %% ../nbs/18_training.ipynb #71f2d6d4
+# %% ../nbs/18_training.ipynb #0000002d
 def measure(model, layers, flat, X, y, loss_kind: str) -> dict:  # metric -> float (models,)
     "Of models (models, parameters) on records (records, ..); layers are chain(model, ..)."
     with needed_for("training", "train"): import torch
@@ -583,13 +583,13 @@ def measure(model, layers, flat, X, y, loss_kind: str) -> dict:  # metric -> flo
                 if "accuracy" in found: found["accuracy"][some] += (out.argmax(dim=-1) == y[these]).sum(dim=-1).cpu().numpy() / len(y)
     return found
 
-# %% ../nbs/18_training.ipynb #0f19143a
+# %% ../nbs/18_training.ipynb #0000002f
 def rounded(change, spacing: float):  # tensor
     "Gradients, as multiples of a power of two."
     with needed_for("training", "train"): import torch
     return torch.round(change / spacing) * spacing
 
-# %% ../nbs/18_training.ipynb #8eb8ac0d
+# %% ../nbs/18_training.ipynb #00000030
 class Learner:
     "Nodes that learn: a model, data, batches, and what the gradients are at the models (nodes, runs, parameters) that the nodes have in float32."
     history: History  # these are set by those who learn
@@ -695,7 +695,7 @@ class Learner:
         data = (part.cpu().numpy() for part in (self.X, self.y))
         return [*self.describe_model(), self.loss_kind, self.clip, self.protect, tuple(self.theta.shape), self.batches.index, *data]
 
-# %% ../nbs/18_training.ipynb #a72e3785
+# %% ../nbs/18_training.ipynb #00000032
 def check_rates(lr, T: int) -> np.ndarray:  # float64 (T,)
     "One learning rate for each step; raises ValueError unless they are positive numbers."
     rates = np.broadcast_to(np.asarray(lr, dtype=float), T) if np.ndim(lr) == 0 or np.shape(lr) == (T,) else None
@@ -712,7 +712,7 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
         raise ValueError(f"run {run.label!r}: secure=True, but {run.algorithm.name} adds noise to messages; expected an algorithm that adds it to gradients")
     if clip is None and run.scale: raise ValueError("clip=None: noise without clipping protects nobody; expected a norm")
 
-# %% ../nbs/18_training.ipynb #70a9e4e4
+# %% ../nbs/18_training.ipynb #00000034
 def noise_sources(runs: list, dimension: int, device) -> list:  # of (NoiseSource, runs, their places in what it gives, scales)
     "Runs by what they draw, and by how they combine it."
     with needed_for("training", "train"): import torch
@@ -736,7 +736,7 @@ def noise_sources(runs: list, dimension: int, device) -> list:  # of (NoiseSourc
             sources.append((NoiseSource(algorithms, draws), torch.tensor(members, device=device), torch.tensor(where, device=device), scales))
     return sources
 
-# %% ../nbs/18_training.ipynb #7818d240
+# %% ../nbs/18_training.ipynb #00000036
 class Simulation(Learner):
     """All nodes of all runs, advanced together in float32 (chapter 18): models -> W^K (models - lr (clipped gradients + scale * noise)).
 
@@ -886,7 +886,7 @@ class Simulation(Learner):
         self.broken = False
         return self
 
-# %% ../nbs/18_training.ipynb #2fa019cb
+# %% ../nbs/18_training.ipynb #00000043
 @dataclass(eq=False)
 class Trained:
     "Models, their history, and what the training promises: what `train` returns (chapter 18)."
@@ -930,7 +930,7 @@ class Trained:
             "Not covered: what was done to the data before, such as scaling by its means, and what was learned from it elsewhere.",
         ])
 
-# %% ../nbs/18_training.ipynb #4d1aa5b3
+# %% ../nbs/18_training.ipynb #00000044
 def in_words(trust) -> str:
     "A trust model, or several, for a statement."
     from mfdl.attackers import LDP, PNDP, SecLDP
@@ -940,7 +940,7 @@ def in_words(trust) -> str:
     sees = "every message" if type(trust) is SecLDP and trust.observes == "all" else "the messages sent there"
     return f"whoever sits at {', '.join(map(str, trust.nodes))}, sees {sees}, and knows the gradients, the noise and all shared secrets of that place"
 
-# %% ../nbs/18_training.ipynb #1aa74311
+# %% ../nbs/18_training.ipynb #00000045
 def train(
     make_model: Callable,  # () -> torch.nn.Module, without batch statistics
     data: Dataset | str,  # or the name of one

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['workload', 'workload_operator']
 
-# %% ../nbs/03_workload.ipynb #379bbdff
+# %% ../nbs/03_workload.ipynb #00000003
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from .graphs import check_count
 
 if TYPE_CHECKING: from scipy.sparse.linalg import LinearOperator
 
-# %% ../nbs/03_workload.ipynb #54912d67
+# %% ../nbs/03_workload.ipynb #0000000a
 def is_matrix(M: object) -> bool:
     "Whether it has two dimensions; rows of different lengths have not."
     try: return np.ndim(M) == 2  # type: ignore[arg-type]  # whatever it is
@@ -35,7 +35,7 @@ def gossip_sequence(
         return Ws
     return (check_gossip(W),) * T
 
-# %% ../nbs/03_workload.ipynb #a364b786
+# %% ../nbs/03_workload.ipynb #0000000b
 def workload(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them, (n, n) each
     T: int,  # steps, at least 1
@@ -52,7 +52,7 @@ def workload(
         if t: blocks[t, :, :t] = np.tensordot(Ws[t - 1], blocks[t - 1, :, :t], axes=1)
     return blocks.reshape(n * T, n * T)
 
-# %% ../nbs/03_workload.ipynb #61513f66
+# %% ../nbs/03_workload.ipynb #00000013
 def workload_operator(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them, (n, n) each
     T: int,  # steps, at least 1
