@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from .participation import Participation, check_participation
 from .privacy import GaussianDP, calibrate_sigma
 from .sensitivity import check_method, worst_sensitivities
 from .streaming import NotStreamable, Streamed, state_space, stream
+
+if TYPE_CHECKING: import pandas as pd
 
 # %% ../nbs/11_accounting.ipynb #00000009
 def plain(nodes: tuple) -> Hashable:
@@ -54,22 +57,22 @@ class Report:
         "The guarantee that holds for every pair."
         return GaussianDP(float(self.mu.max()))
 
-    def to_frame(self):  # DataFrame: attacker, victim, distance, mu
+    def to_frame(self) -> "pd.DataFrame":  # columns attacker, victim, distance, mu
         "One row for each pair; attacker and distance are empty under LDP, attacker is a tuple for a coalition."
         import pandas as pd
         return pd.DataFrame({
             "attacker": pd.Series([plain(a) for a in self.attackers], dtype=object), "victim": pd.Series(self.victims, dtype=object),
             "distance": self.distance, "mu": self.mu})
 
-    def epsilon(self, delta: float):  # Series, in the order of to_frame()
+    def epsilon(self, delta: float) -> "pd.Series":  # in the order of to_frame()
         "Smallest epsilon of each pair at this delta."
         return self._convert("epsilon", lambda mu: GaussianDP(mu).epsilon(delta))
 
-    def rdp(self, alpha: float):  # Series, in the order of to_frame()
+    def rdp(self, alpha: float) -> "pd.Series":  # in the order of to_frame()
         "Renyi divergence of order alpha of each pair."
         return self._convert("rdp", lambda mu: GaussianDP(mu).rdp(alpha))
 
-    def _convert(self, name, convert):
+    def _convert(self, name: str, convert: Callable[[float], float]) -> "pd.Series":
         import pandas as pd
         convert(1.0)  # bad arguments are refused even when the report is empty
         return pd.Series([convert(mu) for mu in self.mu], name=name)

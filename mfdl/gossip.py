@@ -7,11 +7,10 @@ __all__ = ['gossip_matrix', 'check_gossip', 'spectral_gap', 'churn', 'links']
 
 # %% ../nbs/02_gossip.ipynb #00000003
 import warnings
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 import networkx as nx
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .graphs import check_choice
 
@@ -57,7 +56,7 @@ TOLERANCE = 1e-9  # of row sums; far above rounding (n * 1e-16), far below any w
 
 # %% ../nbs/02_gossip.ipynb #00000010
 def check_gossip(
-    W: ArrayLike,  # (n, n)
+    W: np.ndarray | Sequence,  # (n, n)
     graph: nx.Graph | None = None,  # when given, weight off its edges is an error
     name: str = "W",  # what the caller calls it
 ) -> np.ndarray:  # float64 (n, n)
@@ -85,7 +84,7 @@ def check_gossip(
 
 # %% ../nbs/02_gossip.ipynb #00000014
 def spectral_gap(
-    W: np.ndarray,  # (n, n), row-stochastic
+    W: np.ndarray | Sequence,  # (n, n), row-stochastic
 ) -> float:  # in [0, 1]; 0 when gossip never brings agreement
     "One minus the second largest modulus of the eigenvalues of W; the larger, the faster gossip agrees (chapter 02)."
     moduli = np.sort(np.abs(np.linalg.eigvals(check_gossip(W))))

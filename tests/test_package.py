@@ -66,7 +66,8 @@ def test_distributions_hold_the_project_and_nothing_else(published):
     with tarfile.open(source) as tar: packed = {name.partition("/")[2] for name in tar.getnames()}
     assert packed - {"PKG-INFO"} == wanted - {name for name in wanted if name.startswith(".") and name != ".gitignore"}
     installed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert installed == {name.replace("nbs/experiments/", "mfdl/_experiments/") for name in wanted if name.startswith(("mfdl/", "nbs/experiments/"))}
+    places = {"mfdl/": "mfdl/", "nbs/experiments/": "mfdl/_experiments/", "nbs/app/": "mfdl/_app/"}
+    assert installed == {name.replace(source, place) for name in wanted for source, place in places.items() if name.startswith(source)}
     assert "mfdl/py.typed" in installed and "mfdl/_experiments/pndp.ipynb" in installed
 
 
