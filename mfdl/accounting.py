@@ -201,7 +201,8 @@ def sensitivities(known: Sequence, victims: list, participation: Participation, 
         P = [known[i].information(victims[i][group[group[:, 0] == i, 1]]) for i in np.unique(group[:, 0])]
         return worst_sensitivities(np.concatenate(P), participation, method)
 
-    groups = np.array_split(safe, -(-len(safe) * participation.T**2 // BATCH)) if len(safe) else []
+    parts = min(len(safe), -(-len(safe) * participation.T**2 // BATCH))
+    groups = np.array_split(safe, parts) if parts else []
     for group, found in zip(groups, spread(measure, groups), strict=True):
         for (i, j), value in zip(group, found, strict=True): values[i][j] = value
     return values
