@@ -14,7 +14,7 @@ from mfdl.figures import PALETTE, STYLE
 from mfdl.gossip import gossip_matrix
 from mfdl.graphs import load_graph
 from mfdl.participation import Participation
-from mfdl.sensitivity import worst_sensitivities
+from mfdl.sensitivities import worst_sensitivities
 from mfdl.streaming import Filter, StateSpace, gramian_rows, state_space, stream
 
 ROUTES = {"pseudo-inverse": "C0", "dense": "C1", "auto": "C2"}

@@ -15,19 +15,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .algorithms import LinearAlgorithm, check_algorithm
-from .attackers import NOISE_FLOOR, Factorization, TrustModel, coalition_mask, decompose, view
+from .attackers import NOISE_FLOOR, Factorization, TrustModel, coalition_mask, decompose, seen_alone, view
 from .files import needed_for
 from .gossip import check_gossip
 from .graphs import check_choice, check_count, real_number
 from .participation import Participation, check_participation
-from .privacy import GaussianDP, calibrate_sigma
-from .sensitivity import check_method, worst_sensitivities
+from .privacy import GaussianDP, calibrate_sigma, row_sensitivity
+from .protocol import MatrixProtocol, Protocol
+from .sensitivities import check_method, worst_sensitivities
 from .streaming import NotStreamable, Streamed, state_space, stream
 
 if TYPE_CHECKING: import pandas as pd
 
 # %% ../nbs/11_accounting.ipynb #00000009
+def in_short(nodes: tuple) -> str:
+    "An attacker in a sentence."
+    return " + ".join(map(str, nodes)) if nodes else "an eavesdropper"
+
 def plain(nodes: tuple) -> Hashable:
     "The one node of an attacker, a tuple for a coalition, None for an eavesdropper."
     return (nodes[0] if len(nodes) == 1 else nodes) if nodes else None
@@ -36,7 +40,7 @@ def plain(nodes: tuple) -> Hashable:
 @dataclass(frozen=True, eq=False)
 class Report:
     "Privacy of a run: one entry for each pair of an attacker and a victim (U, Theorem 8; chapter 11)."
-    algorithm: str
+    protocol: str  # its name
     participation: Participation
     sigma: float  # noise standard deviation divided by row sensitivity
     method: str  # 'exact' or 'bound'
@@ -46,6 +50,8 @@ class Report:
     sensitivity: np.ndarray  # float (pairs,), in units of row sensitivity over noise column; inf for a leak
     leaks: tuple  # (attackers, step, node) of every gradient that is visible without noise
     adaptive: bool  # the guarantee covers gradients that depend on everything their nodes have received
+    adjacency: str | None = None  # 'replace-one' or 'zero-out'; None: any two inputs whose gradients differ by at most the row sensitivity
+    row_sensitivity: float = 1.0  # by how much one participation can move what a node adds; noise has standard deviation sigma times this
 
     @property
     def mu(self) -> np.ndarray:  # float (pairs,)
@@ -76,6 +82,27 @@ class Report:
         import pandas as pd
         convert(1.0)  # bad arguments are refused even when the report is empty
         return pd.Series([convert(mu) for mu in self.mu], name=name)
+
+    def in_units(self, clip: float, batch: int, adjacency: str) -> "Report":
+        "The same report for gradients of `batch` records, each clipped to norm `clip`: what neighbours are, and how large the noise is."
+        return replace(self, adjacency=adjacency, row_sensitivity=row_sensitivity(clip, batch, adjacency))
+
+    @property
+    def assumes(self) -> str:
+        "For which gradients the numbers hold."
+        if self.adaptive: return "any, also those that react to everything their nodes have received"
+        return "those that do not react to what these attackers do not see (for training an estimate, no promise)"
+
+    def __repr__(self) -> str:
+        watchers = len(dict.fromkeys(self.attackers))
+        worst = int(np.argmax(self.mu)) if len(self.mu) else None
+        pair = "no pair" if worst is None else f"{in_short(self.attackers[worst])} about {self.victims[worst]}, mu={self.mu[worst]:.4g}"
+        moves = "the gradients of a node" if self.adjacency is None else f"one record ({self.adjacency})"
+        return (f"Report on {self.protocol}: {len(self.victims)} pairs, {watchers} attacker{'s' * (watchers != 1)}, "
+                f"{self.participation.k} participations in {self.participation.T} steps, sigma={self.sigma:.4g}\n"
+                f"  worst pair: {pair}{f', {len(self.leaks)} gradients without noise' if self.leaks else ''}\n"
+                f"  neighbours differ in {moves}, by at most {self.row_sensitivity:.4g} (row sensitivity) in each participation\n"
+                f"  gradients: {self.assumes}")
 
     def calibrate(self, epsilon: float, delta: float) -> "Report":
         "The same report with the smallest sigma for which every pair is (epsilon, delta)-DP."
@@ -130,15 +157,17 @@ class Overheard:
         "About node u, or an array of nodes, in units of the noise."
         return np.tensordot(self.shares[u], self.X, axes=1)
 
-def overheard(algorithm: LinearAlgorithm, trust: TrustModel) -> Overheard | None:
-    "If the attacker hears every message, knows no noise and no gradient, and noise comes apart into directions, all of them strong enough; otherwise None."
-    n, T, mix, nobody = algorithm.n, algorithm.T, algorithm.mix, coalition_mask(algorithm, trust)
-    hidden = not trust.knows_noise(algorithm.noise, nobody).any() and not trust.knows_gradient(np.tile(np.arange(n), T), nobody).any()
-    if algorithm.rounds is None or not hidden or not trust.sees(algorithm.messages, nobody).all(): return None
-    if not np.array_equal(algorithm.noise.step, np.repeat(np.arange(T), n)): return None
-    N, L = apart(mix.D, n, T), None if mix.L is None else apart(mix.L, n, T)
-    if N is None or (L is None and mix.L is not None): return None
-    if L is not None: N = np.linalg.solve(L, N)
+def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | None:
+    "If the attacker sees every model right after its gradient, knows no noise and no gradient, and noise comes apart into directions, all of them strong enough; otherwise None."
+    if not isinstance(run, Protocol) or not run.trains.all() or any(step.shares or not step.rounds for step in run.distinct): return None
+    n, T, mix, nobody = run.n, run.T, run.mix, coalition_mask(run, trust)
+    hidden = not trust.knows_noise(run.variables, nobody).any() and not trust.knows_gradient(np.tile(np.arange(n), T), nobody).any()
+    everybody = all(len(step.rounds[0].senders) == n for step in run.distinct)
+    if not everybody or not hidden or not seen_alone(trust.observation(run, nobody))[run.messages.round == 0].all(): return None
+    if not np.array_equal(run.variables.step, np.repeat(np.arange(T), n)): return None
+    N, L = apart(mix.D, n, T), apart(mix.L, n, T)
+    if N is None or L is None: return None
+    N = np.linalg.solve(L, N) if mix.takes_back else N
     basis = np.eye(n) if mix.basis is None else mix.basis
     sizes, across = np.linalg.svd(N, compute_uv=False), np.linalg.svd(basis, compute_uv=False)
     if sizes.min() * across.min() <= NOISE_FLOOR * sizes.max() * across.max(): return None
@@ -157,39 +186,44 @@ def apart(M, n: int, T: int) -> np.ndarray | None:  # float64 (n, T, T)
 FAINT = 1e-100  # noise below it, or above its inverse, has squares that are no floating-point numbers
 BATCH = 2**20  # entries of information matrices that are handled at a time
 
-def check_run(algorithm: LinearAlgorithm, trust: TrustModel | Sequence[TrustModel], participation: Participation, sigma: float, method: str, backend: str) -> list[TrustModel]:
+def noise_sizes(run: Protocol | MatrixProtocol) -> np.ndarray:  # float64, any shape
+    "How large the coefficients of noise are, by place."
+    if isinstance(run, MatrixProtocol): return np.abs(run.M_Z).max(axis=1, initial=0)
+    largest = np.abs(run.mix.D).max(axis=1).toarray().ravel() if run.mix.D.shape[1] else np.zeros(0)
+    return np.abs(np.concatenate([largest, run.mix.L.diagonal()]))
+
+def check_run(run: Protocol | MatrixProtocol, trust: TrustModel | Sequence[TrustModel], participation: Participation, sigma: float, method: str, backend: str) -> list[TrustModel]:
     "Check the arguments of account and return the trust models as a list."
-    check_algorithm(algorithm)
+    if not isinstance(run, Protocol | MatrixProtocol): raise ValueError(f"protocol={run!r}: expected a Protocol, such as dp_dsgd(W, T)")
     trusts = list(trust) if isinstance(trust, Sequence) and not isinstance(trust, str) else [trust]
     for model in trusts:
         if not isinstance(model, TrustModel): raise ValueError(f"trust={model!r}: expected a trust model, such as LDP() or PNDP([node]), or a list of them")
-        coalition_mask(algorithm, model)
+        coalition_mask(run, model)
     if not trusts: raise ValueError("trust=[]: expected at least one trust model")
     check_participation(participation)
-    if participation.T != algorithm.T:
-        more = "more than" if participation.T > algorithm.T else "not"
-        raise ValueError(f"participation covers k*b = {participation.T} steps, {more} the T={algorithm.T} steps of the algorithm: expected the same number")
+    if participation.T != run.T:
+        more = "more than" if participation.T > run.T else "not"
+        raise ValueError(f"participation covers k*b = {participation.T} steps, {more} the T={run.T} steps of the protocol: expected the same number")
     if not 0 < real_number(sigma) < np.inf: raise ValueError(f"sigma={sigma!r}: expected a finite number > 0 (noise standard deviation divided by row sensitivity)")
     check_method(method, participation)
     check_choice("backend", backend, BACKENDS)
-    mix = algorithm.mix
-    sizes = np.abs(np.concatenate([np.abs(mix.D).max(axis=1).toarray().ravel() if mix.D.shape[1] else [], [] if mix.L is None else mix.L.diagonal()]))
+    sizes = noise_sizes(run)
     if not (np.isfinite(sizes) & (sizes <= 1 / FAINT) & ((sizes == 0) | (sizes >= FAINT))).all():
-        raise ValueError(f"algorithm: {algorithm.name} mixes noise with coefficients below {FAINT:g} or above {1 / FAINT:g}; expected less extreme ones, and sigma for their scale")
+        raise ValueError(f"protocol: {run.name} mixes noise with coefficients below {FAINT:g} or above {1 / FAINT:g}; expected less extreme ones, and sigma for their scale")
     return trusts
 
 # %% ../nbs/11_accounting.ipynb #00000012
-def knowledge(algorithm: LinearAlgorithm, trust: TrustModel, backend: str) -> tuple[Streamed | Overheard | Factorization, bool]:  # whether it holds for adaptive gradients
+def knowledge(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) -> tuple[Streamed | Overheard | Factorization, bool]:  # whether it holds for adaptive gradients
     "What one attacker learns: in one pass where the run is a recursion, one combination after the other where it hears everything, from the whole view otherwise."
     if backend != "dense":
         try:
-            space = state_space(algorithm, trust)
+            space = state_space(run, trust)
             return stream(space), space.complete
         except NotStreamable:
             if backend == "streaming": raise
-        heard = overheard(algorithm, trust)
+        heard = overheard(run, trust)
         if heard is not None: return heard, True
-    seen = view(algorithm, trust)
+    seen = view(run, trust)
     return decompose(seen), seen.causal and seen.complete
 
 def sensitivities(known: Sequence, victims: list, participation: Participation, method: str, spread: Callable = map) -> list:  # float64 (m,) for each attacker
@@ -211,11 +245,11 @@ def sensitivities(known: Sequence, victims: list, participation: Participation, 
 BACKENDS = ("auto", "streaming", "dense")
 
 def account(
-    algorithm: LinearAlgorithm,  # what is sent, with which noise
+    protocol: Protocol | MatrixProtocol,  # the run: who trains, which noise enters, who hears whom
     trust: TrustModel | Sequence[TrustModel],  # who sees what; a list gives one report for all of them
-    participation: Participation,  # the steps in which one record can take part; must cover the T steps of the algorithm
+    participation: Participation,  # the steps in which one record can take part; must cover the T steps of the protocol
     sigma: float = 1.0,  # standard deviation of each noise variable, divided by the row sensitivity (mfdl.privacy.row_sensitivity)
-    method: str = "exact",  # 'exact' or 'bound', see mfdl.sensitivity.sensitivity
+    method: str = "exact",  # 'exact' or 'bound', see mfdl.sensitivities.sensitivity
     backend: str = "auto",  # 'streaming' (mfdl.streaming), 'dense' (mfdl.attackers), or the first where it applies
 ) -> Report:
     """Privacy of every node against every attacker: mu = sensitivity / sigma (U, Theorem 8).
@@ -227,11 +261,11 @@ def account(
     import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
     from threadpoolctl import threadpool_limits
     from tqdm import tqdm
-    trusts = check_run(algorithm, trust, participation, sigma, method, backend)
+    trusts = check_run(protocol, trust, participation, sigma, method, backend)
 
     def together(models, spread=map):  # victims, their sensitivities, leaks, adaptive of each attacker
-        known, adaptive = zip(*(knowledge(algorithm, model, backend) for model in models), strict=True)
-        victims = [np.flatnonzero(~coalition_mask(algorithm, model)) for model in models]
+        known, adaptive = zip(*(knowledge(protocol, model, backend) for model in models), strict=True)
+        victims = [np.flatnonzero(~coalition_mask(protocol, model)) for model in models]
         with nullcontext() if spread is map else threadpool_limits(1): values = sensitivities(known, victims, participation, method, spread)
         return list(zip(victims, values, (k.leaks for k in known), adaptive, strict=True))
 
@@ -239,16 +273,16 @@ def account(
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool, bar:
         if len(trusts) == 1: found = together(trusts, pool.map)
         else:
-            size, found = int(np.clip(BATCH // (2 * algorithm.n * algorithm.T**2), 1, 8)), []
+            size, found = int(np.clip(BATCH // (2 * protocol.n * protocol.T**2), 1, 8)), []
             with threadpool_limits(1):
                 for some in pool.map(together, (trusts[i:i + size] for i in range(0, len(trusts), size))):
                     found += some
                     bar.update(len(some))
-    distance = [algorithm.distances(model.nodes) if model.nodes else np.full(algorithm.n, np.nan) for model in trusts]
+    distance = [protocol.distances(model.nodes) if model.nodes else np.full(protocol.n, np.nan) for model in trusts]
     return Report(
-        algorithm.name, participation, float(sigma), method,
+        protocol.name, participation, float(sigma), method,
         attackers=tuple(tuple(model.nodes) for model, (victims, *_) in zip(trusts, found, strict=True) for _ in victims),
-        victims=tuple(algorithm.nodes[u] for victims, *_ in found for u in victims),
+        victims=tuple(protocol.nodes[u] for victims, *_ in found for u in victims),
         distance=np.concatenate([hops[victims] for hops, (victims, *_) in zip(distance, found, strict=True)]),
         sensitivity=np.concatenate([values for _, values, *_ in found]),
         leaks=tuple((model.nodes, *leak) for model, (_, _, leaks, _) in zip(trusts, found, strict=True) for leak in leaks),

@@ -12,7 +12,7 @@ import numpy as np
 
 from .gossip import check_gossip
 from .graphs import check_count
-from .workload import gossip_sequence
+from .workloads import gossip_sequence
 
 # %% ../nbs/13_lemma12.ipynb #0000000f
 def sum_diagonals(terms: np.ndarray) -> np.ndarray:  # (.., T, T)

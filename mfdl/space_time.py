@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 from .algorithms import LinearAlgorithm, Noise, broadcast_algorithm, side_by_side
 from .graphs import check_count, real_number
 from .participation import Participation
-from .sensitivity import certify
-from .workload import gossip_sequence, workload
+from .sensitivities import certify
+from .workloads import gossip_sequence, workload
 
 # %% ../nbs/19_space_time.ipynb #00000006
 def space_time_workload(

@@ -20,8 +20,8 @@ from .files import seal, unseal
 from .gram import gram_factor, local_gram, modes
 from .graphs import check_choice, check_count, real_array, real_number
 from .participation import Participation, check_participation
-from .sensitivity import MAX_PATTERNS, worst_sensitivity
-from .workload import gossip_sequence
+from .sensitivities import MAX_PATTERNS, worst_sensitivity
+from .workloads import gossip_sequence
 
 # %% ../nbs/14_mafalda.ipynb #0000000c
 @dataclass(frozen=True, eq=False)

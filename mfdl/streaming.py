@@ -6,14 +6,15 @@
 __all__ = ['NotStreamable', 'Stage', 'StateSpace', 'state_space', 'Streamed', 'stream']
 
 # %% ../nbs/10_streaming.ipynb #00000002
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from .algorithms import LinearAlgorithm
-from .attackers import NOISE_FLOOR, TrustModel, coalition_mask
-from .gossip import links
+from .attackers import NOISE_FLOOR, TrustModel, coalition_mask, follow, seen_alone
+from .protocol import MatrixProtocol, Protocol, Round, Step
 
 # %% ../nbs/10_streaming.ipynb #00000009
 class NotStreamable(ValueError):
@@ -30,14 +31,23 @@ class Stage:
 class StateSpace:
     "What an attacker does not know of a run, step by step; a state starts with the models of the hidden nodes (chapter 10)."
     stages: tuple[Stage, ...]  # T of them; steps that are alike share one object
+    trains: np.ndarray  # bool (T, m): hidden nodes that take a gradient
     victims: np.ndarray  # int (m,), the hidden nodes
     nodes: tuple  # labels of all n nodes
-    complete: bool  # the attackers know every model
+    complete: bool  # the attackers know every model from which a gradient is computed
 
     @property
     def T(self) -> int:
         "Steps of the run."
         return len(self.stages)
+
+    @property
+    def period(self) -> int:
+        "After how many steps the stages begin again (but for the first); 1 if they do not."
+        kind = {id(stage): i for i, stage in enumerate(self.stages)}
+        kinds = np.array([kind[id(stage)] for stage in self.stages[1:]])
+        again = (p for p in range(1, len(kinds) // 2) if np.array_equal(kinds[p:], kinds[:-p]))
+        return next(again, 1)
 
 # %% ../nbs/10_streaming.ipynb #0000000a
 def new_directions(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:  # (r, m)
@@ -49,54 +59,92 @@ def new_directions(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:  # (r, m)
     new = Vt[s > 4 * rows.shape[1] * np.finfo(float).eps]
     return np.linalg.qr((new - new @ basis.T @ basis).T)[0].T
 
-def seen_rows(W: np.ndarray, seen: np.ndarray, rounds: int) -> np.ndarray:  # (p, m)
-    "Orthonormal basis of the rows E, E W, .., E W^(rounds-1) of the seen nodes."
-    basis = new = np.eye(len(W))[seen]
-    for _ in range(rounds - 1):
-        new = new_directions(new @ W, basis)
-        basis = np.vstack([basis, new])
+def seen_rows(
+    observed: Sequence[np.ndarray],  # for each round, (o, m): combinations of the hidden models that are observed in it
+    Ws: Sequence[np.ndarray],  # for each round, (m, m): what it makes of the hidden models
+) -> np.ndarray:  # (p, m)
+    "Orthonormal basis of the rows O_0, O_1 W_0, O_2 W_1 W_0, .. of all rounds of a step."
+    if not observed: return np.zeros((0, 0))
+    first = observed[0]
+    alone = (np.count_nonzero(first, axis=1) == 1).all() and (np.count_nonzero(first, axis=0) <= 1).all()
+    basis = new = np.sign(first) if alone else new_directions(first, np.zeros((0, first.shape[1])))
+    alike, product = True, Ws[0]
+    for k in range(1, len(observed)):
+        alike &= np.array_equal(observed[k], first) and np.array_equal(Ws[k - 1], Ws[0])
+        new = new_directions(new @ Ws[0] if alike else observed[k] @ product, basis)
+        basis, product = np.vstack([basis, new]), Ws[k] @ product
     return basis
 
 # %% ../nbs/10_streaming.ipynb #0000000d
-def reach(M, row_step: np.ndarray, column_step: np.ndarray) -> int:
-    "Over how many steps a sparse matrix looks back."
-    entries = M.tocoo()
-    return int((row_step[entries.row] - column_step[entries.col]).max(initial=0))
+def round_observations(run: Protocol, observed: csr_array) -> list[list[csr_array]]:
+    "For each step and each of its rounds what is observed, (o, messages of the round); raises NotStreamable for what combines several rounds."
+    sizes = [len(one.senders) for step in run.steps for one in step.rounds]
+    starts = np.cumsum([0, *sizes])
+    lengths = np.diff(observed.indptr)
+    at = np.searchsorted(starts, observed.indices, side="right") - 1  # the round of each entry
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    last = np.zeros(len(lengths), dtype=int)
+    last[rows] = at
+    if (last[rows] != at).any() or (np.diff(last[lengths > 0]) < 0).any():
+        raise NotStreamable("the attackers observe combinations of messages of several rounds; expected backend='dense'")
+    bounds = np.searchsorted(last[lengths > 0], np.arange(len(sizes) + 1))
+    pointers = observed.indptr[np.append(np.flatnonzero(lengths > 0), len(lengths))]
+    pieces = []
+    for k, size in enumerate(sizes):
+        a, b = pointers[bounds[k]], pointers[bounds[k + 1]]
+        inside = pointers[bounds[k]:bounds[k + 1] + 1] - a
+        pieces.append(csr_array((observed.data[a:b], observed.indices[a:b] - starts[k], inside), shape=(len(inside) - 1, size)))
+    ends = np.cumsum([0, *(len(step.rounds) for step in run.steps)])
+    return [pieces[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
-def recent(M, rows: slice, end: int) -> tuple:  # three arrays, one entry for each non-zero
-    "Non-zeros of some rows of a sparse matrix: row, columns before `end`, value."
-    at = M.indptr[rows.start:rows.stop + 1]
-    return np.repeat(np.arange(len(at) - 1), np.diff(at)), end - M.indices[at[0]:at[-1]], M.data[at[0]:at[-1]]
+def check_heard(one: Round, observed: csr_array, coalition: np.ndarray) -> np.ndarray:  # (o, n): what is observed, by sender
+    "Raise NotStreamable unless the attackers can compute their own averages: they see what enters alone, or as the very sum."
+    rows = np.zeros((observed.shape[0], len(one.W)))
+    rows[:, one.senders] = observed.toarray()
+    rows[:, coalition] = 0
+    seen = np.zeros(len(one.W), dtype=bool)
+    seen[one.senders[seen_alone(observed)]] = True
+    for v in np.flatnonzero(coalition):
+        missed = np.where(coalition | seen, 0, one.W[v])
+        if missed.any() and not (rows == np.where(coalition, 0, one.W[v])).all(axis=1).any():
+            raise NotStreamable("the attackers do not know their own models, or know gradients of others; expected backend='dense'")
+    return rows[np.any(rows, axis=1)]
 
-def blocks(entries: tuple, m: int, q: int, memory: int) -> list:  # memory + 1 arrays (m, q)
-    "Dense blocks of those entries: what a step takes from itself, from the step before, .."
-    row, back, value = entries
-    dense = np.zeros((m, (memory + 1) * q))
-    dense[row, dense.shape[1] - back] = value
-    return np.split(dense, memory + 1, axis=1)[::-1]
-
-def check_streamable(algorithm: LinearAlgorithm, trust: TrustModel, coalition: np.ndarray, seen: np.ndarray, known: np.ndarray) -> None:
-    "Raise NotStreamable unless what the attackers do not know is exactly the models, gradients and noise of the other nodes."
-    if algorithm.rounds is None: raise NotStreamable(f"{algorithm.name}: its messages are not the models of its senders; expected backend='dense'")
-    if algorithm.mix.basis is not None: raise NotStreamable(f"{algorithm.name}: what nodes add is recombined between them; expected backend='dense'")
-    seen = seen.reshape(algorithm.T, algorithm.rounds, algorithm.n)
-    if (seen != seen[:, :1]).any(): raise NotStreamable("the attackers see only some rounds of a step; expected backend='dense'")
-    own_noise = np.abs(algorithm.mix.D)[:, ~known].sum(axis=1).reshape(-1, algorithm.n)[:, coalition]
-    missed = [~(seen[t, 0] | coalition) & links(W)[coalition].any(axis=0) for t, W in enumerate(algorithm.gossip)]
-    gradients = trust.knows_gradient(np.arange(algorithm.n), coalition)
-    if own_noise.any() or np.any(missed) or (gradients != coalition).any():
+def check_streamable(run: Protocol | MatrixProtocol, trust: TrustModel, coalition: np.ndarray) -> None:
+    "Raise NotStreamable for runs and attackers that have no recursion."
+    if not isinstance(run, Protocol): raise NotStreamable(f"{run.name}: nothing is known but its matrices; expected backend='dense'")
+    if any(step.shares for step in run.distinct): raise NotStreamable(f"{run.name}: messages have noise of their own; expected backend='dense'")
+    if run.mix.basis is not None: raise NotStreamable(f"{run.name}: what nodes add is recombined between them; expected backend='dense'")
+    if (trust.knows_gradient(np.arange(run.n), coalition) != coalition).any():
         raise NotStreamable("the attackers do not know their own models, or know gradients of others; expected backend='dense'")
 
 # %% ../nbs/10_streaming.ipynb #0000000f
+def memory(run: Protocol) -> tuple[int, int]:
+    "Over how many earlier steps noise looks back: at variables, and at additions."
+    counts = {step.noise.q for step in run.distinct}
+    variables = max(-(-(step.noise.mix.shape[1] - step.noise.q) // max(step.noise.q, 1)) for step in run.distinct)
+    if variables > 0 and len(counts) > 1: raise NotStreamable("noise with a memory has more variables in some steps than in others; expected backend='dense'")
+    additions = max(-(-step.noise.back.shape[1] // run.n) - 1 for step in run.distinct)
+    if 2 * (max(variables, 0) + additions) > run.T:
+        raise NotStreamable(f"noise looks back over {max(variables, 0) + additions} of {run.T} steps, so that a state is as large as the run; expected backend='dense'")
+    return max(variables, 0), additions
+
+def by_lag(M: csr_array, width: int, lags: int) -> list[np.ndarray]:  # lags + 1 arrays (n, width)
+    "Dense blocks of coefficients: of this step, of the one before, .."
+    dense = np.zeros((M.shape[0], (lags + 1) * width))
+    given = min(M.shape[1], dense.shape[1])
+    dense[:, dense.shape[1] - given:] = M.toarray()[:, M.shape[1] - given:]
+    return np.split(dense, lags + 1, axis=1)[::-1]
+
 def stage_matrices(W: np.ndarray, D: list, L: list, fresh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # A (d, d), G (d, q)
     "The recursion of one step. State: models (m), then earlier additions (m each) and variables (q each), as far as L and D look back."
     m, q = D[0].shape
-    own = 1 / np.diag(L[0])[:, None]
-    past = np.hstack([np.zeros((m, m)), *(-own * block for block in L[1:]), *(own * block for block in D[1:])])
+    own = np.linalg.inv(L[0])
+    past = np.hstack([np.zeros((m, m)), *(-own @ block for block in L[1:]), *(own @ block for block in D[1:])])
     added, drawn = (len(L) - 1) * m, (len(D) - 1) * q
     d = m + added + drawn
     A, G = np.eye(d, k=-m), np.zeros((d, q))  # each addition moves down one place
-    A[:m], G[:m] = past, own * D[0]
+    A[:m], G[:m] = past, own @ D[0]
     A[:m, :m] += W
     if added: A[m:2 * m], G[m:2 * m] = past, G[:m]
     if drawn:
@@ -105,47 +153,68 @@ def stage_matrices(W: np.ndarray, D: list, L: list, fresh: np.ndarray) -> tuple[
         G[m + added:m + added + q] = np.diag(fresh)
     return A, G
 
+def hidden_rounds(step: Step, hidden: np.ndarray) -> list[np.ndarray]:  # of (m, m)
+    "What each round makes of the hidden models."
+    return [one.W[np.ix_(hidden, hidden)] for one in step.rounds]
+
+def product(Ws: list[np.ndarray], m: int) -> np.ndarray:  # (m, m)
+    "What rounds make of models, one after the other."
+    if Ws and all(np.array_equal(W, Ws[0]) for W in Ws): return np.linalg.matrix_power(Ws[0], len(Ws))
+    made = np.eye(m)
+    for W in Ws: made = W @ made
+    return made
+
+def stage_of(
+    step: Step,
+    before: Step | None,
+    observed: list[csr_array],  # for each round, (o, messages)
+    coalition: np.ndarray,  # bool (n,)
+    hides: np.ndarray,  # bool: variables that the attackers do not know, of this step and those that it remembers
+    lags: tuple[int, int],
+) -> Stage:
+    "The recursion of one step; raises NotStreamable where the attackers do not know their own models."
+    hidden, n, q = np.flatnonzero(~coalition), step.n, step.noise.q
+    D = [block * mask for block, mask in zip(by_lag(step.noise.mix, q, lags[0]), np.split(hides, lags[0] + 1)[::-1], strict=True)]
+    L = by_lag(step.noise.back, n, lags[1])
+    if any(block[coalition].any() for block in D) or any(block[np.ix_(coalition, ~coalition)].any() for block in L):
+        raise NotStreamable("the attackers do not know their own models, or know gradients of others; expected backend='dense'")
+    seen = [check_heard(one, its, coalition)[:, hidden] for one, its in zip(step.rounds, observed, strict=True)]
+    gossip = product(hidden_rounds(before, hidden), len(hidden)) if before else np.zeros((len(hidden),) * 2)
+    A, G = stage_matrices(gossip, [block[hidden] for block in D], [block[np.ix_(hidden, hidden)] for block in L], hides[len(hides) - q:].astype(float))
+    H = seen_rows(seen, hidden_rounds(step, hidden))
+    return Stage(A, G, np.pad(H, ((0, 0), (0, len(A) - H.shape[1]))))
+
 # %% ../nbs/10_streaming.ipynb #00000010
 def state_space(
-    algorithm: LinearAlgorithm,
+    run: Protocol | MatrixProtocol,
     trust: TrustModel,
 ) -> StateSpace:
     """What an attacker does not know of a run, as a recursion over its steps (chapter 10).
 
     Raises NotStreamable where there is none (Zip-DL, and attackers who do not know their own models), ValueError when an attacker is not a node.
     """
-    coalition = coalition_mask(algorithm, trust)
-    mix, n, T = algorithm.mix, algorithm.n, algorithm.T
-    known = trust.knows_noise(algorithm.noise, coalition)
-    seen = trust.sees(algorithm.messages, coalition)
-    check_streamable(algorithm, trust, coalition, seen, known)
-    rounds = algorithm.rounds
-    assert rounds is not None  # or it would not be streamable
-    seen = seen.reshape(T, rounds, n)[:, 0]
-    victims = np.flatnonzero(~coalition)
-    drawn, added = np.searchsorted(algorithm.noise.step, np.arange(T + 1)), np.arange(T + 1) * len(victims)
-    kept = ~coalition[mix.node]
-    D, L = mix.D[kept], None if mix.L is None else mix.L[kept][:, kept]
-    step = mix.step[kept]
-    back = reach(D, step, algorithm.noise.step), 0 if L is None else reach(L, step, step)
-    if 2 * sum(back) > T: raise NotStreamable(f"noise looks back over {sum(back)} of {T} steps, so that a state is as large as the run; expected backend='dense'")
-    if back[0] and len(set(np.diff(drawn))) > 1: raise NotStreamable("noise with a memory has more variables in some steps than in others; expected backend='dense'")
-    known_at, found, stages = np.append(np.ones(back[0] * drawn[1], dtype=bool), known), dict[tuple, Stage](), []
-    for t, W in enumerate(algorithm.gossip):
-        here, q = slice(added[t], added[t + 1]), drawn[t + 1] - drawn[t]
-        hidden = ~known_at[drawn[t]:drawn[t + 1] + back[0] * q]  # variables of this step and of those that it remembers
-        takes = recent(D, here, drawn[t + 1]), () if L is None else recent(L, here, added[t + 1])
-        before = algorithm.gossip[t - 1] if t else np.zeros((n, n))
-        key = id(W), id(before) if t else None, seen[t].tobytes(), hidden.tobytes(), *(array.tobytes() for entries in takes for array in entries)
-        if key not in found:
-            A, G = stage_matrices(
-                np.linalg.matrix_power(before[np.ix_(victims, victims)], rounds),
-                [block * mask for block, mask in zip(blocks(takes[0], len(victims), q, back[0]), np.split(hidden, back[0] + 1)[::-1], strict=True)],
-                blocks(takes[1], len(victims), len(victims), back[1]) if takes[1] else [np.eye(len(victims))], hidden[-q:].astype(float))
-            H = seen_rows(W[np.ix_(victims, victims)], seen[t, victims], rounds)
-            found[key] = Stage(A, G, np.pad(H, ((0, 0), (0, len(A) - H.shape[1]))))
+    coalition = coalition_mask(run, trust)
+    check_streamable(run, trust, coalition)
+    assert isinstance(run, Protocol)  # or it would not be streamable
+    observed = round_observations(run, trust.observation(run, coalition))
+    lags = memory(run)
+    oldest = lags[0] * run.steps[0].noise.q  # variables from before the run, which are known: there are none
+    unknown = np.append(np.zeros(oldest, dtype=bool), ~trust.knows_noise(run.variables, coalition))
+    known, complete = np.ones(run.n, dtype=bool), True
+    found: dict[tuple, Stage] = {}
+    followed: dict[tuple, tuple[bool, np.ndarray]] = {}
+    stages = []
+    for t, (step, its) in enumerate(zip(run.steps, observed, strict=True)):
+        hides = unknown[run.drawn[t]:run.drawn[t + 1] + oldest]
+        heard = *(part.tobytes() for piece in its for part in (piece.indptr, piece.indices, piece.data)),
+        key = run.kinds[t], run.kinds[t - 1] if t else -1, hides.tobytes(), heard
+        if key not in found: found[key] = stage_of(step, run.steps[t - 1] if t else None, its, coalition, hides, lags)
         stages.append(found[key])
-    return StateSpace(tuple(stages), victims, algorithm.nodes, bool((seen | coalition).all()))
+        now = run.kinds[t], heard, known.tobytes()
+        if now not in followed: followed[now] = follow(step, np.concatenate([np.zeros(0, dtype=bool), *map(seen_alone, its)]), coalition, known)
+        complete, known = complete and followed[now][0], followed[now][1]
+    victims = np.flatnonzero(~coalition)
+    return StateSpace(tuple(stages), run.trains[:, victims], victims, run.nodes, complete)
 
 # %% ../nbs/10_streaming.ipynb #00000014
 WELL_CONDITIONED = 1e4  # largest ratio of fresh noise variances for which covariances are used
@@ -171,24 +240,28 @@ class Settling:
         return change <= 8 * np.finfo(float).eps * size or change * ratio <= STEADY * size * (1 - ratio)
 
 def check_growth(size: float, stage: Stage) -> None:
-    "Raise NotStreamable when hidden noise has grown so large that rounding could hide fresh noise."
-    if not size <= GROWTH * np.abs(stage.G).max(initial=0): raise NotStreamable(f"hidden noise grows to {size:.2g}, too large beside fresh noise; expected backend='dense'")
+    "Raise NotStreamable when hidden noise has grown so large that rounding could hide the fresh noise of a step, if there is any."
+    fresh = np.abs(stage.G).max(initial=0)
+    if fresh and not size <= GROWTH * fresh: raise NotStreamable(f"hidden noise grows to {size:.2g}, too large beside fresh noise; expected backend='dense'")
 
-def covariance_gains(stages: Sequence[Stage]) -> Iterator[Gain]:
-    "The filter by covariances; reuses its gain once the Riccati recursion has settled."
-    last, S = None, np.zeros_like(stages[0].A)
-    left = S  # of the covariance, after the observation
-    for stage in stages:
-        if stage is not last: settled, settling, fresh = False, Settling(), stage.G @ stage.G.T
-        if not settled:
-            before, S = S, stage.A @ left @ stage.A.T + fresh
+def covariance_gains(stages: Sequence[Stage], period: int = 1) -> Iterator[Gain]:
+    "The filter by covariances; reuses its gains once the Riccati recursion has settled, for stages that begin again after a period."
+    past: deque[tuple] = deque(maxlen=period)  # stage, covariance before the observation and after it, gain
+    left, settled = np.zeros_like(stages[0].A), 0
+    for t, stage in enumerate(stages):
+        again = len(past) == period and past[0][0] is stage
+        if not again: settled, watchers, fresh = 0, [Settling() for _ in range(period)], {}
+        if settled < period:
+            if id(stage) not in fresh: fresh[id(stage)] = stage.G @ stage.G.T
+            S = stage.A @ left @ stage.A.T + fresh[id(stage)]
             S = (S + S.T) / 2
             check_growth(np.sqrt(np.diag(S).max()), stage)
             V = np.linalg.solve(np.linalg.cholesky(stage.H @ S @ stage.H.T), stage.H)
             gain = Gain(S @ V.T, V, np.zeros((0, len(S))))
             left = S - gain.K @ gain.K.T
-            settled = stage is last and settling(before, S)
-        last = stage
+            settled = settled + 1 if again and watchers[t % period](past[0][1], S) else 0
+        else: _, S, left, gain = past[0]
+        past.append((stage, S, left, gain))
         yield gain
 
 # %% ../nbs/10_streaming.ipynb #00000016
@@ -248,7 +321,8 @@ class Filter:
     "A state space with its gains: what happens to a shift, forwards, and what the future will show of it, backwards."
     def __init__(self, space: StateSpace) -> None:
         well = well_conditioned(space)
-        self.space, self.gains = space, list((covariance_gains if well else root_gains)(space.stages))
+        self.space = space
+        self.gains = list(covariance_gains(space.stages, space.period) if well else root_gains(space.stages))
         self.suspects = np.zeros(len(space.victims), dtype=bool) if well else exposed(space)
         self._last: tuple[Stage | None, Gain | None, np.ndarray] = None, None, np.zeros((0, 0))
 
@@ -267,7 +341,7 @@ class Filter:
         for t in range(T - 1, -1, -1):
             root = np.vstack([self.gains[t].bare, root @ self.transition(t) if t + 1 < T else root])
             if len(root) > root.shape[1]: root = np.linalg.qr(root, mode="r")  # type: ignore[assignment]  # as above
-            found[t, self.space.victims] = self.suspects & (np.linalg.norm(root[:, :m], axis=0) > BARE)
+            found[t, self.space.victims] = self.suspects & self.space.trains[t] & (np.linalg.norm(root[:, :m], axis=0) > BARE)
         return found
 
 # %% ../nbs/10_streaming.ipynb #0000001c
@@ -383,6 +457,12 @@ def gramian_rows(filtered: Filter) -> list:  # for each step s, float64 (m, s + 
             blocks.append((basis, coefficients))
     return rows
 
+# %% ../nbs/10_streaming.ipynb #ofgrad01
+def of_gradients(rows: list, trains: np.ndarray) -> list:  # rows[s] (m, s + 1); trains bool (T, m)
+    "Information about gradients: none where a node does not train."
+    if trains.all(): return rows
+    return [row * (trains[s][:, None] & trains[:s + 1].T) for s, row in enumerate(rows)]
+
 # %% ../nbs/10_streaming.ipynb #00000025
 @dataclass(frozen=True, eq=False)
 class Streamed:
@@ -413,4 +493,4 @@ def stream(space: StateSpace) -> Streamed:
     filtered = Filter(space)
     hears = sum(len(gain.V) for gain in filtered.gains)
     rows = (innovation_rows if hears <= WINDOW * len(space.stages[0].A) else gramian_rows)(filtered)
-    return Streamed(rows, filtered.uncovered(), space.victims, space.nodes)
+    return Streamed(of_gradients(rows, space.trains), filtered.uncovered(), space.victims, space.nodes)

@@ -15,7 +15,7 @@ from mfdl.attackers import LDP, PNDP, NotFactorizable, SecLDP, decompose, factor
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
 from mfdl.randomness import derive_seed, draw
-from mfdl.sensitivity import certify, sensitivity, worst_sensitivity
+from mfdl.sensitivities import certify, sensitivity, worst_sensitivity
 
 TOL = 1e-8
 

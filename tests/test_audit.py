@@ -11,7 +11,7 @@ from scipy import stats
 from mfdl.accounting import account
 from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, mf_dsgd, muffliato, zip_dl
 from mfdl.attackers import LDP, PNDP, SecLDP, view
-from mfdl.audit import audit, epsilon_shown, interval, worst_case
+from mfdl.auditing import audit, epsilon_shown, interval, worst_case
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
 from mfdl.privacy import GaussianDP

@@ -20,7 +20,7 @@ from mfdl.gossip import check_gossip, gossip_matrix
 from mfdl.graphs import load_graph
 from mfdl.participation import Participation
 from mfdl.privacy import GaussianDP, calibrate_sigma
-from mfdl.workload import workload
+from mfdl.workloads import workload
 
 RING = nx.cycle_graph(5)
 

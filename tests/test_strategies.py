@@ -12,9 +12,9 @@ from mfdl.attackers import LDP
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.gram import any_gram, gram_factor, local_gram
 from mfdl.participation import Participation
-from mfdl.sensitivity import worst_sensitivity
+from mfdl.sensitivities import worst_sensitivity
 from mfdl.strategies import NAMES, optimize, strategy
-from mfdl.workload import workload
+from mfdl.workloads import workload
 
 
 @st.composite

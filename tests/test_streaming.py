@@ -16,7 +16,7 @@ from mfdl.attackers import LDP, PNDP, SecLDP, decompose, view
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.online import OnlineAccountant, restore, save
 from mfdl.participation import Participation
-from mfdl.sensitivity import certify
+from mfdl.sensitivities import certify
 from mfdl.streaming import Filter, NotStreamable, gramian_rows, innovation_rows, state_space, stream
 
 FAST = settings(deadline=None, max_examples=40)

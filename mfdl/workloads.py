@@ -22,18 +22,31 @@ def is_matrix(M: object) -> bool:
     try: return np.ndim(M) == 2  # type: ignore[arg-type]  # whatever it is
     except ValueError: return False
 
+def gossip_kinds(
+    W: np.ndarray | Sequence[np.ndarray],  # (n, n), or a sequence of T matrices (n, n)
+    T: int,  # steps, at least 1
+) -> tuple[list[np.ndarray], list[int]]:  # the different matrices, and for each step which of them
+    "Check a gossip matrix, or one for each step; matrices are told apart by their entries."
+    T = check_count("T", T, "a number of steps")
+    if not (isinstance(W, tuple | list) and len(W) and is_matrix(W[0]) or isinstance(W, np.ndarray) and W.ndim == 3):
+        return [check_gossip(W)], [0] * T
+    if len(W) != T: raise ValueError(f"W is a sequence of {len(W)} gossip matrices: expected T={T}, one for each step")
+    places: dict[bytes, int] = {}
+    Ws, kinds = [], []
+    for t, Wt in enumerate(W):
+        checked = check_gossip(Wt, name=f"W[{t}]")
+        kinds.append(places.setdefault(checked.tobytes(), len(Ws)))
+        if len(Ws) < len(places): Ws.append(checked)
+    if len({len(Wt) for Wt in Ws}) > 1: raise ValueError("W is a sequence of matrices of different sizes: expected all (n, n)")
+    return Ws, kinds
+
 def gossip_sequence(
     W: np.ndarray | Sequence[np.ndarray],  # (n, n), or a sequence of T matrices (n, n)
     T: int,  # steps, at least 1
-) -> tuple[np.ndarray, ...]:  # W_0 .. W_{T-1}
+) -> tuple[np.ndarray, ...]:  # W_0 .. W_{T-1}; equal ones are one object
     "Check a gossip matrix, or one for each step, and return it as a sequence of length T."
-    T = check_count("T", T, "a number of steps")
-    if isinstance(W, tuple | list) and len(W) and is_matrix(W[0]) or isinstance(W, np.ndarray) and W.ndim == 3:
-        if len(W) != T: raise ValueError(f"W is a sequence of {len(W)} gossip matrices: expected T={T}, one for each step")
-        Ws = tuple(check_gossip(Wt, name=f"W[{t}]") for t, Wt in enumerate(W))
-        if len({len(Wt) for Wt in Ws}) > 1: raise ValueError("W is a sequence of matrices of different sizes: expected all (n, n)")
-        return Ws
-    return (check_gossip(W),) * T
+    Ws, kinds = gossip_kinds(W, T)
+    return tuple(Ws[kind] for kind in kinds)
 
 # %% ../nbs/03_workload.ipynb #0000000b
 def workload(

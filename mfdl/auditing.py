@@ -22,7 +22,7 @@ from .graphs import check_count, real_array, real_number
 from .participation import Participation
 from .privacy import GaussianDP, check_delta, row_sensitivity
 from .randomness import block_size, check_seed, derive_seed, draw_block
-from .sensitivity import certify
+from .sensitivities import certify
 from .training import Run, Simulation
 
 # %% ../nbs/26_audit.ipynb #00000007
