@@ -67,8 +67,11 @@ def left_alone(W: np.ndarray, gone: np.ndarray) -> np.ndarray:  # (n, n); gone: 
     W = np.where(gone[:, None] | gone, np.diag(np.diag(W)), W)
     return W + np.diag(1 - W.sum(axis=1))
 
-def node_sets(argument: str, sets: Iterable[Iterable[Hashable]], T: int, nodes: tuple) -> np.ndarray:  # bool (T, n)
-    "For each step which nodes are in its set; raises ValueError for another number of sets, and for unknown nodes."
+def node_sets(argument: str, sets: float | Iterable[Iterable[Hashable]], T: int, nodes: tuple, seed: int) -> np.ndarray:  # bool (T, n)
+    "For each step which nodes are in its set (given, or drawn with that probability); raises ValueError for another number of sets, and for unknown nodes."
+    if isinstance(sets, int | float | np.number):
+        if not 0 <= real_number(sets) <= 1: raise ValueError(f"{argument}={sets!r}: expected a probability, or {T} lists of nodes")
+        return np.random.default_rng(derive_seed(check_seed("seed", seed), len(argument))).random((T, len(nodes))) < sets
     given = [list(one) if np.iterable(one) and not isinstance(one, str) else one for one in sets] if np.iterable(sets) else [sets]
     if len(given) != T or not all(isinstance(one, list) for one in given):
         raise ValueError(f"{argument}: expected {T} lists of nodes, one for each step")
@@ -81,8 +84,9 @@ def dp_dsgd(
     W: np.ndarray | Sequence[np.ndarray],  # gossip matrix (n, n), or a sequence of T of them
     T: int,  # gradient steps, at least 1
     nodes: Iterable[Hashable] | None = None,  # labels of the nodes; 0 .. n-1 by default
-    trains: Iterable[Iterable[Hashable]] | None = None,  # for each step, the nodes that train in it; all by default
-    offline: Iterable[Iterable[Hashable]] | None = None,  # for each step, the nodes that neither train nor send; none by default
+    trains: float | Iterable[Iterable[Hashable]] | None = None,  # for each step, the nodes that train in it, or the probability with which one does; all by default
+    offline: float | Iterable[Iterable[Hashable]] | None = None,  # for each step, the nodes that neither train nor send, or the probability; none by default
+    seed: int = 0,  # of what is drawn, which everybody may know
 ) -> Protocol:
     """DP-D-SGD: independent noise on every gradient, messages = W_T @ (gradients + noise) (U, Appendix A.2).
 
@@ -91,8 +95,8 @@ def dp_dsgd(
     n = count_nodes(W, T)
     if trains is None and offline is None: return gossip_run("DP-D-SGD", W, T, fresh_noise(np.eye(n)), nodes)
     labels = check_nodes(nodes, n)
-    gone = np.zeros((T, n), dtype=bool) if offline is None else node_sets("offline", offline, T, labels)
-    active = ~gone if trains is None else node_sets("trains", trains, T, labels) & ~gone
+    gone = np.zeros((T, n), dtype=bool) if offline is None else node_sets("offline", offline, T, labels, seed)
+    active = ~gone if trains is None else node_sets("trains", trains, T, labels, seed) & ~gone
     Ws = [left_alone(Wt, away) for Wt, away in zip(gossip_sequence(W, T), gone, strict=True)]
     steps = [Step(on, fresh_noise(np.eye(n)[:, on]), [Round(Wt)]) for on, Wt in zip(active, Ws, strict=True)]
     return Protocol(labels, steps, "DP-D-SGD")

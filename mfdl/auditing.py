@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from .accounting import account
-from .algorithms import LinearAlgorithm, deal_seeds
+from .algorithms import deal_seeds
 from .attackers import TrustModel, coalition_mask, decompose, view
 from .data import Batches, Dataset
 from .files import needed_for
 from .graphs import check_count, real_array, real_number
 from .participation import Participation
 from .privacy import GaussianDP, check_delta, row_sensitivity
+from .protocol import Protocol, check_protocol_type
 from .randomness import block_size, check_seed, derive_seed, draw_block
 from .sensitivities import certify
 from .training import Run, Simulation
@@ -60,7 +61,7 @@ def stacked(shifts: np.ndarray, steps: list, victim: int, T: int, n: int) -> np.
 
 # %% ../nbs/26_audit.ipynb #0000000b
 def worst_case(
-    algorithm: LinearAlgorithm,
+    protocol: Protocol,
     trust: TrustModel,
     participation: Participation,
     victim: Hashable | None = None,  # label of the node whose record it is; by default the one that is worst off
@@ -69,10 +70,10 @@ def worst_case(
 
     Raises ValueError for a participation of another length, and for a victim that is unknown or an attacker.
     """
-    if participation.T != algorithm.T: raise ValueError(f"participation covers {participation.T} steps: expected the {algorithm.T} of the algorithm")
-    seen = view(algorithm, trust)
-    covered, n, T = decompose(seen), algorithm.n, algorithm.T
-    candidates = seen.victims.tolist() if victim is None else algorithm.index([victim], "victim")
+    if participation.T != protocol.T: raise ValueError(f"participation covers {participation.T} steps: expected the {protocol.T} of the protocol")
+    seen = view(protocol, trust)
+    covered, n, T = decompose(seen), protocol.n, protocol.T
+    candidates = seen.victims.tolist() if victim is None else protocol.index([victim], "victim")
     if seen.coalition[candidates].any(): raise ValueError(f"victim={victim!r}: is an attacker; expected another node")
     exposed = [u for u in candidates if covered.uncovered[:, u].any()]
     if exposed:
@@ -129,16 +130,16 @@ class Transcript:
     held: np.ndarray  # bool (q,), which these are
 
 # %% ../nbs/26_audit.ipynb #00000012
-def regenerate(algorithm: LinearAlgorithm, seeds: dict, held: np.ndarray, dimension: int, secure: bool) -> np.ndarray:  # float64 (h, dimension)
-    "The noise variables of some seeds, in the order of the algorithm."
-    blocks, places = np.divmod(algorithm.noise.number[held], block_size(dimension))
-    keys = list(zip(algorithm.noise.which[held].tolist(), blocks.tolist(), strict=True))
+def regenerate(protocol: Protocol, seeds: dict, held: np.ndarray, dimension: int, secure: bool) -> np.ndarray:  # float64 (h, dimension)
+    "The noise variables of some seeds, in the order of the protocol."
+    blocks, places = np.divmod(protocol.variables.number[held], block_size(dimension))
+    keys = list(zip(protocol.variables.which[held].tolist(), blocks.tolist(), strict=True))
     drawn = {(row, block): draw_block(seeds[row], block, dimension, secure) for row, block in dict.fromkeys(keys)}
     return np.array([drawn[key][place] for key, place in zip(keys, places, strict=True)]).reshape(-1, dimension)
 
 # %% ../nbs/26_audit.ipynb #00000013
 def replay(
-    algorithm: LinearAlgorithm,
+    protocol: Protocol,
     trust: TrustModel,
     participation: Participation,  # cyclic, as batches are
     case: WorstCase,
@@ -148,25 +149,26 @@ def replay(
     secure: bool = False,  # see mfdl.training.Run
 ) -> Transcript:
     "Train once for each secret with the real code, and keep what the attacker gets (chapter 26)."
-    data, batches = plan(case, algorithm.n, participation.b, sign)
-    lr, spread = LR / max(1.0, scale), scale if len(algorithm.noise.step) else 0.0
-    runs = [Run("replay", algorithm, spread, secret=secret, secure=secure) for secret in secrets]
+    data, batches = plan(case, protocol.n, participation.b, sign)
+    lr, spread = LR / max(1.0, scale), scale if len(protocol.variables.step) else 0.0
+    runs = [Run("replay", protocol, spread, secret=secret, secure=secure) for secret in secrets]
     simulation = Simulation(lambda: scripted(case.shifts), data, batches, runs, lr, 1.0, record=True)
-    for simulation.model.t in range(algorithm.T): simulation.step()
+    for simulation.model.t in range(protocol.T): simulation.step()
     assert simulation.transcript is not None  # record=True
-    seen = trust.sees(algorithm.messages, coalition_mask(algorithm, trust))
-    messages = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)[seen] / (-lr * scale)
-    dealt = [{row: seed for node in trust.nodes for row, seed in deal_seeds(algorithm, secret)[node].items()} for secret in secrets]
-    held = np.isin(algorithm.noise.which, list(dealt[0]))
-    noise = np.array([regenerate(algorithm, seeds, held, messages.shape[2], secure) for seeds in dealt])
+    sent = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)
+    observed = trust.observation(protocol, coalition_mask(protocol, trust))
+    messages = (observed @ sent.reshape(len(sent), -1)).reshape(-1, *sent.shape[1:]) / (-lr * scale)
+    dealt = [{row: seed for node in trust.nodes for row, seed in deal_seeds(protocol, secret)[node].items()} for secret in secrets]
+    held = np.isin(protocol.variables.which, list(dealt[0]))
+    noise = np.array([regenerate(protocol, seeds, held, messages.shape[2], secure) for seeds in dealt])
     return Transcript(messages.swapaxes(0, 1), noise, held)
 
 # %% ../nbs/26_audit.ipynb #00000017
-def likelihood_ratio(algorithm: LinearAlgorithm, trust: TrustModel, case: WorstCase, transcript: Transcript) -> np.ndarray:  # float64 (R,)
+def likelihood_ratio(protocol: Protocol, trust: TrustModel, case: WorstCase, transcript: Transcript) -> np.ndarray:  # float64 (R,)
     "The best test's value for each run, if all is as the account assumes (Neyman and Pearson 1933; chapter 26)."
-    coalition = coalition_mask(algorithm, trust)
-    known = trust.knows_noise(algorithm.noise, coalition)
-    effect = algorithm.M_Z[trust.sees(algorithm.messages, coalition)][:, known]
+    coalition = coalition_mask(protocol, trust)
+    known = trust.knows_noise(protocol.variables, coalition)
+    effect = (trust.observation(protocol, coalition) @ protocol.M_Z)[:, known]
     secret = transcript.messages - np.einsum("mq,rqd->rmd", effect, transcript.noise[:, known[transcript.held]])
     return np.einsum("rmd,md->r", secret, case.weights)
 
@@ -267,7 +269,7 @@ CHUNK = 500  # runs at a time
 @dataclass(frozen=True)
 class Audit:
     "What was claimed about a run, and what attackers achieved (chapter 26)."
-    algorithm: str
+    protocol: str  # its name
     victim: Hashable
     claimed: float  # mu
     replays: int  # runs with the record, and as many without it
@@ -288,7 +290,7 @@ class Audit:
 
 # %% ../nbs/26_audit.ipynb #00000023
 def audit(
-    algorithm: LinearAlgorithm,
+    protocol: Protocol,
     trust: TrustModel,
     participation: Participation,  # cyclic, as batches are
     sigma: float = 1.0,  # standard deviation of a noise variable, divided by the row sensitivity
@@ -306,7 +308,8 @@ def audit(
     Raises ValueError, before any work, for arguments that do not fit together.
     """
     if not isinstance(trust, TrustModel): raise ValueError(f"trust={trust!r}: expected one trust model, such as LDP() or PNDP([node])")
-    report = account(algorithm, trust, participation, sigma)
+    check_protocol_type(protocol)
+    report = account(protocol, trust, participation, sigma)
     if participation.separation != "exactly": raise ValueError(f"participation={participation}: batches are cycled; expected a cyclic one")
     if check_count("replays", replays, "a number of runs") < 8: raise ValueError(f"replays={replays}: expected at least 8")
     if claimed is not None and not real_number(claimed) >= 0: raise ValueError(f"claimed={claimed!r}: expected a number >= 0 (inf for no protection)")
@@ -315,13 +318,13 @@ def audit(
     check_seed("secret", secret)
     scale = sigma * row_sensitivity(1.0, PLACES, adjacency)
     if not 1e-6 <= scale <= 1e6: raise ValueError(f"sigma={sigma!r}: beside or under noise of this size float32 has no digits left; expected a number between about 1e-5 and 1e6")
-    case = worst_case(algorithm, trust, participation, victim)
+    case = worst_case(protocol, trust, participation, victim)
     sides = []
     for sign in (0.0 if adjacency == "zero-out" else -1.0, 1.0):
         secrets = [derive_seed(secret, int(sign) + 1, r) for r in range(replays)]
-        parts = [replay(algorithm, trust, participation, case, scale, sign, secrets[i:i + CHUNK], secure) for i in range(0, replays, CHUNK)]
+        parts = [replay(protocol, trust, participation, case, scale, sign, secrets[i:i + CHUNK], secure) for i in range(0, replays, CHUNK)]
         sides.append(Transcript(np.concatenate([part.messages for part in parts]), np.concatenate([part.noise for part in parts]), parts[0].held))
-    best, taught = [likelihood_ratio(algorithm, trust, case, side) for side in sides], learned(*sides)
-    mu = float(report.mu[report.victims.index(algorithm.nodes[case.victim])]) if claimed is None else float(claimed)
+    best, taught = [likelihood_ratio(protocol, trust, case, side) for side in sides], learned(*sides)
+    mu = float(report.mu[report.victims.index(protocol.nodes[case.victim])]) if claimed is None else float(claimed)
     shown = epsilon_shown(best[0], best[1], delta, confidence)
-    return Audit(algorithm.name, algorithm.nodes[case.victim], mu, replays, interval(best[0], best[1], confidence), interval(*taught, confidence), shown, delta)
+    return Audit(protocol.name, protocol.nodes[case.victim], mu, replays, interval(best[0], best[1], confidence), interval(*taught, confidence), shown, delta)

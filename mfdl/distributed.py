@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from .algorithms import LinearAlgorithm, noise_stream
+from .algorithms import noise_stream
 from .data import Batches, Dataset
 from .files import needed_for, package_code, seal, settle, unseal
-from .gossip import links
+from .protocol import Protocol, Round, fingerprint
 from .randomness import check_seed, grid_spacing, to_grid
-from .training import History, Learner, Run, check_rates, check_run, describe_algorithm, fingerprint, loudest, receivers, rounded
+from .training import History, Learner, Run, check_rates, check_run, describe_protocol, loudest, rounded
 
 # %% ../nbs/22_distributed.ipynb #00000005
 def place_nodes(
@@ -58,12 +58,13 @@ class Routes:
     heard: dict  # node here -> names of what it averages, its own model (None) among them, by sender
     weights: dict  # node here -> float64 weights of those
 
-def plan_routes(W: np.ndarray, placement: np.ndarray, rank: int, private: bool) -> Routes:
-    "Routes of a rank under a gossip matrix; private: each neighbour gets a message of its own."
+def plan_routes(one: Round, placement: np.ndarray, rank: int) -> Routes:
+    "Routes of a rank in a round; where messages have noise of their own, each neighbour gets another."
+    W, private = one.W, one.share is not None
     outgoing: dict[int, set] = {}
     incoming: dict[int, set] = {}
     heard, weights = {}, {}
-    for v, u in np.argwhere(links(W)).tolist():
+    for v, u in np.argwhere(one.hears).tolist():
         name = (u, v) if private else u
         if placement[u] == rank != placement[v]: outgoing.setdefault(int(placement[v]), set()).add(name)
         if placement[v] == rank != placement[u]: incoming.setdefault(int(placement[u]), set()).add(name)
@@ -189,8 +190,8 @@ def disagreement(posts: list[dict]) -> str | None:
             if post["settings"].get(name) != first.get(name): return f"rank {rank} has {name} {post['settings'].get(name)}, rank 0 has {first.get(name)}"
         for row, commitment in post["seeds"].items():
             holder, expected = holders.setdefault(row, (rank, commitment))
-            if commitment != expected: return f"ranks {holder} and {rank} hold different seeds for the noise that they share (row {row} of algorithm.noise.sets)"
-            if rows.setdefault(commitment, row) != row: return f"rank {rank} has the same seed for row {row} of algorithm.noise.sets as there is for row {rows[commitment]}"
+            if commitment != expected: return f"ranks {holder} and {rank} hold different seeds for the noise that they share (row {row} of protocol.variables.sets)"
+            if rows.setdefault(commitment, row) != row: return f"rank {rank} has the same seed for row {row} of protocol.variables.sets as there is for row {rows[commitment]}"
     return None
 
 # %% ../nbs/22_distributed.ipynb #00000017
@@ -252,26 +253,27 @@ class Journal:
 def gap(
     posts: list[dict],  # of each rank: `steps` from which it can go on, `reached`, the first that it has not sent, and `known`, whether it has a mark of the run
     placement: np.ndarray,  # int (n,), the rank of each node
-    gossip: Sequence,  # T gossip matrices (n, n)
+    protocol: Protocol,
 ) -> str | None:
     "What is missing for a restart after which no step is computed again that was sent."
     reached = np.array([post["reached"] for post in posts])
     for rank, post in enumerate(posts):
         if reached.any() and not post["known"]: return f"rank {rank} has no trace of a run that others have begun"
     for t in range(int(reached.max()) - 1):  # who has sent step t+1 has heard step t from its neighbours
-        hearing, sending = (placement[nodes] for nodes in np.nonzero(links(gossip[t])))
+        heard = np.logical_or.reduce([np.zeros((protocol.n, protocol.n), dtype=bool), *(one.hears for one in protocol.steps[t].rounds)])
+        hearing, sending = (placement[nodes] for nodes in np.nonzero(heard))
         for a, b in zip(hearing[bad := (reached[hearing] > t + 1) & (reached[sending] <= t)], sending[bad], strict=True):
             return f"rank {a} has heard step {t} from rank {b}, which knows nothing of it"
     if not set.intersection(*(set(post["steps"]) for post in posts)): return "there is no checkpoint that all ranks have"
     return None
 
 # %% ../nbs/22_distributed.ipynb #0000001c
-def commitments(algorithm: LinearAlgorithm, seeds: dict) -> dict:  # row of algorithm.noise.sets -> hash
+def commitments(protocol: Protocol, seeds: dict) -> dict:  # row of protocol.variables.sets -> hash
     "Check that each node has its seeds and no others; of each seed something to compare that does not tell it."
     found: dict[str, str] = {}
     for label, held in seeds.items():
-        needed = set(np.flatnonzero(algorithm.noise.sets[:, algorithm.index([label])[0]]).tolist())
-        if set(held) != needed: raise ValueError(f"seeds[{label!r}] are for rows {sorted(held)} of algorithm.noise.sets: expected {sorted(needed)}, which the node holds")
+        needed = set(np.flatnonzero(protocol.variables.sets[:, protocol.index([label])[0]]).tolist())
+        if set(held) != needed: raise ValueError(f"seeds[{label!r}] are for rows {sorted(held)} of protocol.variables.sets: expected {sorted(needed)}, which the node holds")
         for row, seed in held.items():
             commitment = hashlib.sha256(f"seed {check_seed(f'seeds[{label!r}][{row}]', seed)}".encode()).hexdigest()
             if found.setdefault(str(row), commitment) != commitment: raise ValueError(f"seeds[{label!r}][{row}]: another node here has another one for noise that they share")
@@ -286,8 +288,8 @@ class Host(Learner):
         make_model: Callable,  # () -> torch.nn.Module
         data: Dataset,  # of the records that this rank holds
         batches: Batches,  # of its nodes, in their order
-        run: Run,  # the algorithm of all nodes, and the scale of noise; its secret is not used
-        seeds: dict[Hashable, dict],  # label of each node here -> what it holds, such as deal_seeds(algorithm, secret)[label]; for one run only
+        run: Run,  # the protocol of all nodes, and the scale of noise; its secret is not used
+        seeds: dict[Hashable, dict],  # label of each node here -> what it holds, such as deal_seeds(protocol, secret)[label]; for one run only
         lr: Any,  # learning rate, or one for each step
         clip: float | None,  # norm to which gradients are clipped
         placement: Any = None,  # (n,), the rank of each node
@@ -298,43 +300,40 @@ class Host(Learner):
         record: bool = False,  # keep every message that nodes here hear from others, in `transcript`
     ):
         """Raises ValueError for settings that do not fit, on every rank where ranks disagree; PeerLost when one does not come."""
-        algorithm = run.algorithm
-        self.network, self.algorithm, self.broken, self.t = network, algorithm, False, 0
-        self.placement = place_nodes(placement, algorithm.n, network.size)
+        check_run(run, batches, clip)
+        protocol = run.protocol
+        self.network, self.protocol, self.broken, self.t = network, protocol, False, 0
+        self.placement = place_nodes(placement, protocol.n, network.size)
         self.here = np.flatnonzero(self.placement == network.rank).tolist()
-        labels = [algorithm.nodes[u] for u in self.here]
+        labels = [protocol.nodes[u] for u in self.here]
         if batches.n != len(labels): raise ValueError(f"batches are for {batches.n} nodes: rank {network.rank} hosts {len(labels)}, {', '.join(map(repr, labels[:4]))}")
         if set(seeds) != set(labels):
             raise ValueError(f"seeds are those of {', '.join(map(repr, list(seeds)[:4])) or 'nobody'}: expected those of the nodes here, {', '.join(map(repr, labels[:4]))}, only")
-        check_run(run, batches, clip)
-        self.rates, self.scale = check_rates(lr, algorithm.T), run.scale
+        self.rates, self.scale = check_rates(lr, protocol.T), run.scale
         self.history = History([run.label], [run.seed], labels)
         super().__init__(make_model, data, batches, [run.seed], clip, protect, loss, device)
         self.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]
-        self.private, self.spacing = algorithm.rounds is None, None
+        self.spacing = None
         if run.secure and run.scale:
             assert clip is not None  # there is noise, and none without clipping
-            self.spacing = grid_spacing(run.scale * loudest(algorithm), clip)
+            self.spacing = grid_spacing(run.scale * loudest(protocol), clip)
         self.leave_room(self.spacing)
-        self.streams = [noise_stream(algorithm, label, seeds[label], self.models.shape[2], run.secure) for label in labels] if run.scale else []
-        to = receivers(algorithm)
-        self.shares = [[[(u, int(to[place])) for place in np.flatnonzero((algorithm.mix.node == u) & (algorithm.mix.step == t))] for u in self.here]
-                       for t in range(algorithm.T)] if self.private else []
-        self.sent, self.routes = np.zeros(len(labels), dtype=np.int64), dict[int, Routes]()
+        self.streams = [noise_stream(protocol, label, seeds[label], self.models.shape[2], run.secure) for label in labels] if run.scale else []
+        self.sent, self.routes = np.zeros(len(labels), dtype=np.int64), dict[Round, Routes]()
         self.transcript: dict | None = {} if record else None
         self.begin(run, seeds, folder)
 
     @property
-    def T(self) -> int: return self.algorithm.T
+    def T(self) -> int: return self.protocol.T
 
     def settings(self, run: Run) -> dict:
         "What all ranks must have in common, as texts to compare."
         with needed_for("training", "train"): import torch
-        algorithm, about = self.algorithm, package_code()
-        graph = fingerprint(algorithm.nodes, [W.tobytes() for W in algorithm.gossip], algorithm.rounds)
+        protocol, about = self.protocol, package_code()
+        graph = fingerprint(protocol.nodes, protocol.kinds, *(one.W for step in protocol.distinct for one in step.rounds))
         return {
-            "version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "steps": self.T, "graph": f"{algorithm.n} nodes ({graph[:8]})",
-            "strategy": f"{algorithm.name} ({fingerprint(*describe_algorithm(algorithm))[:8]})", "scale": float(run.scale),
+            "version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "steps": self.T, "graph": f"{protocol.n} nodes ({graph[:8]})",
+            "strategy": f"{protocol.name} ({fingerprint(*describe_protocol(protocol))[:8]})", "scale": float(run.scale),
             "seed": f"{run.seed}, initial weights {self.start[0][:8]}",
             "model": f"of {self.models.shape[2]} parameters ({fingerprint(*self.describe_model())[:8]})", "placement": self.placement.tolist(), "clip": self.clip,
             "learning rate": f"{self.rates[0]:g} ({fingerprint(self.rates)[:8]})", "batches": f"{self.batches.b} of {self.batches.size}",
@@ -342,7 +341,7 @@ class Host(Learner):
 
     def begin(self, run: Run, seeds: dict, folder) -> None:
         "Agree with the others on settings, and on the step from which to go on."
-        network, committed, settings = self.network, commitments(self.algorithm, seeds) if self.scale else {}, self.settings(run)
+        network, committed, settings = self.network, commitments(self.protocol, seeds) if self.scale else {}, self.settings(run)
         if network.look("settings", network.rank) is not None: raise ValueError("network: there has been a Peer on it; expected one for each join()")
         settings["folder"] = "none" if folder is None else "one"
         self.journal = None if folder is None else Journal(folder, network.rank, fingerprint(settings, sorted(committed.items()), *self.describe()))
@@ -351,7 +350,7 @@ class Host(Learner):
                       {"steps": self.journal.usable(), "reached": self.journal.reached, "known": self.journal.known})
         if different := disagreement(network.read_all("settings")): raise ValueError(f"ranks do not agree: {different}")
         kept = network.read_all("usable")
-        if problem := gap(kept, self.placement, self.algorithm.gossip):
+        if problem := gap(kept, self.placement, self.protocol):
             raise ValueError(f"folder: {problem}; noise must not be used again, expected the folders of all as they were left, or a new run with new seeds")
         start = max(set.intersection(*(set(post["steps"]) for post in kept)))
         if self.journal is not None:
@@ -369,9 +368,9 @@ class Host(Learner):
         network.read_all("ready")
 
     def draw(self) -> list:  # for each node here, tensor (places, parameters)
-        "Noise of the next step: in units of its scale, or on the grid of a secure run."
+        "Noise of the next step, of the model and below it of messages: in units of its scale, or on the grid of a secure run."
         with needed_for("training", "train"): import torch
-        drawn = [next(stream, np.zeros((0, self.models.shape[2]))) for stream in self.streams]
+        drawn = [next(stream, np.zeros((1, self.models.shape[2]))) for stream in self.streams]
         if self.spacing: drawn = [to_grid(self.scale * z, self.spacing) for z in drawn]
         return [torch.as_tensor(z.astype(np.float32), device=self.device) for z in drawn]
 
@@ -387,8 +386,11 @@ class Peer(Host):
         kept = None if self.journal is None else self.journal.read("half", self.t)
         if kept is not None: return torch.as_tensor(kept["half"], device=self.device)
         change = self.changes(self.t)
-        if self.spacing: change[:, 0] = rounded(change[:, 0], self.spacing) + torch.cat(self.noise)
-        elif self.streams and not self.private: change[:, 0] += torch.cat(self.noise) * float(np.float32(self.scale))
+        trains = self.protocol.steps[self.t].trains[self.here]
+        if not trains.all(): change *= torch.as_tensor(trains, dtype=change.dtype, device=self.device)[:, None, None]
+        own = [noise[:1] for noise in self.noise]  # below it are shares of messages
+        if self.spacing: change[:, 0] = rounded(change[:, 0], self.spacing) + torch.cat(own)
+        elif self.streams: change[:, 0] += torch.cat(own) * float(np.float32(self.scale))
         half = self.models - float(self.rates[self.t]) * change
         if self.journal is not None: self.journal.write("half", self.t, {"half": half.cpu().numpy()})
         return half
@@ -425,27 +427,37 @@ class Peer(Host):
         got = {name: part for rank, names in routes.incoming.items() for name, part in zip(names, arriving[rank], strict=True)}
         if self.transcript is not None: self.transcript |= {(self.t, k, name): part.cpu().clone() for name, part in got.items()}
         for names in routes.outgoing.values():
-            for name in names: self.sent[self.here.index(name[0] if self.private else name)] += 4 * self.models.shape[2]
+            for name in names: self.sent[self.here.index(name[0] if isinstance(name, tuple) else name)] += 4 * self.models.shape[2]
         return messages | got
 
-    def mix(self, W: np.ndarray, k: int, models: Any, meanwhile: Callable) -> Any:  # tensor (nodes, 1, parameters)
+    def messages(self, k: int, models: Any) -> tuple[dict, dict]:  # name -> tensor (parameters,); node here -> its own model
+        "What nodes here say in a round, and what each keeps; where messages have noise of their own, a name is sender and receiver."
+        one, own = self.protocol.steps[self.t].rounds[k], dict(zip(self.here, models[:, 0], strict=True))
+        if one.share is None: return own, own
+        before = [earlier for earlier in self.protocol.steps[self.t].rounds[:k] if earlier.share is not None]
+        said, kept = {}, {}
+        for u, noise in zip(self.here, self.noise or [None] * len(self.here), strict=True):
+            receivers = one.pairs[one.pairs[:, 0] == u, 1].tolist()
+            first = 1 + sum(int((earlier.pairs[:, 0] == u).sum()) for earlier in before)
+            for place, v in enumerate(receivers, start=first):
+                change = 0.0 if noise is None else float(self.rates[self.t]) * np.float32(self.scale) * noise[place]
+                if u == v: kept[u] = own[u] - change
+                else: said[u, v] = own[u] - change
+        return said, own | kept
+
+    def mix(self, k: int, models: Any, meanwhile: Callable) -> Any:  # tensor (nodes, 1, parameters)
         "A round of gossip."
         with needed_for("training", "train"): import torch
-        if id(W) not in self.routes: self.routes[id(W)] = plan_routes(W, self.placement, self.network.rank, self.private)
-        routes, own, messages = self.routes[id(W)], dict(zip(self.here, models[:, 0], strict=True)), {}
-        if self.private:
-            messages = {(u, v): own[u] for u, v in np.argwhere(links(W).T).tolist() if u in own}
-            for names, noise in zip(self.shares[self.t], self.noise, strict=False):
-                for (u, v), share in zip(names, noise, strict=True):
-                    change = float(self.rates[self.t]) * np.float32(self.scale) * share
-                    if u == v: own[u] = own[u] - change
-                    else: messages[u, v] = messages[u, v] - change
-        mailbox = self.exchange(k, routes, messages if self.private else own, meanwhile)
+        one = self.protocol.steps[self.t].rounds[k]
+        if one not in self.routes: self.routes[one] = plan_routes(one, self.placement, self.network.rank)
+        routes = self.routes[one]
+        said, kept = self.messages(k, models)
+        mailbox = self.exchange(k, routes, said, meanwhile)
         averages = []
         for v in self.here:
             if self.transcript is not None:  # what other nodes here say is heard as well
                 self.transcript |= {(self.t, k, name): mailbox[name].cpu().clone() for name in routes.heard[v] if name is not None}
-            heard = torch.stack([own[v] if name is None else mailbox[name] for name in routes.heard[v]])
+            heard = torch.stack([kept[v] if name is None else mailbox[name] for name in routes.heard[v]])
             averages.append(torch.as_tensor(routes.weights[v], dtype=torch.float32, device=self.device) @ heard)
         return torch.stack(averages)[:, None]
 
@@ -454,12 +466,12 @@ class Peer(Host):
         if self.broken: raise RuntimeError(f"step {self.t} was interrupted: expected a fresh start of all ranks")
         if self.t >= self.T: raise StopIteration(f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
         self.broken = True  # until all of it is done
-        models = self.outcome()
+        models, now = self.outcome(), self.protocol.steps[self.t]
 
         def draw_next(): self.noise = self.draw()
-        for k in range(self.algorithm.rounds or 1):
-            models = self.mix(self.algorithm.gossip[self.t], k, models, draw_next if k == 0 and not self.private else lambda: None)
-        if self.private: draw_next()
+        early = bool(now.rounds) and not now.shares  # while messages travel
+        for k in range(len(now.rounds)): models = self.mix(k, models, draw_next if early and k == 0 else lambda: None)
+        if not early: draw_next()
         self.models, self.t, self.broken = models, self.t + 1, False
 
     def save(self) -> None:

@@ -136,8 +136,8 @@ def explore(
     trust = collude(labels) if collude else attackers.LDP()
     W = gossip.gossip_matrix(network)
     step = cli.build_algorithm(settings.algorithm, W, 1, None, network)
-    whole = T**2 * len(step.messages.step) * max(step.n, len(step.noise.step))  # entries, if all of it is one matrix
-    if step.rounds is None and whole > LARGEST["entries"]: raise large
+    whole = T**2 * len(step.messages.step) * max(step.n, len(step.variables.step))  # entries, if all of it is one matrix
+    if any(one.shares for one in step.steps) and whole > LARGEST["entries"]: raise large
     run = cli.build_algorithm(settings.algorithm, W, T, None, network)
     try: report = accounting.account(run, trust, scheme, 1.0 if settings.sigma is None else settings.sigma, backend="auto" if whole <= LARGEST["entries"] else "streaming")
     except streaming.NotStreamable: raise large from None
@@ -318,12 +318,12 @@ def text_below(view: View) -> str:  # HTML
 # %% ../nbs/30_explorer.ipynb #0000002d
 EXAMPLES = {
     "graph": ("florentine", "karate", "ring:n=16", "path:n=12", "star:n=10", "grid:rows=4,columns=5", "complete:n=8", "erdos-renyi:n=20,p=0.2,seed=0"),
-    "algorithm": ("dp-dsgd", "anti-pgd", "muffliato:K=3", "decor", "decor:sigma_edge=2", "zip-dl:self_noise=1", "dsgd"),
+    "algorithm": ("dp-dsgd", "anti-pgd", "muffliato:K=3", "local-dsgd:every=2", "random-walk:seed=1", "decor", "decor:sigma_edge=2", "zip-dl:self_noise=1", "dsgd"),
     "participation": ("every-step", "single", "cyclic:2,5", "min-sep:2,3"),
 }
 WHO = {
     "pndp": "nodes, who see what they receive", "ldp": "an eavesdropper on every message", "secldp": "nodes, who see every message",
-    "secldp-received": "nodes, who use what they receive",
+    "secldp-received": "nodes, who use what they receive", "secure-sum": "nodes, who learn sums",
 }
 DROP = """
 function render({ model, el }) {

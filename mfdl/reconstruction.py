@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .algorithms import LinearAlgorithm
 from .attackers import NOISE_FLOOR, TrustModel, View, coalition_mask, decompose
 from .graphs import check_count, real_array, real_number
+from .protocol import Protocol
 
 if TYPE_CHECKING: from mfdl.training import Run, Simulation
 
@@ -97,7 +97,7 @@ def picture_error(
 @dataclass(frozen=True, eq=False)
 class Played:
     "One training run as it happened, in units of gradients: messages = M_G @ gradients + scale * M_Z @ noise, up to rounding in float32 (U, Definition 4)."
-    algorithm: LinearAlgorithm
+    protocol: Protocol
     scale: float  # standard deviation of each noise variable
     messages: np.ndarray  # float64 (messages, d): initial weights minus each message, divided by the learning rate
     gradients: np.ndarray  # float64 (nT, d), clipped
@@ -107,15 +107,15 @@ class Played:
 def rewind(run: "Run", messages: np.ndarray) -> Played:
     "Gradients and noise of a run of which all messages are known."
     from mfdl.training import Draws
-    algorithm, d = run.algorithm, messages.shape[1]
-    rounds = messages.reshape(algorithm.T, -1, algorithm.n, d)
-    added = rounds[:, 0].copy()
-    added[1:] -= np.array([W @ last for W, last in zip(algorithm.gossip[:-1], rounds[:-1, -1], strict=True)]).reshape(added[1:].shape)
-    noise = np.zeros((len(algorithm.noise.step), d))
+    protocol, d = run.protocol, messages.shape[1]
+    first = messages[protocol.messages.round == 0].reshape(protocol.T, protocol.n, d)  # models of all nodes, before each step's exchanges
+    added = first.copy()
+    added[1:] -= np.array([step.transition @ models for step, models in zip(protocol.steps[:-1], first[:-1], strict=True)]).reshape(added[1:].shape)
+    noise = np.zeros((len(protocol.variables.step), d))
     if run.scale:
-        draws = Draws(algorithm.noise, [run.noise_secret], d, keep=False)
-        noise = np.concatenate([draws.at(t).astype(float) for t in range(algorithm.T)])
-    return Played(algorithm, float(run.scale), messages, added.reshape(-1, d) - run.scale * (algorithm.mix.N @ noise), noise)
+        draws = Draws(protocol.variables, [run.noise_secret], d, keep=False)
+        noise = np.concatenate([draws.at(t).astype(float) for t in range(protocol.T)])
+    return Played(protocol, float(run.scale), messages, added.reshape(-1, d) - run.scale * (protocol.mix.N @ noise), noise)
 
 # %% ../nbs/28_reconstruction.ipynb #00000019
 def play(
@@ -126,7 +126,8 @@ def play(
     Raises ValueError for a simulation whose messages are not all there, or whose noise cannot be drawn again.
     """
     for run in simulation.runs:
-        if run.algorithm.rounds is None: raise ValueError(f"run {run.label!r}: messages of {run.algorithm.name} are not models; expected an algorithm in which they are")
+        if any(step.shares or not step.rounds or len(step.rounds[0].senders) < step.n for step in run.protocol.distinct):
+            raise ValueError(f"run {run.label!r}: not all models of {run.protocol.name} are sent in every step; expected a protocol in which they are")
         if run.secure: raise ValueError(f"run {run.label!r}: noise of a secure run cannot be drawn again here; expected one that is not secure")
     if simulation.t: raise ValueError(f"simulation is at step {simulation.t}: expected a fresh one, of which no message is missed")
     if np.ptp(simulation.rates): raise ValueError("simulation has learning rates that change: expected one, so that messages are the combinations that the account knows")
@@ -141,9 +142,10 @@ def play(
 def heard(
     played: Played,
     trust: TrustModel,
-) -> np.ndarray:  # float64 (m, d), in the order of view(algorithm, trust).messages
+) -> np.ndarray:  # float64 (m, d), in the order of view(protocol, trust)
     "The messages that an attacker sees, less the gradients and the noise that it knows (U, Lemma 14)."
-    algorithm, coalition = played.algorithm, coalition_mask(played.algorithm, trust)
-    seen, held = trust.sees(algorithm.messages, coalition), trust.knows_noise(algorithm.noise, coalition)
-    known = trust.knows_gradient(np.tile(np.arange(algorithm.n), algorithm.T), coalition)
-    return played.messages[seen] - algorithm.M_G[seen][:, known] @ played.gradients[known] - played.scale * algorithm.M_Z[seen][:, held] @ played.noise[held]
+    protocol, coalition = played.protocol, coalition_mask(played.protocol, trust)
+    observed, held = trust.observation(protocol, coalition), trust.knows_noise(protocol.variables, coalition)
+    known = trust.knows_gradient(np.tile(np.arange(protocol.n), protocol.T), coalition)
+    told = protocol.M_G[:, known] @ played.gradients[known] + played.scale * protocol.M_Z[:, held] @ played.noise[held]
+    return observed @ (played.messages - told)

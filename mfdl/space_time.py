@@ -13,9 +13,10 @@ from operator import index
 import numpy as np
 from scipy.sparse import csr_array
 
-from .algorithms import LinearAlgorithm, Noise, broadcast_algorithm, side_by_side
+from .algorithms import gossip_run, side_by_side, time_blocks
 from .graphs import check_count, real_number
 from .participation import Participation
+from .protocol import Noise, Protocol
 from .sensitivities import certify
 from .workloads import gossip_sequence, workload
 
@@ -161,16 +162,17 @@ def space_time(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step: the one that `best` is for (privacy does not depend on it, harm does)
     best: SpaceTime,
     nodes: Iterable | None = None,  # labels of the nodes; 0 .. n-1 by default
-) -> LinearAlgorithm:
+) -> Protocol:
     "D-SGD with noise of covariance S over all nodes and steps, from a seed that the nodes of each group share (chapter 19). Raises ValueError where W and `best` do not fit."
     if not isinstance(best, SpaceTime): raise ValueError(f"best={best!r}: expected what optimize_space_time found")
     Ws = gossip_sequence(W, best.participation.T)
     n, T = len(Ws[0]), len(Ws)
     if n != sum(map(len, best.groups)): raise ValueError(f"best: noise for {sum(map(len, best.groups))} nodes, W has {n}")
     holders = np.array([np.isin(np.arange(n), group) for group in best.groups])
-    noise = Noise(np.repeat(np.arange(T), n), holders, np.tile(holders.argmax(axis=0), T))
+    held = holders[holders.argmax(axis=0)]  # by those who share the seed of a node
     roots = csr_array(np.linalg.cholesky(best.S)) if best.basis is None else side_by_side(list(np.linalg.cholesky(best.S)))
-    return broadcast_algorithm("space-time", Ws, roots, noise, nodes, basis=best.basis)
+    noise = [Noise(held, block, basis=best.basis) for block in time_blocks(roots, n)]
+    return gossip_run("space-time", Ws, T, noise, nodes)
 
 # %% ../nbs/20_directions.ipynb #00000001
 import os
@@ -321,9 +323,10 @@ def optimize_space_time(
 from collections.abc import Iterable
 
 from .accounting import account, check_run
-from .algorithms import LinearAlgorithm, dp_dsgd, mf_dsgd
+from .algorithms import dp_dsgd, mf_dsgd
 from .attackers import TrustModel, coalition_mask, view
 from .gram import gram_factor, local_gram
+from .protocol import Protocol
 
 # %% ../nbs/21_insiders.ipynb #00000005
 def row_space(F: np.ndarray) -> np.ndarray:  # float64 (columns, rank), orthonormal
@@ -354,29 +357,29 @@ def insider_information(S: np.ndarray, bases: list, where: list, blocks: np.ndar
     return np.concatenate(information), E
 
 # %% ../nbs/21_insiders.ipynb #0000000d
-def check_pairs(mu, algorithm: LinearAlgorithm, trusts: list) -> np.ndarray:  # float64 (attackers, n), zero for attackers themselves
+def check_pairs(mu, run: Protocol, trusts: list) -> np.ndarray:  # float64 (attackers, n), zero for attackers themselves
     "Budgets of each attacker for each node; raises ValueError for anything that is not, or for attackers whom this chapter does not cover."
     try: budgets = np.asarray(mu)
     except ValueError: budgets = np.array("ragged")
     if budgets.dtype.kind not in "iuf": raise ValueError(f"mu={mu!r}: expected a number, or one for each attacker and node")
-    if budgets.shape not in ((), (len(trusts), algorithm.n)):
-        raise ValueError(f"mu has shape {budgets.shape}: expected a number, or ({len(trusts)}, {algorithm.n}), one for each attacker and node")
-    masks = np.array([coalition_mask(algorithm, model) for model in trusts])
-    budgets, owner = np.where(masks, 0.0, budgets.astype(float)), np.tile(np.arange(algorithm.n), algorithm.T)
+    if budgets.shape not in ((), (len(trusts), run.n)):
+        raise ValueError(f"mu has shape {budgets.shape}: expected a number, or ({len(trusts)}, {run.n}), one for each attacker and node")
+    masks = np.array([coalition_mask(run, model) for model in trusts])
+    budgets, owner = np.where(masks, 0.0, budgets.astype(float)), np.tile(np.arange(run.n), run.T)
     wrong = budgets[~masks & ~((budgets > 1e-6) & (budgets < 1e6))]
     if len(wrong): raise ValueError(f"mu={wrong[0]:g}: expected numbers from 1e-6 to 1e6, such as 100 for pairs that need no protection (without limit, noise may vanish)")
     for model, mask in zip(trusts, masks, strict=True):
-        if (model.knows_noise(algorithm.noise, mask) != model.knows_gradient(owner, mask)).any():
+        if (model.knows_noise(run.variables, mask) != model.knows_gradient(owner, mask)).any():
             raise ValueError(f"trust={model!r}: expected attackers who know as much of gradients as of noise")
     return budgets
 
-def check_heard(bases: list, algorithm: LinearAlgorithm) -> None:
+def check_heard(bases: list, run: Protocol) -> None:
     "Raise a ValueError if some noise reaches no attacker: then nobody needs it, and it would vanish."
-    n, T = algorithm.n, algorithm.T
+    n, T = run.n, run.T
     heard = sum((basis @ basis.T).reshape(T, n, T, n) for basis in bases)
     least = [np.linalg.eigvalsh(heard[:, u, :, u])[0] for u in range(n)]
     if min(least) < 1e-9:
-        raise ValueError(f"trust: some noise of node {algorithm.nodes[int(np.argmin(least))]!r} reaches none of the attackers and would vanish; "
+        raise ValueError(f"trust: some noise of node {run.nodes[int(np.argmin(least))]!r} reaches none of the attackers and would vanish; "
                          "expected more of them, such as LDP() with a budget of 100")
 
 # %% ../nbs/21_insiders.ipynb #0000000f

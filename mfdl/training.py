@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import block_diag, csr_array, vstack
 
-from .algorithms import LinearAlgorithm, deal_seeds, noise_stream
+from .algorithms import deal_seeds, noise_stream
 from .data import Batches, Dataset
 from .files import needed_for, seal, unseal
 from .graphs import check_choice, check_count, real_number
+from .protocol import Protocol, Step, check_protocol_type, fingerprint
 from .randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret, grid_spacing, to_grid
 
 if TYPE_CHECKING:
@@ -312,9 +313,9 @@ def gradients(model, layers, theta, X, y, mask, loss, clip: float | None, size: 
 # %% ../nbs/18_training.ipynb #0000001a
 @dataclass(frozen=True, eq=False)
 class Run:
-    "One training run: an algorithm, how strong its noise is, and from which seeds everything comes (chapter 18)."
+    "One training run: a protocol, how strong its noise is, and from which seeds everything comes (chapter 18)."
     label: str
-    algorithm: LinearAlgorithm
+    protocol: Protocol
     scale: float = 0.0  # standard deviation of a noise variable, in the units of the gradient: sigma times row sensitivity
     seed: int = 0  # of initial weights, which everybody may know
     secret: int | None = None  # of the noise, up to 128 bits; None: derived from the seed, for simulations whose results give nobody's data away
@@ -324,38 +325,25 @@ class Run:
     def noise_secret(self) -> int: return derive_seed(check_seed("seed", self.seed), 1) if self.secret is None else self.secret
 
 # %% ../nbs/18_training.ipynb #0000001c
-def receivers(algorithm: LinearAlgorithm) -> np.ndarray:  # int (places,)
-    "Into whose model the noise of each place goes: one's own, or in Zip-DL that of the message's receiver."
-    mix, messages = algorithm.mix, algorithm.messages
-    if algorithm.rounds is not None: return mix.node
-    to = mix.node.copy()
-    sent: dict[tuple, list] = {}
-    for key, there in zip(zip(messages.step, messages.sender, strict=True), messages.sets[messages.which].argmax(axis=1), strict=True): sent.setdefault(key, []).append(there)
-    for key, there in sent.items(): to[np.flatnonzero((mix.step == key[0]) & (mix.node == key[1]))[:len(there)]] = there
-    return to
-
-def loudest(algorithm: LinearAlgorithm) -> float:
-    "About the largest standard deviation of what a node adds, in units of a noise variable (what `mix.L` takes back aside)."
-    mix = algorithm.mix
-    largest = np.sqrt(float(mix.D.multiply(mix.D).sum(axis=1).max())) / (1 if mix.L is None else np.abs(mix.L.diagonal()).min())
+def loudest(protocol: Protocol) -> float:
+    "About the largest standard deviation of what a node adds, in units of a noise variable (what is taken back aside)."
+    mix = protocol.mix
+    largest = np.sqrt(float(mix.D.multiply(mix.D).sum(axis=1).max())) / np.abs(mix.L.diagonal()).min()
     return largest * (1 if mix.basis is None else np.linalg.norm(mix.basis, axis=1).max())
 
-def looks_back(algorithm: LinearAlgorithm) -> bool:
-    "Whether what is added in a step depends on variables of earlier ones (but for what `mix.L` takes back)."
-    entries = algorithm.mix.D.tocoo()
-    return bool((algorithm.mix.step[entries.row] > algorithm.noise.step[entries.col]).any())
+def looks_back(protocol: Protocol) -> bool:
+    "Whether what is added in a step depends on variables of earlier ones (but for what is taken back)."
+    return any(step.reach > step.noise.q for step in protocol.distinct)
 
 # %% ../nbs/18_training.ipynb #0000001e
 class Draws:
-    "Noise variables as they are drawn, for several secrets; those of earlier steps are kept on demand. Algorithms with the same variables share them."
-    def __init__(self, noise, secrets: list, dimension: int, keep: bool):
-        self.noise, self.width, self.dimension, self.t = noise, len(secrets) * dimension, dimension, -1
+    "Noise variables as they are drawn, for several secrets; those of earlier steps are kept on demand. Protocols with the same variables share them."
+    def __init__(self, variables, secrets: list, dimension: int, keep: bool):
+        self.noise, self.width, self.dimension, self.t = variables, len(secrets) * dimension, dimension, -1
         self.blocks: dict[tuple, np.ndarray] = {}
-        self.seeds = [[derive_seed(secret, row) for secret in secrets] for row in range(len(noise.sets))]
-        steps = int(noise.step.max(initial=-1)) + 1
-        if keep and not np.array_equal(noise.step, np.repeat(np.arange(steps), len(noise.step) // max(steps, 1))):
-            raise ValueError("noise that is taken back later has different numbers of variables in different steps: expected equally many")
-        self.kept = np.zeros((len(noise.step) // steps, steps, self.width), dtype=np.float32) if keep else None
+        self.seeds = [[derive_seed(secret, row) for secret in secrets] for row in range(len(variables.sets))]
+        counts = np.bincount(variables.step)
+        self.kept = np.zeros((counts.max(initial=0), len(counts), self.width) if keep else (0, 0, 0), dtype=np.float32)
 
     def at(self, t: int) -> np.ndarray:  # float32 (variables of the step, secrets * parameters)
         "Variables of step t; steps come in order, each may be asked for more than once."
@@ -366,7 +354,7 @@ class Draws:
             self.refill(dict.fromkeys(keys))
             self.fresh, self.t = np.empty((len(keys), self.width), dtype=np.float32), t
             for k, (key, place) in enumerate(zip(keys, places, strict=True)): self.fresh[k] = self.blocks[key][place]
-            if self.kept is not None: self.kept[:, t] = self.fresh
+            if self.kept.size: self.kept[:len(keys), t] = self.fresh
         return self.fresh
 
     def refill(self, needed) -> None:
@@ -380,85 +368,112 @@ class Draws:
             self.blocks[row, number] = block.reshape(len(block), -1)
 
 # %% ../nbs/18_training.ipynb #00000020
-def own_mixes(D: csr_array, T: int, n: int, count: int) -> np.ndarray | None:  # float32 (T, n, count, T)
-    "Of n nodes with a variable in each step: what each combines in each step, under each of `count` algorithms; None if one uses a variable of another."
+class FreshMix:
+    "What is combined of the variables of the step alone; D is (places, variables), `starts` the first place of each step and the end."
+    def __init__(self, D: csr_array, starts: np.ndarray, draws: Draws): self.D, self.starts, self.draws = D, starts, draws
+
+    def __call__(self, t: int) -> np.ndarray:  # float32 (places of the step, secrets * parameters)
+        fresh, D = self.draws.at(t), self.D
+        first, pointers = np.searchsorted(self.draws.noise.step, t), D.indptr[self.starts[t]:self.starts[t + 1] + 1]
+        entries = slice(pointers[0], pointers[-1])
+        return csr_array((D.data[entries], D.indices[entries] - first, pointers - pointers[0]), shape=(len(pointers) - 1, len(fresh))) @ fresh
+
+class KeptMix(FreshMix):
+    "What is combined of any variables so far."
+    def __init__(self, D: csr_array, starts: np.ndarray, draws: Draws):
+        super().__init__(D, starts, draws)
+        step = draws.noise.step
+        inside = np.arange(len(step)) - np.searchsorted(step, step)
+        place = inside * draws.kept.shape[1] + step  # where a variable is kept
+        self.D = csr_array((D.data, place[D.indices], D.indptr), shape=(D.shape[0], draws.kept[..., 0].size))
+
+    def __call__(self, t: int) -> np.ndarray:
+        self.draws.at(t)
+        return self.D[self.starts[t]:self.starts[t + 1]] @ self.draws.kept.reshape(self.D.shape[1], -1)
+
+class OwnMix(FreshMix):
+    "What each of n nodes combines of its own variables, one in each step: `own` is float32 (T, n, protocols, T)."
+    def __init__(self, own: np.ndarray, draws: Draws): self.own, self.draws = own, draws
+
+    def __call__(self, t: int) -> np.ndarray:
+        self.draws.at(t)
+        return (self.own[t][..., :t + 1] @ self.draws.kept[:, :t + 1]).reshape(-1, self.draws.width)
+
+def mixing(D: csr_array, starts: np.ndarray, draws: Draws, T: int, n: int, count: int) -> FreshMix:
+    "The cheapest way to combine variables: fresh ones; of each node its own; any."
+    if not draws.kept.size: return FreshMix(D, starts, draws)
     entries = D.tocoo()
-    if not (entries.row // count % n == entries.col % n).all(): return None
+    regular = np.array_equal(draws.noise.step, np.repeat(np.arange(T), n)) and D.shape[0] == T * n * count
+    if not regular or not (entries.row // count % n == entries.col % n).all(): return KeptMix(D, starts, draws)
     own = np.zeros((T, n, count, T), dtype=np.float32)
     own.reshape(-1, T)[entries.row, entries.col // n] = entries.data
-    return own
+    return OwnMix(own, draws)
 
-def take_back(total: np.ndarray, places: slice, L: csr_array, added: dict[int, np.ndarray]) -> None:
-    "Solve L @ added = total, (places, numbers), for the places of a step, in place; what was added before is known."
-    for k, place in enumerate(range(places.start, places.stop)):
-        start, stop = L.indptr[place:place + 2]
-        weights = dict(zip(L.indices[start:stop].tolist(), L.data[start:stop].tolist(), strict=True))
-        for earlier, weight in weights.items():
-            if earlier != place: total[k] -= np.float32(weight) * added[earlier]
-        total[k] /= np.float32(weights[place])
-        added[place] = total[k].copy()
+class TakeBack:
+    "Solves L @ added = total for the places of a step, in place; what was added before is known."
+    def __init__(self, L: csr_array, starts: np.ndarray):
+        self.L, self.starts = L, starts
+        self.reach = int(np.subtract(*L.nonzero()).max(initial=0))
+        self.added: dict[int, np.ndarray] = {}  # by place, as long as later ones take it back
+
+    def __call__(self, t: int, total: np.ndarray) -> np.ndarray:
+        L, first, last = self.L, int(self.starts[t]), int(self.starts[t + 1])
+        for k, place in enumerate(range(first, last)):
+            start, stop = L.indptr[place:place + 2]
+            weights = dict(zip(L.indices[start:stop].tolist(), L.data[start:stop].tolist(), strict=True))
+            for earlier, weight in weights.items():
+                if earlier != place: total[k] -= np.float32(weight) * self.added[earlier]
+            total[k] /= np.float32(weights[place])
+            self.added[place] = total[k].copy()
+        self.added = {earlier: kept for earlier, kept in self.added.items() if earlier >= last - self.reach}
+        return total
+
+class Recombine:
+    "What nodes add, as combinations of n directions: `basis` is float32 (protocols, n, n)."
+    def __init__(self, basis: np.ndarray): self.basis = basis
+
+    def __call__(self, t: int, total: np.ndarray) -> np.ndarray:
+        count, n, _ = self.basis.shape
+        models, shares = np.split(total, [n * count])
+        models = (self.basis @ models.reshape(n, count, -1).swapaxes(0, 1)).swapaxes(0, 1).reshape(models.shape)
+        return np.concatenate([models, shares]) if len(shares) else models
 
 # %% ../nbs/18_training.ipynb #00000021
 class NoiseSource:
-    "What the nodes add in each step, in turn, under algorithms that combine the same variables: `next` gives float32 (nodes, algorithms * secrets, parameters)."
-    def __init__(self, algorithms: list, draws: Draws):
-        self.draws, self.t, self.T, self.n, self.count = draws, 0, algorithms[0].T, algorithms[0].n, len(algorithms)
-        self.added: dict[int, np.ndarray] = {}  # by place, as long as later ones take it back
-        noise, mixes = draws.noise, [algorithm.mix for algorithm in algorithms]
-        for algorithm, mix in zip(algorithms, mixes, strict=True):
-            entries = mix.D.tocoo()
-            if (np.diff(noise.step) < 0).any() or (mix.step[entries.row] < noise.step[entries.col]).any():
-                raise ValueError(f"{algorithm.name}: noise is not drawn step by step, or used before it is drawn; expected variables in the order of their steps")
-        step, node = (np.concatenate([getattr(mix, name) for mix in mixes]) for name in ("step", "node"))
-        which = np.repeat(np.arange(self.count), [len(mix.step) for mix in mixes])
-        order = np.lexsort((which, node, step))
-        self.step = step[order]  # places of a step come by node, then algorithm
-        self.row: np.ndarray | None = None
-        self.weight: np.ndarray | None = None
-        everyone = np.array([np.repeat(np.arange(self.T), self.n * self.count), np.tile(np.repeat(np.arange(self.n), self.count), self.T)])
-        if algorithms[0].rounds is not None and len(step) and not np.array_equal([step[order], node[order]], everyone):
-            raise ValueError(f"{algorithms[0].name}: nodes add noise to their models in several places of a step, or not in each; expected one place for each node and step")
-        if algorithms[0].rounds is None:
-            to = np.concatenate([receivers(algorithm) for algorithm in algorithms])
-            self.weight = np.array([algorithms[a].gossip[t][v, u] for a, t, v, u in zip(which, step, to, node, strict=True)], dtype=np.float32)[order, None]
-            self.row = (to * self.count + which)[order]
-        self.D, self.L = csr_array(vstack([mix.D for mix in mixes])[order].astype(np.float32)), None
-        if mixes[0].L is not None:
-            self.L = csr_array(csr_array(block_diag([mix.L for mix in mixes]))[order][:, order])
-            self.L.eliminate_zeros()
-            self.reach = int(np.subtract(*self.L.nonzero()).max(initial=0))
-        self.basis = None if mixes[0].basis is None else np.array([mix.basis for mix in mixes], dtype=np.float32)
-        self.keeps = looks_back(algorithms[0])
-        one_each = self.keeps and np.array_equal(noise.step, np.repeat(np.arange(self.T), self.n)) and np.array_equal(self.step, everyone[0])
-        self.local = own_mixes(self.D, self.T, self.n, self.count) if one_each else None
+    """What the nodes add in each step, in turn, under protocols that combine the same variables.
 
-    def mixed(self, t: int, places: slice) -> np.ndarray:  # float32 (places, secrets * parameters)
-        "D @ variables, for the rows of one step."
-        fresh, kept, D = self.draws.at(t), self.draws.kept, self.D
-        if self.local is not None and kept is not None: return (self.local[t][..., :t + 1] @ kept[:, :t + 1]).reshape(places.stop - places.start, -1)
-        if self.keeps and kept is not None:
-            columns = np.arange(D.shape[1]).reshape(-1, len(kept)).T.ravel()  # kept by variable, then step
-            return D[places][:, columns] @ kept.reshape(len(columns), -1)
-        first, starts = np.searchsorted(self.draws.noise.step, t), D.indptr[places.start:places.stop + 1]
-        entries = slice(starts[0], starts[-1])
-        return csr_array((D.data[entries], D.indices[entries] - first, starts - starts[0]), shape=(len(starts) - 1, len(fresh))) @ fresh
+    `next` gives what enters models, float32 (nodes, protocols * secrets, parameters); after it `shares`
+    has what is added to single messages, in the order of the protocol (which is then alone).
+    """
+    def __init__(self, protocols: list, draws: Draws):
+        self.protocols, self.draws, self.t, self.shares = protocols, draws, 0, np.zeros((0, draws.width), dtype=np.float32)
+        mixes = [protocol.mix for protocol in protocols]
+        step, round, node, receiver = (np.concatenate([getattr(mix, name) for mix in mixes]) for name in ("step", "round", "node", "receiver"))
+        which = np.repeat(np.arange(len(mixes)), [len(mix.step) for mix in mixes])
+        order = np.lexsort((which, receiver, node, round, step))
+        starts = np.searchsorted(step[order], np.arange(self.T + 1))
+        D = csr_array(vstack([mix.D for mix in mixes])[order].astype(np.float32))
+        self.mixed = mixing(D, starts, draws, self.T, self.n, len(mixes))
+        self.passes: list[TakeBack | Recombine] = []
+        if any(mix.takes_back for mix in mixes):
+            L = csr_array(csr_array(block_diag([mix.L for mix in mixes]))[order][:, order])
+            L.eliminate_zeros()
+            self.passes.append(TakeBack(L, starts))
+        if any(mix.basis is not None for mix in mixes): self.passes.append(Recombine(np.array([mix.basis for mix in mixes], dtype=np.float32)))
+
+    @property
+    def n(self) -> int: return self.protocols[0].n
+
+    @property
+    def T(self) -> int: return self.protocols[0].T
 
     def __next__(self) -> np.ndarray:
-        t = self.t
-        if t >= self.T: raise StopIteration(f"the noise ends after {self.T} steps: there is none for step {t}")
-        places = slice(*np.searchsorted(self.step, [t, t + 1]).tolist())
-        total = self.mixed(t, places)
-        if self.L is not None:
-            take_back(total, places, self.L, self.added)
-            self.added = {earlier: kept for earlier, kept in self.added.items() if earlier >= places.stop - self.reach}
-        if self.basis is not None: total = (self.basis @ total.reshape(self.n, self.count, -1).swapaxes(0, 1)).swapaxes(0, 1).reshape(total.shape)
-        if self.row is not None or not len(total):
-            arriving = np.zeros((self.n * self.count, total.shape[1]), dtype=np.float32)
-            if self.row is not None and self.weight is not None: np.add.at(arriving, self.row[places], self.weight[places] * total)
-            self.shares = total
-            total = arriving
+        if self.t >= self.T: raise StopIteration(f"the noise ends after {self.T} steps: there is none for step {self.t}")
+        total = self.mixed(self.t)
+        for change in self.passes: total = change(self.t, total)
         self.t += 1
-        return total.reshape(self.n, -1, self.draws.dimension)
+        models, self.shares = np.split(total, [self.n * len(self.protocols)])
+        return models.reshape(self.n, -1, self.draws.dimension)
 
 # %% ../nbs/18_training.ipynb #00000025
 @dataclass(eq=False)
@@ -512,22 +527,11 @@ def forward_code(module):
     code = getattr(type(module).forward, "__code__", None)
     return type(module).__qualname__, code and (code.co_code, code.co_names, [c for c in code.co_consts if isinstance(c, int | float | str | tuple)])
 
-def fingerprint(*parts) -> str:
-    "SHA-256 of arrays, numbers and texts."
-    sha = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, np.ndarray): sha.update(repr((part.shape, part.dtype.str)).encode() + np.ascontiguousarray(part).tobytes())
-        else: sha.update(repr(part).encode() + b"\0")
-    return sha.hexdigest()
-
-def describe_algorithm(algorithm: LinearAlgorithm, exact: bool = True) -> list:
-    "What distinguishes an algorithm, for a fingerprint; not exact: without the numbers in its mix of noise, which depend on rounding."
-    noise, mix = algorithm.noise, algorithm.mix
-    matrices: dict[bytes, int] = {}
-    parts: list = [algorithm.name, algorithm.rounds, algorithm.nodes, noise.step, noise.sets, noise.which, mix.step, mix.node]
-    parts += [[matrices.setdefault(W.tobytes(), len(matrices)) for W in algorithm.gossip], *matrices]
-    for part in (mix.D, mix.L) if exact else (): parts += [None] if part is None else [part.shape, part.indptr, part.indices, part.data]
-    return parts + [mix.basis] if exact else parts
+def describe_protocol(protocol: Protocol, exact: bool = True) -> list:
+    "What distinguishes a protocol, for a fingerprint; not exact: without the coefficients of noise, which depend on rounding."
+    if exact: return [protocol.name, protocol.digest]
+    layouts = [fingerprint(step.trains, step.noise.holders, *(one.W for one in step.rounds)) for step in protocol.distinct]
+    return [protocol.name, protocol.nodes, protocol.kinds, *layouts]
 
 # %% ../nbs/18_training.ipynb #0000002b
 def initial_weights(make_model: Callable, seeds: list) -> tuple:  # {seed: tensor (parameters,)}, {name: buffer}, the model
@@ -704,41 +708,43 @@ def check_rates(lr, T: int) -> np.ndarray:  # float64 (T,)
 
 def check_run(run: Run, batches: Batches, clip: float | None) -> None:
     "Raise a ValueError for a run whose noise, steps and batches do not fit together."
+    check_protocol_type(run.protocol)
     if not 0 <= real_number(run.scale) < np.inf: raise ValueError(f"run {run.label!r}: scale={run.scale!r}, expected a finite number >= 0")
-    if run.scale and not len(run.algorithm.noise.step): raise ValueError(f"run {run.label!r}: scale={run.scale!r}, but {run.algorithm.name} draws no noise; expected 0")
-    if run.algorithm.T % batches.b:
-        raise ValueError(f"T={run.algorithm.T} steps are no multiple of the b={batches.b} batches: records would take part differently often; expected whole rounds")
-    if run.secure and run.algorithm.rounds is None:
-        raise ValueError(f"run {run.label!r}: secure=True, but {run.algorithm.name} adds noise to messages; expected an algorithm that adds it to gradients")
+    if run.scale and not len(run.protocol.variables.step): raise ValueError(f"run {run.label!r}: scale={run.scale!r}, but {run.protocol.name} draws no noise; expected 0")
+    if run.protocol.T % batches.b:
+        raise ValueError(f"T={run.protocol.T} steps are no multiple of the b={batches.b} batches: records would take part differently often; expected whole rounds")
+    if run.secure and any(step.shares for step in run.protocol.distinct):
+        raise ValueError(f"run {run.label!r}: secure=True, but {run.protocol.name} adds noise to messages; expected an algorithm that adds it to gradients")
     if clip is None and run.scale: raise ValueError("clip=None: noise without clipping protects nobody; expected a norm")
 
 # %% ../nbs/18_training.ipynb #00000034
 def noise_sources(runs: list, dimension: int, device) -> list:  # of (NoiseSource, runs, their places in what it gives, scales)
     "Runs by what they draw, and by how they combine it."
     with needed_for("training", "train"): import torch
-    groups: dict[int, list[int]] = {}
+    groups: dict[Protocol, list[int]] = {}
     shared: dict[tuple, dict[tuple, list]] = {}
     sources = []
     for i, run in enumerate(runs):
-        if run.scale and not run.secure: groups.setdefault(id(run.algorithm), []).append(i)
-    for members in groups.values():
-        algorithm, secrets = runs[members[0]].algorithm, tuple(dict.fromkeys(runs[i].noise_secret for i in members))
-        kind = looks_back(algorithm), algorithm.mix.L is None, algorithm.mix.basis is None, algorithm.rounds is None
-        variables = *(part.tobytes() for part in (algorithm.noise.step, algorithm.noise.sets, algorithm.noise.which)), secrets
-        shared.setdefault(variables, {}).setdefault(kind, []).append(members)
+        if run.scale and not run.secure: groups.setdefault(run.protocol, []).append(i)
+    for protocol, members in groups.items():
+        secrets = tuple(dict.fromkeys(runs[i].noise_secret for i in members))
+        alone = protocol.digest if any(step.shares for step in protocol.distinct) else ""
+        kind = looks_back(protocol), protocol.mix.takes_back, protocol.mix.basis is None, alone
+        drawn = protocol.variables
+        shared.setdefault((drawn.step.tobytes(), drawn.sets.tobytes(), drawn.which.tobytes(), secrets), {}).setdefault(kind, []).append(members)
     for (*_, secrets), kinds in shared.items():
         first = next(iter(kinds.values()))[0][0]
-        draws = Draws(runs[first].algorithm.noise, secrets, dimension, any(keeps for keeps, *_ in kinds))
+        draws = Draws(runs[first].protocol.variables, secrets, dimension, any(keeps for keeps, *_ in kinds))
         for together in kinds.values():
-            algorithms, members = [runs[members[0]].algorithm for members in together], [i for members in together for i in members]
+            protocols, members = [runs[members[0]].protocol for members in together], [i for members in together for i in members]
             where = [k * len(secrets) + secrets.index(runs[i].noise_secret) for k, members in enumerate(together) for i in members]
             scales = torch.tensor([runs[i].scale for i in members], dtype=torch.float32, device=device)
-            sources.append((NoiseSource(algorithms, draws), torch.tensor(members, device=device), torch.tensor(where, device=device), scales))
+            sources.append((NoiseSource(protocols, draws), torch.tensor(members, device=device), torch.tensor(where, device=device), scales))
     return sources
 
 # %% ../nbs/18_training.ipynb #00000036
 class Simulation(Learner):
-    """All nodes of all runs, advanced together in float32 (chapter 18): models -> W^K (models - lr (clipped gradients + scale * noise)).
+    """All nodes of all runs, advanced together in float32 (chapter 18): models -> W (models - lr (clipped gradients + scale * noise)), with the exchanges of each step as W.
 
     `step()` takes one step, `run()` all of them, `test()` measures, `save(path)` and `resume(path)` keep and restore; the noise is drawn again from
     the seeds, so that a resumed simulation gives the numbers of an uninterrupted one. `theta` are all models, a tensor (runs, nodes, parameters).
@@ -755,24 +761,25 @@ class Simulation(Learner):
         protect: str = "record",  # 'record': each record's gradient is clipped; 'node': the mean of a node's batch (its account: every_step(T), row_sensitivity(clip, 1, ..))
         loss: str | None = None,  # 'squared' or 'cross-entropy'; by default as the data asks
         device: str = "cpu",
-        record: bool = False,  # keep every message, in `transcript`: for each step a tensor (messages, runs, parameters), as in algorithm.messages
+        record: bool = False,  # keep every message, in `transcript`: for each step a tensor (messages, runs, parameters), as in protocol.messages
     ):
         if not runs: raise ValueError("runs=[]: expected at least one Run")
-        first = runs[0].algorithm
+        for run in runs: check_protocol_type(run.protocol)
+        first = runs[0].protocol
         for run in runs:
-            if run.algorithm.n != batches.n: raise ValueError(f"batches are for {batches.n} nodes, run {run.label!r} has {run.algorithm.n}")
-            if run.algorithm.T != first.T or run.algorithm.nodes != first.nodes:
-                raise ValueError(f"run {run.label!r} has {run.algorithm.T} steps or other nodes: expected those of {runs[0].label!r}, {first.T} steps")
-            if record and run.algorithm is not first: raise ValueError(f"record=True: runs {runs[0].label!r} and {run.label!r} have different algorithms; expected one")
+            if run.protocol.n != batches.n: raise ValueError(f"batches are for {batches.n} nodes, run {run.label!r} has {run.protocol.n}")
+            if run.protocol.T != first.T or run.protocol.nodes != first.nodes:
+                raise ValueError(f"run {run.label!r} has {run.protocol.T} steps or other nodes: expected those of {runs[0].label!r}, {first.T} steps")
+            if record and run.protocol != first: raise ValueError(f"record=True: runs {runs[0].label!r} and {run.label!r} have different protocols; expected one")
             check_run(run, batches, clip)
             if run.secure and run.scale and run.secret is None:
                 raise ValueError(f"run {run.label!r}: secure=True without a secret; its noise would follow from the seed, which everybody may know")
         self.runs, self.rates, self.t, self.broken = list(runs), check_rates(lr, first.T), 0, False
-        self.gossip: dict[tuple, torch.Tensor] = {}
+        self.gossip: dict[Step, torch.Tensor] = {}
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
         super().__init__(make_model, data, batches, [run.seed for run in runs], clip, protect, loss, device)
-        self.spacing = {i: grid_spacing(run.scale * loudest(run.algorithm), clip) for i, run in enumerate(runs) if run.secure and run.scale and clip is not None}
+        self.spacing = {i: grid_spacing(run.scale * loudest(run.protocol), clip) for i, run in enumerate(runs) if run.secure and run.scale and clip is not None}
         if len({self.spacing.get(i) for i in range(len(runs))}) > 1:
             raise ValueError("runs: secure ones leave room for rounding, which depends on their noise; expected a simulation of its own for each amount of noise")
         self.leave_room(self.spacing.get(0, 0.0))
@@ -780,7 +787,7 @@ class Simulation(Learner):
     @cached_property
     def streams(self) -> dict:  # run -> of each node what it adds
         "The noise of secure runs, as nodes draw it."
-        return {i: [noise_stream(run.algorithm, node, held, self.models.shape[2], secure=True) for node, held in deal_seeds(run.algorithm, run.noise_secret).items()]
+        return {i: [noise_stream(run.protocol, node, held, self.models.shape[2], secure=True) for node, held in deal_seeds(run.protocol, run.noise_secret).items()]
                 for i, run in enumerate(self.runs) if i in self.spacing}
 
     @cached_property
@@ -788,53 +795,82 @@ class Simulation(Learner):
         "Who draws what for which runs."
         return noise_sources(self.runs, self.models.shape[2], self.device)
 
-    def matrix(self, algorithm, t: int, K: int):  # tensor (n, n)
-        "W of a step, to the power of K rounds."
+    def tensor(self, array: np.ndarray, dtype: type = np.float32) -> "torch.Tensor":
         with needed_for("training", "train"): import torch
-        W = algorithm.gossip[t]
-        key = id(W), K
-        if key not in self.gossip: self.gossip[key] = torch.as_tensor(np.linalg.matrix_power(W, K), dtype=torch.float32, device=self.device)
-        return self.gossip[key]
+        return torch.as_tensor(np.array(array, dtype=dtype), device=self.device)
 
-    def sent(self):  # tensor (messages of the step, runs, parameters)
-        "What nodes say to each other in this step, between gradients and gossip."
+    def exchanged(self, steps: list) -> "torch.Tensor":  # (nodes, runs, parameters)
+        "Models after the exchanges of a step, of each run."
         with needed_for("training", "train"): import torch
-        algorithm = self.runs[0].algorithm
-        if algorithm.rounds is not None:
-            rounds = [self.models.clone()]
-            for _ in range(algorithm.rounds - 1): rounds.append((self.matrix(algorithm, self.t, 1) @ rounds[-1].flatten(1)).view_as(self.models))
-            return torch.cat(rounds)
-        said = self.models[algorithm.messages.sender[algorithm.messages.step == self.t]]
-        for source, _, where, scale in self.noise:
-            shares = torch.as_tensor(source.shares, device=self.device).view(len(source.shares), -1, said.shape[2])[:, where]
-            leave = (receivers(algorithm) != algorithm.mix.node)[algorithm.mix.step == self.t]
-            said -= float(self.rates[self.t]) * scale[:, None] * shares[leave]
-        return said
+        if not any(step.rounds for step in steps): return self.models
+        for step in steps:
+            if step not in self.gossip: self.gossip[step] = self.tensor(step.transition)
+        matrices = [self.gossip[step] for step in steps]
+        if all(step.rounds == steps[0].rounds for step in steps): return (matrices[0] @ self.models.flatten(1)).view_as(self.models)
+        return torch.bmm(torch.stack(matrices), self.theta).swapaxes(0, 1).contiguous()
+
+    def share_noise(self, rate: float) -> list:  # for each round of the step, tensor (pairs of sender and receiver, runs, parameters), or None
+        "By how much the messages of a step differ from the models of their senders; of the only protocol, or of each source its own."
+        with needed_for("training", "train"): import torch
+        found = []
+        for source, members, where, scale in self.noise:
+            step, first = source.protocols[0].steps[self.t], 0
+            parts: list = []
+            width = source.draws.width // self.models.shape[2]
+            for one in step.rounds if step.shares else []:
+                count = 0 if one.share is None else len(one.pairs)
+                share = torch.as_tensor(source.shares[first:first + count], device=self.device).view(count, width, self.models.shape[2])
+                parts.append(-rate * scale[:, None] * share[:, where])
+                first += count
+            if first: found.append((step, members, parts))
+        return found
+
+    def arrived(self, step: Step, parts: list) -> "torch.Tensor":  # (nodes, runs of the source, parameters)
+        "What the noise of messages has become in the models at the end of a step."
+        total = self.models.new_zeros((step.n, parts[0].shape[1] * parts[0].shape[2]))
+        for one, part in zip(step.rounds, parts, strict=True):
+            total = self.tensor(one.W) @ total
+            if one.share is None: continue
+            sender, receiver = one.pairs.T
+            total.index_add_(0, self.tensor(receiver, np.int64), self.tensor(one.W[receiver, sender])[:, None] * part.flatten(1))
+        return total.view(step.n, *parts[0].shape[1:])
+
+    def sent(self, step: Step, noisy: list) -> "torch.Tensor":  # (messages of the step, runs, parameters)
+        "What nodes say to each other in this step, between gradients and gossip; `noisy` as from `share_noise`."
+        with needed_for("training", "train"): import torch
+        models, said = self.models, [self.models[:0]]
+        for k, one in enumerate(step.rounds):
+            said.append(models[self.tensor(one.senders, np.int64)])
+            arriving = torch.zeros_like(models)
+            for _, members, parts in noisy if one.share is not None else []:
+                sender, receiver = one.pairs.T
+                said[-1].index_add_(1, members, parts[k][self.tensor(sender != receiver, np.bool_)])
+                weighed = self.tensor(one.W[receiver, sender])[:, None, None] * parts[k]
+                arriving.index_put_((self.tensor(receiver, np.int64)[:, None], members[None]), weighed, accumulate=True)
+            models = (self.tensor(one.W) @ models.flatten(1)).view_as(models) + arriving
+        return torch.cat(said)
 
     def step(self) -> None:
-        "One gradient step of every node of every run, with its gossip. Raises FloatingPointError where a gradient is not a number."
+        "One gradient step of the nodes that train in it, in every run, with its exchanges. Raises FloatingPointError where a gradient is not a number."
         with needed_for("training", "train"): import torch
         if self.broken: raise RuntimeError(f"step {self.t} was interrupted: its noise may have been used; expected a fresh simulation, resumed from the last checkpoint")
         if self.t >= self.T: raise StopIteration(f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
         self.broken = True  # until all of it is done
+        steps = [run.protocol.steps[self.t] for run in self.runs]
         change = self.changes(self.t)
-        late = None
+        trains = np.array([step.trains for step in steps]).T
+        if not trains.all(): change *= self.tensor(trains)[..., None]
         for source, members, where, scale in self.noise:
-            z = torch.as_tensor(next(source), device=self.device)[:, where].mul_(scale[:, None])
-            if source.row is not None:
-                late = torch.zeros_like(change) if late is None else late
-                late.index_add_(1, members, z)
-            else: change.index_add_(1, members, z)
+            change.index_add_(1, members, torch.as_tensor(next(source), device=self.device)[:, where].mul_(scale[:, None]))
         for i, spacing in self.spacing.items():
             drawn = np.concatenate([next(stream) for stream in self.streams[i]])
-            change[:, i] = rounded(change[:, i], spacing) + torch.as_tensor(to_grid(self.runs[i].scale * drawn, spacing).astype(np.float32), device=self.device)
+            change[:, i] = rounded(change[:, i], spacing) + self.tensor(to_grid(self.runs[i].scale * drawn, spacing))
         rate = float(self.rates[self.t])
         self.models.sub_(change, alpha=rate)
-        if self.transcript is not None: self.transcript.append(self.sent())
-        matrices = [self.matrix(run.algorithm, self.t, run.algorithm.rounds or 1) for run in self.runs]
-        if all(W is matrices[0] for W in matrices): self.models = (matrices[0] @ self.models.flatten(1)).view_as(self.models)
-        else: self.models = torch.bmm(torch.stack(matrices), self.theta).swapaxes(0, 1).contiguous()
-        if late is not None: self.models.sub_(late, alpha=rate)
+        noisy = self.share_noise(rate)
+        if self.transcript is not None: self.transcript.append(self.sent(steps[0], noisy))
+        self.models = self.exchanged(steps)
+        for step, members, parts in noisy: self.models.index_add_(1, members, self.arrived(step, parts))
         self.t, self.broken = self.t + 1, False
 
     def run(self, every: int | None = None, records: int | None = None, progress: bool = True, checkpoint=None, spent: Callable | None = None) -> History:
@@ -860,7 +896,7 @@ class Simulation(Learner):
         """
         parts = [*self.describe(), self.rates]
         for run in self.runs:
-            parts += [run.label, int(run.seed), *describe_algorithm(run.algorithm, exact)]
+            parts += [run.label, int(run.seed), *describe_protocol(run.protocol, exact)]
             if exact: parts += [float(run.scale), int(run.noise_secret)]
             if run.secure: parts.append("secure")
         return fingerprint(*parts)
@@ -924,7 +960,7 @@ class Trained:
             promise,
             f"Against: {self.attackers}.",
             f"Each record takes part in at most {p.k} steps, {p.b} apart; gradients are clipped to norm {sim.clip:g} and averaged over {sim.batches.size}.",
-            f"Noise: {sim.runs[0].algorithm.name}, standard deviation {sim.runs[0].scale:.4g} for each variable, "
+            f"Noise: {sim.runs[0].protocol.name}, standard deviation {sim.runs[0].scale:.4g} for each variable, "
             f"from a {'fresh secret, which nobody knows' if self.fresh else 'given secret, which must stay one'}"
             + (", drawn by a cryptographic generator, on one grid with the gradients." if sim.runs[0].secure else "."),
             "Not covered: what was done to the data before, such as scaling by its means, and what was learned from it elsewhere.",
@@ -948,7 +984,7 @@ def train(
     epsilon: float,  # > 0
     delta: float = 1e-6,
     trust: "TrustModel | list | None" = None,  # trust models, such as LDP() (default: an eavesdropper) or PNDP.each(nodes): the budget holds for each
-    strategy: str | LinearAlgorithm = "mafalda",  # a name of mfdl.strategies.NAMES, or a LinearAlgorithm of epochs * b steps
+    strategy: str | Protocol = "mafalda",  # a name of mfdl.strategies.NAMES, or a Protocol of epochs * b steps
     holdings: list | None = None,  # for each node, the records it holds; by default all are dealt round robin
     epochs: int = 20,  # rounds through the batches
     b: int = 16,  # batches of each node
@@ -971,8 +1007,8 @@ def train(
     import networkx as nx
 
     from mfdl.accounting import account
-    from mfdl.algorithms import mf_dsgd
-    from mfdl.attackers import LDP
+    from mfdl.protocols import mf_dsgd
+    from mfdl.attackers import LDP, coalition_mask, knows_models
     from mfdl.data import cut, load_data, round_robin
     from mfdl.gossip import gossip_matrix
     from mfdl.graphs import load_graph
@@ -986,21 +1022,23 @@ def train(
     if checkpoint is not None and not Path(checkpoint).parent.is_dir(): raise FileNotFoundError(f"checkpoint={str(checkpoint)!r}: no such folder")
     if not real_number(epsilon) > 0: raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
     row = row_sensitivity(clip, batches.size, adjacency)
-    algorithm = strategy if isinstance(strategy, LinearAlgorithm) else mf_dsgd(W, scheme.T, named_strategy(strategy, scheme, W).C, nodes=network)
+    protocol = mf_dsgd(W, scheme.T, named_strategy(strategy, scheme, W).C, nodes=network) if isinstance(strategy, str) else strategy
+    check_protocol_type(protocol, "a name of mfdl.strategies.NAMES, or a Protocol")
     trust = LDP() if trust is None else trust
-    if algorithm.nodes != tuple(network):
-        raise ValueError(f"strategy: {algorithm.name} is for nodes {algorithm.nodes[:4]}.., expected those of the graph, {tuple(network)[:4]}..")
-    if np.ndim(lr) and not (type(trust) is LDP and algorithm.rounds is not None):
+    if protocol.nodes != tuple(network):
+        raise ValueError(f"strategy: {protocol.name} is for nodes {protocol.nodes[:4]}.., expected those of the graph, {tuple(network)[:4]}..")
+    watchers = trust if isinstance(trust, list | tuple) else [trust]
+    if np.ndim(lr) and not all(knows_models(protocol, model, coalition_mask(protocol, model)) for model in watchers):
         raise ValueError("lr changes from step to step: for attackers who do not see every model the account holds for a constant one; expected a number, or trust=LDP()")
-    report = account(algorithm, trust, scheme).calibrate(epsilon, delta)
+    report = account(protocol, trust, scheme).calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
 
-    def simulation(key): return Simulation(make_model, data, batches, [Run(algorithm.name, algorithm, report.sigma * row, seed, key, secure)], lr, clip, device=device)
-    asked = repr((float(epsilon), float(delta), trust, strategy if isinstance(strategy, str) else algorithm.name, adjacency, b, epochs))
+    def simulation(key): return Simulation(make_model, data, batches, [Run(protocol.name, protocol, report.sigma * row, seed, key, secure)], lr, clip, device=device)
+    asked = repr((float(epsilon), float(delta), trust, strategy if isinstance(strategy, str) else protocol.name, adjacency, b, epochs))
     settings = hashlib.sha256((asked + simulation(0).digest(exact=not isinstance(strategy, str))).encode()).hexdigest()
     key = derive_seed(fresh_secret() if secret is None else check_seed("secret", secret), int(settings[:32], 16))  # other settings, other noise
     trained = simulation(key)
     if checkpoint is not None and Path(checkpoint).exists(): trained.resume(checkpoint)
 
-    def spent(t): return account(algorithm.until(-(-t // b) * b), trust, batches.participation(-(-t // b)), report.sigma).worst.mu  # at the end of the round
+    def spent(t): return account(protocol.until(-(-t // b) * b), trust, batches.participation(-(-t // b)), report.sigma).worst.mu  # at the end of the round
     trained.run(batches.b if every is None else every, progress=progress, checkpoint=checkpoint, spent=spent if progress else None)
     return Trained(trained, report, float(epsilon), float(delta), adjacency, in_words(trust), fresh=secret is None)

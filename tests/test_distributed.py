@@ -274,7 +274,7 @@ def test_settings_that_do_not_fit_are_refused_before_anything(alone):
         Peer(alone, network, DATA, Batches(BATCHES.index[:2]), Run("r", algorithm, 1.0), deal_seeds(algorithm, 1), RATE, 0.5, everybody)
     with pytest.raises(ValueError, match="expected those of the nodes here"):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {0: deal_seeds(algorithm, 1)[0]}, RATE, 0.5, everybody)
-    with pytest.raises(ValueError, match="are for rows .. of algorithm.noise.sets: expected"):
+    with pytest.raises(ValueError, match="are for rows .. of protocol.variables.sets: expected"):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {u: {} for u in range(N)}, RATE, 0.5, everybody)
 
 
