@@ -147,7 +147,9 @@ def describe(report: accounting.Report, frame: "pd.DataFrame", delta: float, row
 # %% ../nbs/25_cli.ipynb #00000011
 @app.command("account", cls=Command)
 @click.argument("graph")
-@click.option("--algorithm", "-a", default="dp-dsgd", help=f"One of {', '.join(ALGORITHMS)}; with parameters: muffliato:K=3, local-dsgd:every=4, dp-dsgd:offline=0.2, random-walk:seed=1, decor:sigma_edge=2, zip-dl:self_noise=1.")
+@click.option("--algorithm", "-a", default="dp-dsgd",
+              help=f"One of {', '.join(ALGORITHMS)}; "
+              "with parameters: muffliato:K=3, local-dsgd:every=4, dp-dsgd:offline=0.2, random-walk:seed=1, decor:sigma_edge=2, zip-dl:self_noise=1.")
 @click.option("--strategy", type=Path, help="For mf-dsgd: the T x T matrix C, lower-triangular, as .npy or .csv.")
 @click.option("--weights", "-w", default="metropolis", help=f"Gossip weights: {' or '.join(gossip.WEIGHTS)}.")
 @click.option("--trust", "-t", default="pndp",

@@ -119,7 +119,8 @@ class OnlineAccountant:
 
     def _steps(self, happened: Step | Protocol) -> Sequence[Step]:
         if isinstance(happened, Protocol):
-            if self.nodes is not None and happened.nodes != self.nodes: raise ValueError(f"step: of nodes {happened.nodes[:4]}.., expected those of the account, {self.nodes[:4]}..")
+            if self.nodes is not None and happened.nodes != self.nodes:
+                raise ValueError(f"step: of nodes {happened.nodes[:4]}.., expected those of the account, {self.nodes[:4]}..")
             return happened.steps
         if not isinstance(happened, Step): raise ValueError(f"step={happened!r}: expected a Step, or a Protocol such as dp_dsgd(W, 1)")
         return [happened]

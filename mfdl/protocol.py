@@ -458,7 +458,7 @@ class Protocol(Labelled, ByContent):
             if step.noise.back.shape[1] > n * (t + 1):
                 raise ValueError(f"steps[{t}] takes back the last {step.noise.back.shape[1]} additions: there are {n * (t + 1)}")
         first = steps[0].noise.basis
-        for t, step in enumerate(known):
+        for step in known:
             if not (step.noise.basis is first or np.array_equal(step.noise.basis, first)):
                 raise ValueError("steps have different bases: expected the same in all of them")
 

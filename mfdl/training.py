@@ -1007,7 +1007,7 @@ def train(
     import networkx as nx
 
     from mfdl.accounting import account
-    from mfdl.protocols import mf_dsgd
+    from mfdl.algorithms import mf_dsgd
     from mfdl.attackers import LDP, coalition_mask, knows_models
     from mfdl.data import cut, load_data, round_robin
     from mfdl.gossip import gossip_matrix

@@ -7,7 +7,7 @@ import networkx as nx
 import numpy as np
 
 from mfdl.accounting import account
-from mfdl.algorithms import anti_pgd, corn, decor, deal_seeds, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
 from mfdl.attackers import LDP, PNDP, SecLDP
 from mfdl.gossip import gossip_matrix
 from mfdl.participation import Participation

@@ -113,9 +113,9 @@ def test_seeing_all_teaches_no_less_than_receiving(case):
 def test_streams_are_the_noise_of_the_messages(case, seed):
     """What the nodes draw one by one is the noise of the stacked form, and everyone draws only what they hold."""
     run, _ = case
-    Z = np.array([draw(derive_seed(seed, row), number, 2) for row, number in zip(run.noise.which, run.noise.number, strict=True)])
+    Z = np.array([draw(derive_seed(seed, row), number, 2) for row, number in zip(run.variables.which, run.variables.number, strict=True)])
     for u, held in deal_seeds(run, seed).items():
-        assert set(held) == set(np.flatnonzero(run.noise.sets[:, run.nodes.index(u)]))
+        assert set(held) == set(np.flatnonzero(run.variables.sets[:, run.nodes.index(u)]))
         own = np.vstack(list(noise_stream(run, u, held, 2)))
         np.testing.assert_allclose(own, (run.mix.N @ Z)[run.mix.node == u], atol=1e-12)
 
@@ -127,8 +127,8 @@ def test_an_algorithm_stopped_early_is_its_beginning(case, data):
     step = data.draw(st.integers(1, run.T))
     early, sent = run.until(step), run.messages.step < step
     np.testing.assert_array_equal(early.M_G, run.M_G[sent][:, :run.n * step])
-    Z = np.random.default_rng(0).normal(size=(len(run.noise.step), 2))
-    np.testing.assert_allclose(early.M_Z @ Z[run.noise.step < step], (run.M_Z @ Z)[sent], atol=1e-12)
+    Z = np.random.default_rng(0).normal(size=(len(run.variables.step), 2))
+    np.testing.assert_allclose(early.M_Z @ Z[run.variables.step < step], (run.M_Z @ Z)[sent], atol=1e-12)
     for u, held in deal_seeds(run, 5).items():
         for now, later in zip(noise_stream(early, u, held, 2), noise_stream(run, u, held, 2), strict=False): np.testing.assert_allclose(now, later, atol=1e-12)
     spent, in_the_end = (account(r, PNDP(attackers), Participation.every_step(r.T)).mu for r in (early, run))
@@ -203,7 +203,7 @@ def test_information_agrees_with_the_stacked_view(case):
     run, attackers = case
     n, coalition = run.n, np.isin(np.arange(run.n), attackers)
     seen, known_g = run.messages.receivers[:, coalition].any(axis=1), np.tile(coalition, run.T)
-    known_z = run.noise.holders[:, coalition].any(axis=1)
+    known_z = run.variables.holders[:, coalition].any(axis=1)
     K, K_Z = np.eye(n * run.T)[known_g], np.eye(run.M_Z.shape[1])[known_z]
     A = np.vstack([run.M_G[seen], K, np.zeros((len(K_Z), n * run.T))]) @ (np.eye(n * run.T) - np.linalg.pinv(K) @ K)
     B = np.vstack([run.M_Z[seen], np.zeros((len(K), run.M_Z.shape[1])), K_Z])
@@ -303,16 +303,16 @@ RUN = dp_dsgd(W3, 4)
     (dict(participation=Participation.cyclic(5, 1)), r"k\*b = 5 steps, more than the T=4"),
     (dict(participation=Participation.cyclic(1, 3)), r"k\*b = 3 steps, not the T=4"),
     (dict(method="tight"), "method='tight' is not known"),
-    (dict(algorithm=W3), "expected a LinearAlgorithm"),
+    (dict(protocol=W3), "expected a Protocol"),
 ])
 def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message): account(**(dict(algorithm=RUN, trust=LDP(), participation=Participation.every_step(4)) | arguments))
+    with pytest.raises(ValueError, match=message): account(**(dict(protocol=RUN, trust=LDP(), participation=Participation.every_step(4)) | arguments))
 
 
 def test_no_work_is_done_before_the_check(monkeypatch):
     monkeypatch.setattr("mfdl.accounting.view", lambda *_: pytest.fail("work was done"))
     for arguments in (dict(sigma=0), dict(method="x"), dict(trust=[LDP(), PNDP([9])])):
-        with pytest.raises(ValueError): account(**(dict(algorithm=RUN, trust=LDP(), participation=Participation.every_step(4)) | arguments))
+        with pytest.raises(ValueError): account(**(dict(protocol=RUN, trust=LDP(), participation=Participation.every_step(4)) | arguments))
 
 
 def test_frame_columns():

@@ -107,11 +107,11 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
     for _ in range(T):
         G.append(simulation.changes(simulation.t)[:, 0].numpy().astype(float))
         simulation.step()
-    variables = zip(algorithm.noise.which, algorithm.noise.number, strict=True)
+    variables = zip(algorithm.variables.which, algorithm.variables.number, strict=True)
     Z = np.array([draw(derive_seed(SECRET, row), number, len(start), secure=case == "secure") for row, number in variables]).reshape(-1, len(start))
     sent = start - RATE * (algorithm.M_G @ np.vstack(G) + SCALE * algorithm.M_Z @ Z)
     np.testing.assert_allclose(np.vstack(simulation.transcript)[:, 0], sent, atol=3e-5)
-    rounds, messages, models = algorithm.rounds or 1, algorithm.messages, []
+    messages, models = algorithm.messages, []
     for placement in PLACEMENTS:
         answers = together(max(placement) + 1, whole_run, case, placement)
         for answer in answers:
@@ -125,14 +125,14 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
             rows = {}
             for row in np.flatnonzero(seen):
                 t, u = int(messages.step[row]), int(messages.sender[row])
-                k = 0 if algorithm.rounds is None else int(row // N % rounds)
-                rows[t, k, u if algorithm.rounds else (u, int(messages.receivers[row].argmax()))] = row
+                k = int(messages.round[row])
+                rows[t, k, u if algorithm.steps[t].rounds[k].share is None else (u, int(messages.receivers[row].argmax()))] = row
             assert transcript.keys() == rows.keys(), "a rank heard something else than its view"
             for key, row in rows.items(): np.testing.assert_allclose(transcript[key], sent[row], atol=3e-5)
             held = {seed for u in here for seed in deal_seeds(algorithm, SECRET)[u].values()}
             assert used <= held and (case == "no noise" or used), "a rank drew from a seed that none of its nodes holds"
             if len(set(placement)) == N and case in ("independent", "zip"):
-                neighbours = [sum(Wt[v, here[0]] > 0 for v in range(N) if v != here[0]) for Wt in algorithm.gossip]
+                neighbours = [sum(Wt[v, here[0]] > 0 for v in range(N) if v != here[0]) for Wt in (step.rounds[0].W for step in algorithm.steps)]
                 assert volume[0] == 4 * len(start) * sum(neighbours)
     np.testing.assert_allclose(models[0], simulation.theta[0].numpy(), atol=3e-5)
     np.testing.assert_array_equal(models[0], models[1], "placement changed a number")

@@ -107,10 +107,10 @@ def test_what_is_put_down_is_what_happened(name):
     for i, (run, played) in enumerate(zip(runs, play(simulation), strict=True)):
         true = torch.cat(changes)[:, i].double().numpy()
         np.testing.assert_allclose(played.gradients, true, atol=5e-5)
-        np.testing.assert_allclose(played.messages, run.algorithm.M_G @ true + run.scale * run.algorithm.M_Z @ played.noise, atol=5e-5)
+        np.testing.assert_allclose(played.messages, run.protocol.M_G @ true + run.scale * run.protocol.M_Z @ played.noise, atol=5e-5)
         for trust in TRUSTS.values():
-            v = view(run.algorithm, trust)
-            secret = ~trust.knows_noise(run.algorithm.noise, v.coalition)
+            v = view(run.protocol, trust)
+            secret = ~trust.knows_noise(run.protocol.variables, v.coalition)
             np.testing.assert_allclose(heard(played, trust), v.A @ true + run.scale * v.B @ played.noise[secret], atol=1e-4)
 
 

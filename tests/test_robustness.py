@@ -31,7 +31,7 @@ from mfdl import (
     accounting,
     algorithms,
     attackers,
-    audit,
+    auditing,
     cli,
     covariance,
     data,
@@ -44,10 +44,10 @@ from mfdl import (
     privacy,
     randomness,
     reconstruction,
-    sensitivity,
+    sensitivities,
     space_time,
     sweeps,
-    workload,
+    workloads,
 )
 from mfdl import strategies as noise
 
@@ -65,9 +65,11 @@ ELSEWHERE = {  # why -> names without a campaign here
     "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.without_run_times experiments.reproduce",
     "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.split data.digits data.diabetes data.housing_table data.housing data.houses "
     "data.a9a data.mnist graphs.facebook graphs.peertube graphs.data_folders graphs.find_file graphs.GraphSource",
-    "patterns of more than 128 steps: tests/test_reference.py, nbs/08_sensitivity.ipynb": "sensitivity.grouped_start sensitivity.climb sensitivity.escape",
-    "trains: tests/test_audit.py": "audit.WorstCase audit.worst_pattern audit.worst_case audit.scripted audit.plan audit.Transcript audit.regenerate audit.replay "
-    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval audit.check_confidence audit.check_values audit.stacked audit.audit audit.noncentral_t audit.first_largest",
+    "patterns of more than 128 steps: tests/test_reference.py, nbs/08_sensitivity.ipynb": "sensitivities.grouped_start sensitivities.climb sensitivities.escape",
+    "trains: tests/test_audit.py": "auditing.WorstCase auditing.worst_pattern auditing.worst_case auditing.scripted auditing.plan auditing.Transcript auditing.regenerate "
+    "auditing.replay "
+    "auditing.likelihood_ratio auditing.learned auditing.Audit auditing.Interval auditing.check_confidence auditing.check_values auditing.stacked "
+    "auditing.audit auditing.noncentral_t auditing.first_largest",
     "takes a run that was trained: tests/test_reconstruction.py": "reconstruction.Played reconstruction.rewind reconstruction.play reconstruction.heard reconstruction.Estimate "
     "reconstruction.inverse_of reconstruction.check_batches",
     "what extras bring: tests/test_package.py": "files.needed_for",
@@ -204,16 +206,16 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     gossip.gossip_matrix: {"graph": nx.path_graph(3), "weights": "uniform"},
     gossip.check_gossip: {"W": RING, "graph": nx.cycle_graph(4)}, gossip.spectral_gap: {"W": RING},
     gossip.churn: {"graph": nx.path_graph(3), "offline": [[0], []], "weights": "uniform"},
-    workload.gossip_sequence: {"W": RING, "T": 2}, workload.workload: {"W": [RING, RING], "T": 2}, workload.workload_operator: {"W": RING, "T": 2},
+    workloads.gossip_sequence: {"W": RING, "T": 2}, workloads.workload: {"W": [RING, RING], "T": 2}, workloads.workload_operator: {"W": RING, "T": 2},
     privacy.GaussianDP: {"mu": 1.0}, privacy.GaussianDP(1.0).delta: {"epsilon": 1.0}, privacy.GaussianDP(1.0).epsilon: {"delta": 1e-6}, privacy.GaussianDP(1.0).rdp: {"alpha": 2},
     privacy.GaussianDP.from_epsilon: {"epsilon": 1.0, "delta": 1e-6}, privacy.calibrate_sigma: {"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-6},
     privacy.row_sensitivity: {"clip": 1.0, "batch_size": 4, "adjacency": "zero-out"}, privacy.check_delta: {"delta": 0.1},
     participation.Participation: {"k": 2, "b": 2, "T": 4, "separation": "exactly"}, participation.Participation.min_sep: {"k": 2, "b": 2, "T": 5},
     participation.Participation.cyclic: {"k": 2, "b": 2}, participation.Participation.parse: {"spec": "cyclic:2,2", "T": 4}, CYCLE.max_sum: {"weights": np.ones(4)},
-    sensitivity.sensitivity: {"P": np.eye(2), "method": "exact"}, sensitivity.worst_sensitivity: {"P": np.eye(4), "participation": CYCLE, "method": "exact"},
-    sensitivity.worst_sensitivities: {"P": np.eye(4)[None], "participation": CYCLE, "method": "bound"}, sensitivity.check_information: {"P": np.eye(2)},
+    sensitivities.sensitivity: {"P": np.eye(2), "method": "exact"}, sensitivities.worst_sensitivity: {"P": np.eye(4), "participation": CYCLE, "method": "exact"},
+    sensitivities.worst_sensitivities: {"P": np.eye(4)[None], "participation": CYCLE, "method": "bound"}, sensitivities.check_information: {"P": np.eye(2)},
     attackers.PNDP: {"nodes": [0]}, attackers.PNDP.each: {"nodes": [0, 1]}, attackers.SecLDP: {"nodes": [0], "observes": "received"},
-    accounting.account: {"algorithm": RUN, "trust": NEAR, "participation": CYCLE, "sigma": 1.0, "method": "exact", "backend": "auto"},
+    accounting.account: {"protocol": RUN, "trust": NEAR, "participation": CYCLE, "sigma": 1.0, "method": "exact", "backend": "auto"},
     accounting.message_by_message: {"W": RING, "T": 2, "attacker": 0, "variant": "squared"},
     accounting.account(RUN, NEAR, CYCLE).calibrate: {"epsilon": 1.0, "delta": 1e-6},
     accounting.account(RUN, NEAR, CYCLE).epsilon: {"delta": 1e-6}, RUN.until: {"step": 2},
@@ -225,16 +227,16 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     covariance.seed_groups: {"W": RING, "family": "windows", "size": 2},
     covariance.optimize_covariance: {"W": RING, "c": 1.0, "horizon": 2, "method": "decor", "tol": 1e-6, "bound": 100.0},
     space_time.optimize_space_time: {"W": RING, "participation": CYCLE, "tol": 1e-3, "price": 1e-3, "groups": [[0, 1], [2, 3]], "method": "exact"},
-    online.OnlineAccountant(algorithms.dp_dsgd, NEAR).feed: {"W": RING}, online.OnlineAccountant(algorithms.dp_dsgd, NEAR).rounds_left: {"mu": 1.0, "W": RING, "at_most": 3},
+    online.OnlineAccountant(NEAR).feed: {"happened": RUN.steps[0]}, online.OnlineAccountant(NEAR).rounds_left: {"mu": 1.0, "step": RUN.steps[0], "at_most": 3},
     data.round_robin: {"records": 9, "n": 3, "seed": 0}, data.dirichlet: {"labels": [0, 1] * 9, "n": 3, "alpha": 1.0, "seed": 0},
     data.by_group: {"groups": [0, 0, 1, 2], "n": 3, "size": 1, "seed": 0}, data.cut: {"holdings": PARTS, "b": 2, "size": 3},
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
     data.load_data: {"name": "digits"},
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
-    algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, algorithms.deal_seeds: {"algorithm": RUN, "secret": 1},
+    algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, algorithms.deal_seeds: {"protocol": RUN, "secret": 1},
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
-    audit.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
-    audit.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
+    auditing.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
+    auditing.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
     reconstruction.estimate: {"v": attackers.view(RUN, NEAR), "messages": np.zeros((8, 2)), "scale": 1.0, "b": 2},
     reconstruction.image_of: {"gradient": np.arange(1.0, 7.0), "outputs": 2, "inputs": 2}, reconstruction.picture_error: {"image": [1.0, 2.0], "record": [2.0, 1.0]},
 }
@@ -316,8 +318,8 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 
 @campaign(140, "accounting.account accounting.Report accounting.knowledge accounting.sensitivities accounting.plain accounting.overheard accounting.Overheard accounting.apart "
                "accounting.check_run algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
-               "algorithms.broadcast_algorithm algorithms.fresh_noise algorithms.Mix algorithms.Messages algorithms.LinearAlgorithm algorithms.check_nodes "
-               "algorithms.check_strategy algorithms.check_algorithm algorithms.covariance_root algorithms.side_by_side "
+               "algorithms.local_dsgd algorithms.random_walk algorithms.check_strategy algorithms.covariance_root algorithms.side_by_side "
+               "protocol.* workloads.gossip_kinds "
                "attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View attackers.decompose attackers.Factorization attackers.coalition_mask "
                "streaming.state_space streaming.stream streaming.Filter streaming.StateSpace streaming.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
@@ -329,13 +331,13 @@ def test_accounts_of_anything_legal(case):
     near, received, everything, outside = (by_victim(run, trust, scheme) for trust in (
         attackers.PNDP(few), attackers.SecLDP(few, "received"), attackers.SecLDP(few), attackers.LDP()))
     assert received == near and at_most(near, everything) and at_most(outside, everything)
-    if (run.noise.sets.sum(axis=1) == 1).all(): assert at_most(everything, outside)
+    if (run.variables.sets.sum(axis=1) == 1).all(): assert at_most(everything, outside)
     if size > 1: assert at_most(by_victim(run, attackers.PNDP(few[:1]), scheme), near)
     assert at_most(by_victim(run, attackers.PNDP(few), participation.Participation.single(run.T)), near)
     assert at_most(near, by_victim(run, attackers.PNDP(few), scheme, method="bound"))
     dense, moved = by_victim(run, attackers.PNDP(few), scheme, backend="dense"), by_victim(make(shuffled), attackers.PNDP(few), scheme)
     assert alike(near, dense, extreme) and alike(near, moved, extreme)
-    assert all(near[v] == 0 for v, hops in zip(run.nodes, run.distances(few), strict=True) if v in near and hops > run.T * (run.rounds or 1))
+    assert all(near[v] == 0 for v, hops in zip(run.nodes, run.distances(few), strict=True) if v in near and hops > sum(len(step.rounds) for step in run.steps))
     report = accounting.account(run, attackers.LDP(), scheme, sigma=2.0)
     assert report.mu == pytest.approx([outside[v] / 2 for v in report.victims]) and len(report.to_frame()) == run.n
     if np.isfinite(report.mu).all(): assert (report.calibrate(3.0, 1e-6).epsilon(1e-6) <= 3).all() and (report.rdp(2) == report.mu**2).all()
@@ -361,7 +363,7 @@ def test_runs_of_some_more_steps(seed):
 
 
 @campaign(40, "randomness.derive_seed randomness.check_seed algorithms.deal_seeds randomness.block_size randomness.draw_block randomness.draw algorithms.noise_stream "
-              "algorithms.Noise randomness.secure_normal",
+              "randomness.secure_normal",
           SEEDS, st.integers(0, 2**128 - 1), st.integers(1, 9000))
 def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     """Each variable is what its seed and number say, whoever draws it, in whatever order and among whichever nodes; other secrets and purposes give other noise."""
@@ -370,7 +372,7 @@ def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     seeds = algorithms.deal_seeds(run, secret)
     streams = {label: list(algorithms.noise_stream(run, label, seeds[label], dimension)) for label in rng.permutation(run.nodes).tolist()}
     u = int(rng.integers(run.n))
-    Z = np.array([randomness.draw(randomness.derive_seed(secret, row), number, dimension) for row, number in zip(run.noise.which, run.noise.number, strict=True)])
+    Z = np.array([randomness.draw(randomness.derive_seed(secret, row), number, dimension) for row, number in zip(run.variables.which, run.variables.number, strict=True)])
     np.testing.assert_allclose(np.vstack(streams[run.nodes[u]]), (run.mix.N @ Z)[run.mix.node == u], atol=1e-9)
     assert len({secret, *(randomness.derive_seed(secret, *purpose) for purpose in ((), (0,), (1,), (0, 0), (0, 1)))}) == 6
     for secure in (False, True): assert (randomness.draw_block(secret, 0, dimension, secure)[0] == randomness.draw(secret, 0, dimension, secure)).all()
@@ -390,27 +392,27 @@ def test_sums_on_a_grid_are_rounded_sums(scale, clip, seed):
         with pytest.raises(FloatingPointError): randomness.to_grid(np.array([0.0, wrong]), q)
 
 
-@campaign(80, "sensitivity.certify sensitivity.Certificate sensitivity.sensitivity sensitivity.worst_sensitivities sensitivity.best_signs sensitivity.interior_point "
-              "sensitivity.newton_step sensitivity.step_length sensitivity.positive_definite sensitivity.check_information sensitivity.check_method",
+@campaign(80, "sensitivities.certify sensitivities.Certificate sensitivities.sensitivity sensitivities.worst_sensitivities sensitivities.best_signs sensitivities.interior_point "
+              "sensitivities.newton_step sensitivities.step_length sensitivities.positive_definite sensitivities.check_information sensitivities.check_method",
           st.integers(1, 6), st.integers(0, 6), SEEDS, st.one_of(scales(1e-6, 1e6), st.sampled_from([1e-120, 1e120])))
 def test_certificates_from_both_sides(k, rank, seed, scale):
     """Every choice of signs is below the exact value, which is below the sum, has a narrow certificate, and grows with P and with its scale."""
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(k, rank)) * rng.choice([1, 1e-4], size=(k, 1))
     P = scale * root @ root.T
-    proof = sensitivity.certify(P)
+    proof = sensitivities.certify(P)
     signs = max((np.array(s) @ P @ s for s in itertools.product([-1, 1], repeat=k)), default=0)
     assert signs * (1 - 1e-9) <= proof.upper <= np.abs(P).sum() * (1 + 1e-9) and proof.lower <= proof.upper * (1 + 1e-12) and proof.gap < 1e-8
-    value = sensitivity.sensitivity(P)
-    assert value**2 == pytest.approx(float(proof.upper), rel=1e-9) and value <= sensitivity.sensitivity(P, "bound") * (1 + 1e-9)
-    assert sensitivity.sensitivity(P + scale * np.eye(k)) >= value and sensitivity.sensitivity(4 * P) == pytest.approx(2 * value, rel=1e-8)
+    value = sensitivities.sensitivity(P)
+    assert value**2 == pytest.approx(float(proof.upper), rel=1e-9) and value <= sensitivities.sensitivity(P, "bound") * (1 + 1e-9)
+    assert sensitivities.sensitivity(P + scale * np.eye(k)) >= value and sensitivities.sensitivity(4 * P) == pytest.approx(2 * value, rel=1e-8)
     scheme = participation.Participation.every_step(k)
-    several = sensitivity.worst_sensitivities(np.array([P, 4 * P]), scheme)
+    several = sensitivities.worst_sensitivities(np.array([P, 4 * P]), scheme)
     assert several == pytest.approx([value, 2 * value], rel=1e-8)
-    for wrong in (np.nan, np.inf): refused(lambda: pytest.fail(str(sensitivity.worst_sensitivities(np.full((1, k, k), wrong), scheme))), "not finite")  # noqa: B023
+    for wrong in (np.nan, np.inf): refused(lambda: pytest.fail(str(sensitivities.worst_sensitivities(np.full((1, k, k), wrong), scheme))), "not finite")  # noqa: B023
 
 
-@campaign(80, "participation.Participation sensitivity.worst_sensitivity", st.integers(1, 4), st.integers(1, 4), st.integers(0, 4), st.booleans(), SEEDS)
+@campaign(80, "participation.Participation sensitivities.worst_sensitivity", st.integers(1, 4), st.integers(1, 4), st.integers(0, 4), st.booleans(), SEEDS)
 def test_patterns_are_all_there_is(k, b, more, exactly, seed):
     """Patterns, their number and the largest sum, against all subsets of steps; text is read as it is meant."""
     T = k * b + (0 if exactly else more)
@@ -422,22 +424,23 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
     assert set(scheme.patterns()) == maximal and scheme.count == len(maximal) == len(list(scheme.patterns()))
     w = np.random.default_rng(seed).random(T)
     assert scheme.max_sum(w) == pytest.approx(max(w[list(steps)].sum() for steps in maximal))
-    assert sensitivity.worst_sensitivity(np.diag(w), scheme)**2 == pytest.approx(scheme.max_sum(w))
+    assert sensitivities.worst_sensitivity(np.diag(w), scheme)**2 == pytest.approx(scheme.max_sum(w))
     assert participation.Participation.parse(f"cyclic:{k},{b}" if exactly else f"min-sep:{k},{b}", T) == scheme
 
 
 # Gossip, workloads and what is optimal
 
-@campaign(60, "gossip.gossip_matrix gossip.check_gossip gossip.check_graph gossip.spectral_gap gossip.links gossip.hops gossip.churn gossip.warn_if_disconnected workload.workload "
-              "workload.workload_operator workload.gossip_sequence workload.is_matrix gram.local_gram gram.gram_factor gram.modes gram.symmetric_gram gram.stationary_weights "
+@campaign(60, "gossip.gossip_matrix gossip.check_gossip gossip.check_graph gossip.spectral_gap gossip.links gossip.hops gossip.churn gossip.warn_if_disconnected "
+              "workloads.workload "
+              "workloads.workload_operator workloads.gossip_sequence workloads.is_matrix gram.local_gram gram.gram_factor gram.modes gram.symmetric_gram gram.stationary_weights "
               "gram.symmetric_form gram.reversible_gram gram.consequences gram.fixed_gram gram.any_gram gram.sum_diagonals space_time.space_time_workload",
           networks(), st.integers(1, 5), SEEDS)
 def test_workloads_and_grams(W, T, seed):
     """Rows sum to the ages of gradients, the operator is the matrix, and the Gram matrix is that of the workload, for one W, for its parts, and for one that changes."""
     n, rng = len(W), np.random.default_rng(seed)
-    A, x = workload.workload(W, T), rng.normal(size=n * T)
-    assert A @ np.ones(n * T) == pytest.approx(np.repeat(np.arange(1, T + 1), n)) and workload.workload_operator(W, T) @ x == pytest.approx(A @ x)
-    assert workload.workload_operator(W, T).T @ x == pytest.approx(A.T @ x) and 0 <= gossip.spectral_gap(W) <= 1
+    A, x = workloads.workload(W, T), rng.normal(size=n * T)
+    assert A @ np.ones(n * T) == pytest.approx(np.repeat(np.arange(1, T + 1), n)) and workloads.workload_operator(W, T) @ x == pytest.approx(A @ x)
+    assert workloads.workload_operator(W, T).T @ x == pytest.approx(A.T @ x) and 0 <= gossip.spectral_gap(W) <= 1
     changing = [W] * (T - 1) + [np.eye(n)]
     for Ws in (W, changing):
         whole = space_time.space_time_workload(Ws, T)
@@ -480,14 +483,14 @@ def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
     for name in noise.NAMES:
         one = refused(lambda: noise.strategy(name, scheme, W), name)  # noqa: B023, called at once
         if one is None: continue
-        for C in one.C.reshape(-1, scheme.T, scheme.T): assert sensitivity.worst_sensitivity(C.T @ C, scheme) <= 1 + 1e-9
+        for C in one.C.reshape(-1, scheme.T, scheme.T): assert sensitivities.worst_sensitivity(C.T @ C, scheme) <= 1 + 1e-9
         if exactly and one.C.ndim == 2: assert one.objective >= best.lower_bound * (1 - 1e-9)
         if one.lower_bound is not None: assert 0 <= one.gap + 1e-12 <= 1e-7
         path = noise.save_strategy(one, folder / "strategy", W)
         again = noise.load_strategy(path, scheme, W)
         assert (again.C == one.C).all() and (again.participation, again.objective) == (scheme, one.objective)
         with pytest.raises(ValueError, match="another network"): noise.load_strategy(path, W=np.roll(np.eye(len(W)), 1, axis=0))
-        if exactly and one.C.ndim == 2: assert sensitivity.worst_sensitivity(noise.restart(one, 2).X, participation.Participation.cyclic(2 * k, b)) <= 1 + 1e-9
+        if exactly and one.C.ndim == 2: assert sensitivities.worst_sensitivity(noise.restart(one, 2).X, participation.Participation.cyclic(2 * k, b)) <= 1 + 1e-9
 
 
 @campaign(40, "covariance.optimize_covariance covariance.Covariance covariance.privacy_constraint covariance.seed_groups covariance.covariance_factor covariance.check_budgets "
@@ -545,22 +548,23 @@ def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, price):
     assert local is None or local.lower_bound <= local.objective * (1 + 1e-9)
 
 
-@campaign(30, "online.OnlineAccountant online.Gathered online.nothing online.watch online.save online.restore online.fingerprint streaming.root_gain",
+@campaign(30, "online.OnlineAccountant online.Gathered online.nothing online.watch online.save online.restore online.about online.step_arrays online.step_of streaming.root_gain",
           st.lists(st.sampled_from(KINDS_OF_GOSSIP), min_size=1, max_size=4), st.integers(2, 5), st.integers(1, 2), SEEDS)
 def test_round_by_round_is_the_whole(tmp_path_factory, kinds, n, b, seed):
     """After every round, and after a stop, what the account of the whole run says; the file of something else is refused."""
     rng, trusts = np.random.default_rng(seed), [attackers.PNDP([0]), attackers.LDP()]
     Ws, path = [random_gossip(kind, n, rng) for kind in kinds], tmp_path_factory.mktemp("o") / "account"
-    one = online.OnlineAccountant(algorithms.dp_dsgd, trusts, b)
-    for W in Ws:
-        report = one.feed(W)
+    one = online.OnlineAccountant(trusts, b=b)
+    run = algorithms.dp_dsgd(Ws, len(Ws))
+    for step in run.steps:
+        report = one.feed(step)
         online.save(one, path)
-        one = online.restore(online.OnlineAccountant(algorithms.dp_dsgd, trusts, b), path)
+        one = online.restore(online.OnlineAccountant(trusts, b=b), path)
     scheme = participation.Participation.single(len(Ws)) if len(Ws) < b or b == 1 and len(Ws) == 1 else participation.Participation.every_step(len(Ws)) if b == 1 else None
-    if scheme: assert report.mu == pytest.approx(accounting.account(algorithms.dp_dsgd(Ws, len(Ws)), trusts, scheme).mu, rel=1e-6, abs=1e-9)
+    if scheme: assert report.mu == pytest.approx(accounting.account(run, trusts, scheme).mu, rel=1e-6, abs=1e-9)
     assert one.rounds_left(1e9, at_most=2) == 2 and one.rounds_left(1e-9, at_most=2) == 0
     other = noise.save_strategy(noise.strategy("identity", CYCLE), path)
-    with pytest.raises(ValueError, match="about another"): online.restore(online.OnlineAccountant(algorithms.dp_dsgd, trusts, b), other)
+    with pytest.raises(ValueError, match="about other"): online.restore(online.OnlineAccountant(trusts, b=b), other)
 
 
 # Files

@@ -1,5 +1,6 @@
 """The best noise in time and space: against a generic solver, its two restrictions, the account, and symmetries."""
 import tracemalloc
+from dataclasses import replace
 
 import cvxpy as cp
 import networkx as nx
@@ -9,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl.accounting import account, overheard
-from mfdl.algorithms import broadcast_algorithm, deal_seeds, dp_dsgd, mf_dsgd, noise_stream
+from mfdl.algorithms import deal_seeds, dp_dsgd, mf_dsgd, noise_stream
 from mfdl.attackers import LDP, PNDP, SecLDP, decompose, view
 from mfdl.covariance import optimize_covariance
 from mfdl.gossip import gossip_matrix
 from mfdl.gram import consequences
 from mfdl.participation import Participation
+from mfdl.protocol import Protocol
 from mfdl.space_time import exact_space_time, optimize_local, optimize_space_time, space_time, space_time_workload
 from mfdl.strategies import strategy
 from mfdl.training import Draws, NoiseSource, looks_back
@@ -133,7 +135,9 @@ def test_what_an_eavesdropper_overhears_is_what_the_whole_view_shows(n, T, seed,
     rng = np.random.default_rng(seed)
     W, C = rng.dirichlet(np.ones(n), size=n), [np.tril(rng.normal(size=(T, T)), -1) + np.diag(rng.uniform(0.5, 2, T)) for _ in range(n)]
     run = mf_dsgd(W, T, C)
-    if recombined: run = broadcast_algorithm("any", run.gossip, run.mix.D, run.noise, L=run.mix.L, basis=rng.normal(size=(n, n)) + 3 * np.eye(n))
+    if recombined:
+        basis = rng.normal(size=(n, n)) + 3 * np.eye(n)
+        run = Protocol(None, [replace(step, noise=replace(step.noise, basis=basis)) for step in run.steps])
     heard, whole = overheard(run, LDP()), decompose(view(run, LDP()))
     np.testing.assert_allclose(heard.information(np.arange(n)), whole.information(np.arange(n)), rtol=1e-7, atol=1e-9)
     assert overheard(run, PNDP([0])) is None and overheard(run, SecLDP([0])) is None
@@ -143,7 +147,7 @@ def test_simulated_and_streamed_noise_are_one():
     W, scheme = gossip_matrix(nx.path_graph(4)), Participation.cyclic(2, 3)
     for method in ("exact", "directions"):
         run = space_time(W, optimize_space_time(W, scheme, tol=1e-4, method=method))
-        source = NoiseSource([run], Draws(run.noise, [11, 12], 3, keep=looks_back(run)))
+        source = NoiseSource([run], Draws(run.variables, [11, 12], 3, keep=looks_back(run)))
         together = np.array([next(source) for _ in range(6)])  # (T, n, secrets, 3)
         for k, secret in enumerate((11, 12)):
             alone = np.array([list(noise_stream(run, u, seeds, 3)) for u, seeds in deal_seeds(run, secret).items()])[:, :, 0]

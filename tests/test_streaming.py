@@ -127,11 +127,10 @@ def test_online_is_the_account_of_the_rounds_so_far(n, rounds, seed, b, kind):
     graph = nx.gnp_random_graph(n, 0.6, seed=seed)
     Ws = churn(graph, [[int(rng.integers(n))] for _ in range(rounds)])
     algorithm = {"dp_dsgd": dp_dsgd, "muffliato": lambda Ws, T: muffliato(Ws, T, 3), "decor": decor, "secrets": lambda Ws, T: decor(Ws, T, 0.0)}[kind]
-    if kind in ("decor", "secrets"): Ws = [Ws[0]] * rounds  # secrets need edges that stay
     trusts = [PNDP([0]), SecLDP([1]), LDP()]
-    online = OnlineAccountant(algorithm, trusts, b)
-    for t, W in enumerate(Ws, start=1):
-        report = online.feed(W)
+    online = OnlineAccountant(trusts, b=b)
+    for t, step in enumerate(algorithm(Ws, rounds).steps, start=1):
+        report = online.feed(step)
         if t % b: continue
         offline = account(algorithm(Ws[:t], t), trusts, Participation.cyclic(t // b, b))
         np.testing.assert_allclose(report.sensitivity, offline.sensitivity, rtol=1e-8, atol=1e-9)
@@ -140,23 +139,23 @@ def test_online_is_the_account_of_the_rounds_so_far(n, rounds, seed, b, kind):
 
 def test_online_saved_anywhere_goes_on(tmp_path):
     Ws = churn(nx.cycle_graph(5), [[t % 5] for t in range(8)])
-    whole = OnlineAccountant(dp_dsgd, PNDP.each(range(5)), b=2)
-    for W in Ws: report = whole.feed(W)
-    part = OnlineAccountant(dp_dsgd, PNDP.each(range(5)), b=2)
-    for W in Ws:
-        part.feed(W)
-        part = restore(OnlineAccountant(dp_dsgd, PNDP.each(range(5)), b=2), save(part, tmp_path / "state"))
+    whole = OnlineAccountant(PNDP.each(range(5)), b=2)
+    for step in dp_dsgd(Ws, 8).steps: report = whole.feed(step)
+    part = OnlineAccountant(PNDP.each(range(5)), b=2)
+    for step in dp_dsgd(Ws, 8).steps:
+        part.feed(step)
+        part = restore(OnlineAccountant(PNDP.each(range(5)), b=2), save(part, tmp_path / "state"))
     np.testing.assert_array_equal(part.report().mu, report.mu)
-    for other in (OnlineAccountant(dp_dsgd, PNDP.each(range(5)), b=1), OnlineAccountant(dp_dsgd, PNDP([0]), b=2), OnlineAccountant(decor, PNDP.each(range(5)), b=2)):
-        with pytest.raises(ValueError, match="another"): restore(other, tmp_path / "state")
+    for other in (OnlineAccountant(PNDP.each(range(5)), b=1), OnlineAccountant(PNDP([0]), b=2), OnlineAccountant(PNDP.each(range(5)), b=2, sigma=2.0)):
+        with pytest.raises(ValueError, match="about other"): restore(other, tmp_path / "state")
 
 
 def test_rounds_left_is_the_last_round_within_budget():
     W = gossip_matrix(nx.cycle_graph(6))
-    online = OnlineAccountant(dp_dsgd, PNDP.each(range(6)), sigma=3.0)
-    assert online.rounds_left(0.2, W) == 0
-    left = online.rounds_left(1.3, W)
-    mus = [online.feed(W).mu.max() for _ in range(left + 1)]
+    online, step = OnlineAccountant(PNDP.each(range(6)), sigma=3.0), dp_dsgd(W, 1)
+    assert online.rounds_left(0.2, step) == 0
+    left = online.rounds_left(1.3, step)
+    mus = [online.feed(step).mu.max() for _ in range(left + 1)]
     assert mus[-2] <= 1.3 < mus[-1] and online.rounds_left(1.3) == 0
     assert online.rounds_left(1e3, at_most=5) == 5
 
@@ -186,9 +185,10 @@ def test_doubtful_noise_is_left_to_the_dense_route():
 
 def test_online_takes_fresh_noise_only_and_keeps_its_state_on_errors():
     W, C = gossip_matrix(nx.path_graph(4)), np.eye(6) + 0.9 * np.eye(6, k=-2)
-    with pytest.raises(NotStreamable, match="memory"): OnlineAccountant(lambda Ws, T: mf_dsgd(Ws, T, C[:T, :T]), LDP()).feed(W)
-    online = OnlineAccountant(dp_dsgd, PNDP([0]), b=10**6)
-    assert online.feed(W).participation == Participation.single(1)
-    with pytest.raises(ValueError, match="not stochastic"): online.feed(2 * W)
+    with pytest.raises(NotStreamable, match="memory"): OnlineAccountant(LDP()).feed(mf_dsgd(W, 6, C))
+    online = OnlineAccountant(PNDP([0]), b=10**6)
+    assert online.feed(dp_dsgd(W, 1)).participation == Participation.single(1)
+    for wrong, message in ((W, "expected a Step"), (zip_dl(W, 1), "noise of their own"), (dp_dsgd(np.eye(3), 1), "expected 4")):
+        with pytest.raises(ValueError, match=message): online.feed(wrong)
     assert online.t == 1
     with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(dp_dsgd(W, 2), PNDP([0]))).information(0)

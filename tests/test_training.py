@@ -15,7 +15,7 @@ from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf
 from mfdl.attackers import LDP, PNDP
 from mfdl.data import Batches, Dataset, cut, load_data, round_robin
 from mfdl.files import seal
-from mfdl.gossip import churn, gossip_matrix, links
+from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
 from mfdl.randomness import derive_seed, draw_block, grid_spacing, to_grid
 from mfdl.training import Draws, NoiseSource, Run, Simulation, train
@@ -62,7 +62,7 @@ def regression(): return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 
 
 def plain_loop(make_model, data, batches, run, lr, clip, protect):
     """One run, node by node and record by record, with the noise that each node draws for itself; models (n, parameters) after all steps."""
-    algorithm, n = run.algorithm, run.algorithm.n
+    algorithm, n = run.protocol, run.protocol.n
     torch.manual_seed(derive_seed(run.seed, 0) % 2**63)
     model = make_model()
     loss = nn.CrossEntropyLoss() if data.classes else lambda out, y: ((out.squeeze(-1) - y)**2).mean()
@@ -82,14 +82,16 @@ def plain_loop(make_model, data, batches, run, lr, clip, protect):
             records = [i for i in batches.index[u, t % batches.b] if i >= 0]
             if protect == "record": change = sum(clipped(gradient(theta[u], [i])) for i in records) / batches.size
             else: change = clipped(gradient(theta[u], records))
-            if algorithm.rounds is not None and len(added[u]): change = change + torch.as_tensor(run.scale * added[u][0], dtype=torch.float32)
-            theta[u] = theta[u] - lr * change
-        Wt = algorithm.gossip[t]
-        for _ in range(algorithm.rounds or 1): theta = [sum(float(Wt[v, u]) * theta[u] for u in range(n)) for v in range(n)]
-        if algorithm.rounds is None:
+            if not algorithm.steps[t].trains[u]: change = torch.zeros_like(theta[u])
+            theta[u] = theta[u] - lr * (change + torch.as_tensor(run.scale * added[u][0], dtype=torch.float32))
+        shares = [iter(rows[1:]) for rows in added]
+        for one in algorithm.steps[t].rounds:
+            mailbox = [torch.zeros_like(theta[0]) for _ in range(n)]
             for u in range(n):
-                for share, v in zip(added[u], [*np.flatnonzero(links(Wt)[:, u]), u], strict=False):
-                    theta[v] = theta[v] - lr * float(Wt[v, u]) * torch.as_tensor(run.scale * share, dtype=torch.float32)
+                for v in np.flatnonzero(one.W[:, u]):
+                    share = 0.0 if one.share is None else torch.as_tensor(run.scale * next(shares[u]), dtype=torch.float32)
+                    mailbox[v] = mailbox[v] + float(one.W[v, u]) * (theta[u] - lr * share)
+            theta = mailbox
     return torch.stack(theta)
 
 
@@ -97,7 +99,7 @@ def plain_loop(make_model, data, batches, run, lr, clip, protect):
 def test_simulation_is_the_plain_loop(name):
     algorithm = ALGORITHMS[name]
     scale = 0.0 if name == "no noise" else 0.3
-    runs = [Run("a", algorithm, scale, 1), Run("b", algorithm, 2 * scale, 1), Run("c", algorithm, scale, 2), Run("other", dsgd(algorithm.gossip, T), 0.0, 2)]
+    runs = [Run("a", algorithm, scale, 1), Run("b", algorithm, 2 * scale, 1), Run("c", algorithm, scale, 2), Run("other", dsgd(W, T), 0.0, 2)]
     simulation = Simulation(perceptron, CLASSES, BATCHES, runs, 0.5, 0.7)
     simulation.run(progress=False)
     for k, run in enumerate(runs): np.testing.assert_allclose(simulation.theta[k].numpy(), plain_loop(perceptron, CLASSES, BATCHES, run, 0.5, 0.7, "record").numpy(), atol=2e-5)
@@ -172,7 +174,7 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path):
 
 def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
     algorithm = mf_dsgd(W, T, C)
-    source = NoiseSource([algorithm], Draws(algorithm.noise, [5], 20000, keep=True))
+    source = NoiseSource([algorithm], Draws(algorithm.variables, [5], 20000, keep=True))
     noise = np.array([next(source)[:, 0] for _ in range(T)])
     with pytest.raises(StopIteration, match="there is none for step 6"): next(source)
     measured = np.einsum("tud,svd->tusv", noise, noise) / 20000
@@ -186,7 +188,7 @@ def test_train_meets_its_budget(trust):
     done = train(perceptron, CLASSES, GRAPH, epsilon=3.0, delta=1e-5, trust=trust, epochs=4, b=3, secret=1, progress=False)
     assert done.report.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9) and done.report.participation == Participation.cyclic(4, 3)
     run = done.simulation.runs[0]
-    again = mfdl.account(run.algorithm, LDP() if trust is None else trust, Participation.cyclic(4, 3), sigma=run.scale / (2 * 1.0 / done.simulation.batches.size))
+    again = mfdl.account(run.protocol, LDP() if trust is None else trust, Participation.cyclic(4, 3), sigma=run.scale / (2 * 1.0 / done.simulation.batches.size))
     assert again.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
     assert len(done.models) == 5 and ("No promise" in done.statement) == (trust is not None and trust != LDP())
     assert "(3, 1e-05)-differential privacy when one record is replaced by another" in done.statement
@@ -258,7 +260,7 @@ def test_progress_shows_loss_and_what_is_spent(capsys, monkeypatch):
     monkeypatch.setattr("tqdm.tqdm", lambda **options: tqdm(**options | {"disable": False}))
     done = train(perceptron, CLASSES, GRAPH, epsilon=5, epochs=2, b=3)
     shown = capsys.readouterr().err
-    first, last = (account(done.simulation.runs[0].algorithm.until(3 * k), LDP(), BATCHES.participation(k), done.report.sigma).worst.mu for k in (1, 2))
+    first, last = (account(done.simulation.runs[0].protocol.until(3 * k), LDP(), BATCHES.participation(k), done.report.sigma).worst.mu for k in (1, 2))
     assert f"mu={first:.3g}" in shown and f"mu={last:.3g}" in shown and "loss=" in shown and first < last == pytest.approx(done.report.worst.mu)
 
 
@@ -394,12 +396,6 @@ def test_an_interrupted_resume_is_not_gone_on_with(tmp_path, monkeypatch):
     for go_on in (lambda: second.resume(path), second.step): pytest.raises((ValueError, RuntimeError), go_on)
 
 
-def test_noise_in_several_places_of_a_step_is_refused():
-    algorithm = dp_dsgd(W, T)
-    mix = replace(algorithm.mix, step=np.repeat(algorithm.mix.step, 2), node=np.repeat(algorithm.mix.node, 2), D=csr_array(np.repeat(algorithm.mix.D.toarray(), 2, axis=0)))
-    with pytest.raises(ValueError, match="several places of a step"): NoiseSource([replace(algorithm, mix=mix)], Draws(algorithm.noise, [1], 2, keep=False))
-
-
 def test_what_is_given_out_and_what_is_given_stay_as_they_are():
     done = train(perceptron, CLASSES, GRAPH, epsilon=5, epochs=1, b=3, strategy="identity", progress=False)
     before = done.simulation.theta.clone()
@@ -476,7 +472,7 @@ class Origin(nn.Module):
     def forward(self, X): return X @ self.weight
 
 
-@pytest.mark.parametrize("case", [name for name, algorithm in ALGORITHMS.items() if algorithm.rounds and len(algorithm.noise.step)])
+@pytest.mark.parametrize("case", [name for name, algorithm in ALGORITHMS.items() if not any(step.shares for step in algorithm.steps) and len(algorithm.variables.step)])
 def test_secure_runs_add_what_nodes_draw_on_the_grid_of_the_gradients(case, tmp_path):
     algorithm, scale, clip = ALGORITHMS[case], 0.3, 0.7
 
@@ -527,7 +523,7 @@ def test_what_secure_runs_refuse():
     ):
         with pytest.raises(ValueError, match=words): made(*wrong)
     made(Run("", decor(W, T, 1.0, 60.0), 1.0, secret=1, secure=True), clip=100.0).step()
-    with pytest.raises(ValueError, match="different algorithms"): made(Run("", noise, 1.0), Run("", ALGORITHMS["AntiPGD"], 1.0), record=True)
+    with pytest.raises(ValueError, match="different protocols"): made(Run("", noise, 1.0), Run("", ALGORITHMS["AntiPGD"], 1.0), record=True)
 
 
 def test_no_number_is_drawn_for_two_purposes(tmp_path):
@@ -536,10 +532,10 @@ def test_no_number_is_drawn_for_two_purposes(tmp_path):
     algorithms = [dp_dsgd(W, T), mf_dsgd(W, T, np.kron(np.eye(2), np.tri(3))), corn(W, T, R, [[0, 1, 2], [2, 3, 4]]), decor(W, T), muffliato(W, T, 2)]
     for a, algorithm in enumerate(algorithms):
         for replicate in range(200):
-            for row in range(len(algorithm.noise.sets)):
+            for row in range(len(algorithm.variables.sets)):
                 block = draw_block(derive_seed(derive_seed(2026, a, replicate), row), 0, 100)
-                for number in algorithm.noise.number[algorithm.noise.which == row]: drawn.setdefault(block[number].tobytes(), []).append((a, replicate, row, number))
-    assert len(drawn) == sum(200 * len(algorithm.noise.step) for algorithm in algorithms) and all(len(who) == 1 for who in drawn.values())
+                for number in algorithm.variables.number[algorithm.variables.which == row]: drawn.setdefault(block[number].tobytes(), []).append((a, replicate, row, number))
+    assert len(drawn) == sum(200 * len(algorithm.variables.step) for algorithm in algorithms) and all(len(who) == 1 for who in drawn.values())
     runs = [Run(f"{a}", algorithm, 1.0, seed=seed) for a, algorithm in enumerate(algorithms[:2]) for seed in range(3)]
 
     def record(simulation, steps):
