@@ -176,6 +176,7 @@ def learned(without: Transcript, with_it: Transcript) -> tuple[np.ndarray, np.nd
     "Values for the second half of the runs of a linear test that was learned from the first, knowing nothing of the algorithm (Fisher 1936; chapter 26)."
     with needed_for("an audit", "train"): from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     X, rng = [np.concatenate([t.messages, t.noise], axis=1).reshape(len(t.messages), -1) for t in (without, with_it)], np.random.default_rng(0)
+    if not X[0].shape[1]: return np.zeros(len(X[0]) // 2), np.zeros(len(X[1]) // 2)  # who sees nothing can only guess
     for x in X: x += 1e-4 * rng.normal(size=x.shape)  # well below the run's noise and above rounding: what never varies shall not divide by zero, and rounding not matter
     first, half = [x[:len(x) // 2] for x in X], len(X[0]) // 2
     model = LinearDiscriminantAnalysis(tol=1e-7).fit(np.concatenate(first), np.repeat([0, 1], [len(x) for x in first]))

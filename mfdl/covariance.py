@@ -7,13 +7,17 @@ __all__ = ['CALIBRATIONS', 'METHODS', 'privacy_constraint', 'Covariance', 'optim
 
 # %% ../nbs/15_covariance.ipynb #00000002
 import math
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from .algorithms import corn
+from .certificates import NotConverged, Optimum
 from .gossip import check_gossip, links
 from .graphs import check_choice, check_count, real_number
 from .privacy import GaussianDP, check_delta
+from .protocol import Protocol
 
 # %% ../nbs/15_covariance.ipynb #00000006
 def covariance_factor(W: np.ndarray, horizon: int) -> np.ndarray:  # F, float64 (n, n)
@@ -155,7 +159,7 @@ def decor_covariance(F: np.ndarray, c: np.ndarray, L: np.ndarray, r: float) -> t
 METHODS = ("corn", "decor", "ldp", "cdp")
 
 @dataclass(frozen=True, eq=False)
-class Covariance:
+class Covariance(Optimum):
     "Noise across nodes, variances in units of 1/c, with a proof of how good it is: what `optimize_covariance` finds (chapter 15)."
     method: str
     R: np.ndarray  # float64 (n, n)
@@ -165,10 +169,9 @@ class Covariance:
     price: float = 0.0  # what one more unit of tr R would save; 0 when the bound on it makes no difference
     iterations: int = 0
 
-    @property
-    def gap(self) -> float:
-        "Relative distance of the objective from its lower bound."
-        return (self.objective - self.lower_bound) / self.objective
+    def protocol(self, W: np.ndarray | Sequence[np.ndarray], T: int | None = None, nodes: Iterable[Hashable] | None = None) -> Protocol:
+        "CorN-DSGD with this covariance in each step, from a seed that all nodes share; W is a gossip matrix (n, n), or T of them; T is 1 by default."
+        return corn(W, 1 if T is None else T, self.R, nodes=nodes)
 
     @property
     def sigma2(self) -> float:
@@ -203,7 +206,7 @@ def optimize_covariance(
     """min tr(M R) subject to [R^-1]_ii <= c_i, M = sum of (W^k).T @ W^k for k = 1 .. horizon (C, Eq. 9, which has horizon = 1; chapter 15).
 
     If W is singular, directions without harm get as much noise as `bound` allows; `price` is positive then.
-    Raises ValueError for bad arguments, RuntimeError when rounding keeps the gap above tol.
+    Raises ValueError for bad arguments, NotConverged when rounding keeps the gap above tol.
     """
     W = check_gossip(W)
     n = len(W)
@@ -227,8 +230,8 @@ def optimize_covariance(
     if method in ("corn", "decor"): R = rescaled(R, c)
     found = Covariance(method, R / unit, budgets, noise_after(F, R) / unit, float(lower) / unit, price, iterations)
     if not found.gap <= tol:
-        raise RuntimeError(f"rounding keeps the gap at {found.gap:.2g}, above tol={tol:g}; a larger tol, a bound below {bound:g} (if W is nearly singular) "
-                           "or budgets c that are less far apart would help")
+        raise NotConverged(f"rounding keeps the gap at {found.gap:.2g}, above tol={tol:g}; a larger tol, a bound below {bound:g} (if W is nearly singular) "
+                           "or budgets c that are less far apart would help", found)
     return found
 
 # %% ../nbs/16_coalitions.ipynb #00000001
@@ -278,7 +281,7 @@ def hidden_groups(groups: list, n: int, q: int) -> dict[tuple, np.ndarray]:  # t
 
 # %% ../nbs/16_coalitions.ipynb #0000000d
 @dataclass(frozen=True, eq=False)
-class CoalitionCovariance:
+class CoalitionCovariance(Optimum):
     "Noise from own draws and from seeds of groups, with a proof of how good it is: what `optimize_coalition` finds (C, Eq. 10; chapter 16)."
     groups: list  # lists of nodes
     q: int  # largest coalition
@@ -288,6 +291,7 @@ class CoalitionCovariance:
     objective: float  # tr(W R W.T)
     lower_bound: float  # of the objective, over all sigma2 and parts with tr R no larger than here
     price: float = 0.0  # of a unit of tr R; positive where the bound on it matters
+    iterations: int = 1  # semidefinite programs that were solved, one for each price
 
     @property
     def R(self) -> np.ndarray:
@@ -295,15 +299,16 @@ class CoalitionCovariance:
         return self.sigma2 * np.eye(len(self.c)) + sum(self.parts)
 
     @property
-    def gap(self) -> float:
-        "Relative distance of the objective from its lower bound."
-        return (self.objective - self.lower_bound) / self.objective
-
-    @property
     def seeds(self) -> tuple[list, list]:
         "Covariances and groups as `corn` takes them: the groups, then each node by itself."
         n = len(self.c)
         return [*self.parts, *(self.sigma2 * np.diag(np.eye(n)[u]) for u in range(n))], [*self.groups, *([u] for u in range(n))]
+
+    def protocol(self, W: np.ndarray | Sequence[np.ndarray], T: int | None = None, nodes: Iterable[Hashable] | None = None) -> Protocol:
+        "CorN-DSGD with these seeds in each step; W is a gossip matrix (n, n), or T of them; T is 1 by default."
+        R, groups = self.seeds
+        labels = tuple(range(len(self.c))) if nodes is None else tuple(nodes)
+        return corn(W, 1 if T is None else T, R, [[labels[u] for u in group] for group in groups], labels)
 
 # %% ../nbs/16_coalitions.ipynb #0000000f
 def check_groups(groups, n: int) -> list:
@@ -413,7 +418,7 @@ def optimize_coalition(
     """min tr(W R W.T), R = sigma2 I + sum of R_k, subject to [(R^(I))^-1]_ii <= c_i for every coalition I of at most q nodes and every i outside it (C, Eq. 10; chapter 16).
 
     R^(I) leaves out the parts whose seed a member of I holds. A semidefinite program, for up to about 30 nodes; needs the extra `sdp`.
-    Raises ValueError for bad arguments, RuntimeError when the proven gap is above tol.
+    Raises ValueError for bad arguments, NotConverged when the proven gap is above tol.
     """
     W = check_gossip(W)
     n = len(W)
@@ -423,10 +428,14 @@ def optimize_coalition(
     if not 0 < real_number(tol) < 1: raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
     if not 2 <= real_number(bound) < math.inf: raise ValueError(f"bound={bound!r}: expected a number, at least 2")
     victims, unit = hidden_groups(groups, n, int(q)), math.exp(np.log(c).mean())
-    for price in PRICES * (W**2).sum() / n:
+    best: CoalitionCovariance | None = None
+    for iterations, price in enumerate(PRICES * (W**2).sum() / n, start=1):
         found = priced(W, groups, int(q), c / unit, victims, price)
-        if found is not None and found.gap <= tol and np.trace(found.R) <= bound * (unit / c).sum():
-            scaled = {name: getattr(found, name) / unit for name in ("sigma2", "objective", "lower_bound")}
-            return replace(found, c=c, parts=[part / unit for part in found.parts], **scaled)
-    proven = "the solver failed" if found is None else f"the proven gap is {found.gap:.2g}"
-    raise RuntimeError(f"{proven}: no covariance within tol={tol:g} and bound={bound:g} was found; a larger tol, or budgets c that are less far apart, would help")
+        if found is None: continue
+        scaled = {name: getattr(found, name) / unit for name in ("sigma2", "objective", "lower_bound")}
+        found = replace(found, c=c, parts=[part / unit for part in found.parts], iterations=iterations, **scaled)
+        small = np.trace(found.R) <= bound * (1 / c).sum()
+        if small and found.gap <= tol: return found
+        if small and (best is None or found.gap < best.gap): best = found
+    proven = "the solver failed, or its noise was too large" if best is None else f"the proven gap is {best.gap:.2g}"
+    raise NotConverged(f"{proven}: no covariance within tol={tol:g} and bound={bound:g} was found; a larger tol, or budgets c that are less far apart, would help", best)

@@ -205,6 +205,13 @@ class Noise(ByContent):
         return self.mix.shape[1] <= self.q and self.back.shape[1] == self.n
 
     @cached_property
+    def alone(self) -> bool:
+        "Whether each node needs nothing but its own rows: nothing is recombined, or taken back of what others added."
+        entries = self.back.tocoo()
+        own = (self.back.shape[1] - 1 - entries.col) % self.n == self.n - 1 - entries.row
+        return self.basis is None and bool(own.all())
+
+    @cached_property
     def adds(self) -> np.ndarray:  # bool (n,)
         "The nodes whose models get any noise."
         rows = np.diff(self.mix.indptr) > 0
@@ -294,6 +301,17 @@ class Step(ByContent):
         "What all exchanges of the step make of models."
         powers = [np.linalg.matrix_power(same.W, len(list(equal))) for same, equal in groupby(self.rounds)]
         return sealed(np.array(reduce(lambda before, W: W @ before, powers)) if powers else np.eye(self.n))
+
+    @cached_property
+    def uses(self) -> tuple[np.ndarray, np.ndarray]:  # int, int
+        "Pairs of a node and a variable that it has to draw; variables count backwards from the last one drawn, 1, 2, .."
+        pairs = []
+        for M, everybody in [(self.noise.mix, not self.noise.alone), *((one.share, False) for one in self.rounds if one.share is not None)]:
+            entries = M.tocoo()
+            back = M.shape[1] - entries.col
+            nodes = np.tile(np.arange(self.n), len(back)) if everybody else entries.row % self.n
+            pairs.append((nodes, np.repeat(back, self.n) if everybody else back))
+        return np.concatenate([nodes for nodes, _ in pairs]), np.concatenate([back for _, back in pairs])
 
     @property
     def reach(self) -> int:
@@ -429,7 +447,8 @@ class Protocol(Labelled, ByContent):
     Raises
     ------
     ValueError
-        For steps of different sizes, or noise that uses variables that were never drawn.
+        For steps of different sizes, noise that uses variables that were never drawn, and nodes that
+        add noise whose seed they do not hold.
 
     References
     ----------
@@ -457,10 +476,23 @@ class Protocol(Labelled, ByContent):
                 raise ValueError(f"steps[{t}] uses the last {step.reach} noise variables: only {drawn[t]} have been drawn")
             if step.noise.back.shape[1] > n * (t + 1):
                 raise ValueError(f"steps[{t}] takes back the last {step.noise.back.shape[1]} additions: there are {n * (t + 1)}")
+        self._check_holders()
         first = steps[0].noise.basis
         for step in known:
             if not (step.noise.basis is first or np.array_equal(step.noise.basis, first)):
                 raise ValueError("steps have different bases: expected the same in all of them")
+
+    def _check_holders(self) -> None:
+        "Raise a ValueError for a node that adds noise whose seed it does not hold."
+        sets, which, checked = self.variables.sets, self.variables.which, set()
+        for t, step in enumerate(self.steps):
+            if step in checked: continue
+            if step.reach <= step.noise.q: checked.add(step)  # the same wherever it comes
+            nodes, back = step.uses
+            lacks = np.flatnonzero(~sets[which[self.drawn[t + 1] - back], nodes]) if len(nodes) else []
+            if len(lacks):
+                node = self.nodes[nodes[lacks[0]]]
+                raise ValueError(f"steps[{t}]: node {node!r} adds noise variable {self.drawn[t + 1] - back[lacks[0]]}, whose seed it does not hold")
 
     @property
     def T(self) -> int:

@@ -354,7 +354,7 @@ class Draws:
             self.refill(dict.fromkeys(keys))
             self.fresh, self.t = np.empty((len(keys), self.width), dtype=np.float32), t
             for k, (key, place) in enumerate(zip(keys, places, strict=True)): self.fresh[k] = self.blocks[key][place]
-            if self.kept.size: self.kept[:len(keys), t] = self.fresh
+            if self.kept.size and keys: self.kept[:len(keys), t] = self.fresh
         return self.fresh
 
     def refill(self, needed) -> None:
@@ -984,7 +984,7 @@ def train(
     epsilon: float,  # > 0
     delta: float = 1e-6,
     trust: "TrustModel | list | None" = None,  # trust models, such as LDP() (default: an eavesdropper) or PNDP.each(nodes): the budget holds for each
-    strategy: str | Protocol = "mafalda",  # a name of mfdl.strategies.NAMES, or a Protocol of epochs * b steps
+    strategy: str | Protocol = "mafalda",  # a name of mfdl.strategies.STRATEGIES, or a Protocol of epochs * b steps
     holdings: list | None = None,  # for each node, the records it holds; by default all are dealt round robin
     epochs: int = 20,  # rounds through the batches
     b: int = 16,  # batches of each node
@@ -1023,7 +1023,7 @@ def train(
     if not real_number(epsilon) > 0: raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
     row = row_sensitivity(clip, batches.size, adjacency)
     protocol = mf_dsgd(W, scheme.T, named_strategy(strategy, scheme, W).C, nodes=network) if isinstance(strategy, str) else strategy
-    check_protocol_type(protocol, "a name of mfdl.strategies.NAMES, or a Protocol")
+    check_protocol_type(protocol, "a name of mfdl.strategies.STRATEGIES, or a Protocol")
     trust = LDP() if trust is None else trust
     if protocol.nodes != tuple(network):
         raise ValueError(f"strategy: {protocol.name} is for nodes {protocol.nodes[:4]}.., expected those of the graph, {tuple(network)[:4]}..")

@@ -480,7 +480,7 @@ def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
     """Sensitivity 1, a bound below the objective, none better than the optimum, and the same strategy from its file; a file with other content is refused."""
     scheme = participation.Participation.cyclic(k, b) if exactly else participation.Participation.min_sep(k, b, k * b + 1)
     best, folder = noise.optimize(gram.local_gram(W, scheme.T), scheme), tmp_path_factory.mktemp("c")
-    for name in noise.NAMES:
+    for name in noise.STRATEGIES:
         one = refused(lambda: noise.strategy(name, scheme, W), name)  # noqa: B023, called at once
         if one is None: continue
         for C in one.C.reshape(-1, scheme.T, scheme.T): assert sensitivities.worst_sensitivity(C.T @ C, scheme) <= 1 + 1e-9
@@ -543,7 +543,7 @@ def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, price):
     best = refused(lambda: space_time.optimize_space_time(W, scheme, 1e-3, price, method=method), "W: ")
     if best is not None:
         assert 0 < best.lower_bound <= best.objective * (1 + 1e-9) and best.lower_bound <= best.independent
-        assert accounting.account(space_time.space_time(W, best), attackers.LDP(), scheme).mu.max() <= 1 + 1e-6
+        assert accounting.account(best.protocol(W), attackers.LDP(), scheme).mu.max() <= 1 + 1e-6
     local = refused(lambda: space_time.optimize_local(W, scheme, attackers.LDP(), tol=0.05, at_most=50), "W", "mu", "trust")
     assert local is None or local.lower_bound <= local.objective * (1 + 1e-9)
 

@@ -17,7 +17,7 @@ from mfdl.gossip import gossip_matrix
 from mfdl.gram import consequences
 from mfdl.participation import Participation
 from mfdl.protocol import Protocol
-from mfdl.space_time import exact_space_time, optimize_local, optimize_space_time, space_time, space_time_workload
+from mfdl.space_time import exact_space_time, optimize_local, optimize_space_time, space_time_workload
 from mfdl.strategies import strategy
 from mfdl.training import Draws, NoiseSource, looks_back
 
@@ -60,7 +60,7 @@ def test_certified_feasible_and_never_worse_than_either_restriction(case):
     best = exact_space_time(W, scheme, tol=1e-6)
     A, n = space_time_workload(W, scheme.T), best.S.shape[0] // scheme.T
     assert -1e-9 <= best.gap <= 1e-6 and best.lower_bound <= best.independent * (1 + 1e-9)
-    assert account(space_time(W, best), LDP(), scheme).mu.max() <= 1 + 1e-8
+    assert account(best.protocol(W), LDP(), scheme).mu.max() <= 1 + 1e-8
     assert best.objective == pytest.approx(np.trace(A @ best.S @ A.T), rel=1e-9)
     C = strategy("mafalda", scheme, W).C
     assert best.objective <= np.linalg.norm(A @ np.kron(np.linalg.inv(C), np.eye(n)))**2 * (1 + 2e-6)
@@ -102,7 +102,7 @@ def test_a_group_is_safe_from_every_coalition_that_misses_it(case, seed):
     member = np.random.default_rng(seed).integers(0, 2, n)
     groups = [np.flatnonzero(member == g).tolist() for g in range(2) if (member == g).any()]
     best = exact_space_time(W, scheme, groups=groups)
-    run = space_time(W, best)
+    run = best.protocol(W)
     assert best.objective >= exact_space_time(W, scheme).lower_bound * (1 - 1e-9)
     assert account(run, LDP(), scheme).mu.max() <= 1 + 1e-8
     for group, others in zip(groups, reversed(groups), strict=True):
@@ -121,7 +121,7 @@ def test_noise_along_directions_is_feasible_and_its_bound_is_below_all_noise(cas
     in_time = strategy("mafalda", scheme, W).objective
     in_space = scheme.k * (sum(consequences([W] * scheme.T)) * optimize_covariance(W, horizon=scheme.T).R).sum()
     assert found.objective <= min(in_time, in_space) * (1 + 2e-3)
-    run, T = space_time(W, found), scheme.T
+    run, T = found.protocol(W), scheme.T
     by_parts, whole = (account(run, LDP(), scheme, backend=backend) for backend in ("auto", "dense"))
     assert whole.mu.max() <= 1 + 1e-7 and by_parts.mu == pytest.approx(whole.mu, rel=1e-6)
     A, N = space_time_workload(W, T), run.mix.N.toarray()
@@ -146,7 +146,7 @@ def test_what_an_eavesdropper_overhears_is_what_the_whole_view_shows(n, T, seed,
 def test_simulated_and_streamed_noise_are_one():
     W, scheme = gossip_matrix(nx.path_graph(4)), Participation.cyclic(2, 3)
     for method in ("exact", "directions"):
-        run = space_time(W, optimize_space_time(W, scheme, tol=1e-4, method=method))
+        run = optimize_space_time(W, scheme, tol=1e-4, method=method).protocol(W)
         source = NoiseSource([run], Draws(run.variables, [11, 12], 3, keep=looks_back(run)))
         together = np.array([next(source) for _ in range(6)])  # (T, n, secrets, 3)
         for k, secret in enumerate((11, 12)):
@@ -161,7 +161,7 @@ def test_memory_of_a_stream_is_bounded_whatever_the_steps(monkeypatch):
 
     def most(T):
         W = 0.5 * np.eye(3) + 0.5 * gossip_matrix(nx.path_graph(3))
-        run = space_time(W, optimize_space_time(W, Participation.cyclic(2, T // 2), method="directions"))
+        run = optimize_space_time(W, Participation.cyclic(2, T // 2), method="directions").protocol(W)
         stream = noise_stream(run, 0, deal_seeds(run, 1)[0], 20_000)
         tracemalloc.start()
         for _ in stream: pass

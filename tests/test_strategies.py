@@ -13,7 +13,7 @@ from mfdl.gossip import churn, gossip_matrix
 from mfdl.gram import any_gram, gram_factor, local_gram
 from mfdl.participation import Participation
 from mfdl.sensitivities import worst_sensitivity
-from mfdl.strategies import NAMES, optimize, strategy
+from mfdl.strategies import STRATEGIES, optimize, strategy
 from mfdl.workloads import workload
 
 
@@ -69,7 +69,7 @@ def test_optimum_against_cvxpy(k, b, seed):
 
 @pytest.mark.filterwarnings("ignore:graph has")
 @settings(deadline=None, max_examples=25)
-@given(networks(), st.sampled_from(NAMES), st.integers(1, 3), st.integers(1, 4), st.booleans())
+@given(networks(), st.sampled_from(list(STRATEGIES)), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_strategies_by_name(Ws, name, k, b, cyclic):
     W = Ws[0]
     participation = Participation.cyclic(k, b) if cyclic else Participation.min_sep(k, b, k * b + 1)
