@@ -245,7 +245,8 @@ def anti_pgd(
 def zip_step(W: np.ndarray, self_noise: bool) -> Step:
     "A step of Zip-DL: for each node as many variables as it has receivers, and in each message one of them less their mean."
     n = len(W)
-    entries, owners = [], []
+    entries: list[tuple] = []
+    owners: list[int] = []
     for u in range(n):
         receivers = [*np.flatnonzero(links(W)[:, u]), *([u] if self_noise else [])]
         first, size = len(owners), len(receivers)

@@ -104,7 +104,10 @@ class SecureSum(PNDP):
     def observation(self, run, coalition):
         if not isinstance(run, Protocol):
             raise ValueError(f"trust={self!r}: sums need the weights of a Protocol; {run.name!r} has none")
-        rows, columns, weights, first, sums = [], [], [], 0, 0
+        rows: list[int] = []
+        columns: list[int] = []
+        weights: list[float] = []
+        first = sums = 0
         for step in run.steps:
             for one in step.rounds:
                 heard = one.receivers * one.W.T[one.senders]  # (messages of the round, n)

@@ -30,9 +30,9 @@ class Optimum:
     iterations: int
 
     @property
-    def gap(self) -> float | None:
-        "Relative distance of the objective from its lower bound, (objective - bound) / objective."
-        if self.objective is None or self.lower_bound is None: return None
+    def gap(self) -> float:
+        "Relative distance of the objective from its lower bound, (objective - bound) / objective; nan where one of them is missing."
+        if self.objective is None or self.lower_bound is None: return float("nan")
         return (self.objective - self.lower_bound) / self.objective
 
     def protocol(

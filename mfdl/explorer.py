@@ -183,12 +183,7 @@ def python_code(
     options = "".join(f", {key}={value!r}" for key, value in extra.items())
     sigma = "" if settings.sigma is None else f", sigma={number(settings.sigma)}"
     budget = "" if settings.epsilon is None else f".calibrate(epsilon={number(settings.epsilon)}, delta={number(settings.delta)})"
-    return f"""from mfdl import account
-from mfdl.algorithms import {make}
-from mfdl.attackers import {trust}
-from mfdl.gossip import gossip_matrix
-from mfdl.graphs import load_graph
-from mfdl.participation import Participation
+    return f"""from mfdl import {trust}, Participation, account, {make}, gossip_matrix, load_graph
 
 graph = load_graph({settings.graph!r})
 run = {make}(gossip_matrix(graph), T={settings.T}{options}, nodes=graph)

@@ -36,12 +36,19 @@ def fingerprint(*parts: object) -> str:
 
 class ByContent:
     "Something that is equal to another when their digests are."
-    digest: str
+    @property
+    def digest(self) -> str:
+        "SHA-256 of the content."
+        raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.digest == other.digest  # type: ignore[attr-defined]
+        return isinstance(other, type(self)) and self.digest == other.digest
 
     def __hash__(self) -> int: return hash(self.digest)
+
+def keep(frozen: object, **attributes: object) -> None:
+    "Set attributes of a frozen object, while it is made."
+    for name, value in attributes.items(): object.__setattr__(frozen, name, value)
 
 def sealed(array: np.ndarray) -> np.ndarray:
     "The array, which nobody can change any more."
@@ -65,7 +72,7 @@ def coefficients(name: str, given: ArrayLike, rows: int) -> csr_array:  # (rows,
     return M
 
 # %% ../nbs/04_protocol.ipynb #0000000c
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Round(ByContent):
     """One exchange: every node sends its model to those that hear it, and models become W @ models.
 
@@ -87,17 +94,20 @@ class Round(ByContent):
     arXiv 2510.17480, Definition 2 (gossip) and Appendix A.6 (shares).
     """
     W: np.ndarray
-    share: csr_array | None = None
+    share: csr_array | None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "W", sealed(check_gossip(self.W)))
-        if self.share is None: return
-        share = coefficients("share", self.share, self.W.size)
-        object.__setattr__(self, "share", share)
-        lost = np.flatnonzero((np.diff(share.indptr) > 0) & (self.W.ravel() == 0))
+    def __init__(self, W: ArrayLike, share: ArrayLike | csr_array | None = None) -> None:
+        keep(self, W=sealed(check_gossip(W)), share=None)  # type: ignore[arg-type]  # what is no matrix is refused
+        if share is None: return
+        added = coefficients("share", share, self.W.size)
+        keep(self, share=added)
+        lost = np.flatnonzero((np.diff(added.indptr) > 0) & (self.W.ravel() == 0))
         if len(lost):
             v, u = divmod(int(lost[0]), len(self.W))
             raise ValueError(f"share: node {v} gets nothing from node {u}; expected zero in row {lost[0]}")
+
+    def __repr__(self) -> str:
+        return f"Round: {len(self.senders)} messages between {len(self.W)} nodes{', each with noise of its own' if self.share is not None else ''}"
 
     @cached_property
     def digest(self) -> str:
@@ -127,7 +137,7 @@ class Round(ByContent):
         return sealed(np.eye(len(self.W), dtype=bool)[np.nonzero(self.hears.T)[1]])
 
 # %% ../nbs/04_protocol.ipynb #0000000f
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Noise(ByContent):
     """The noise that enters a step: variables, who holds them, and what each node adds.
 
@@ -154,25 +164,29 @@ class Noise(ByContent):
     """
     holders: np.ndarray
     mix: csr_array
-    back: csr_array | None = None
-    basis: np.ndarray | None = None
+    back: csr_array
+    basis: np.ndarray | None
 
-    def __post_init__(self) -> None:
-        holders = np.array(self.holders, dtype=bool, ndmin=2)
-        n = holders.shape[1]
-        nobody = np.flatnonzero(~holders.any(axis=1))
+    def __init__(
+        self, holders: ArrayLike, mix: ArrayLike | csr_array, back: ArrayLike | csr_array | None = None, basis: ArrayLike | None = None,
+    ) -> None:
+        held = np.array(holders, dtype=bool, ndmin=2)
+        n = held.shape[1]
+        nobody = np.flatnonzero(~held.any(axis=1))
         if len(nobody): raise ValueError(f"holders: nobody holds variable {nobody[0]}; expected at least one node")
-        object.__setattr__(self, "holders", sealed(holders))
-        object.__setattr__(self, "mix", coefficients("mix", self.mix, n))
-        back = coefficients("back", eye_array(n) if self.back is None else self.back, n)
-        own = back.toarray()[:, back.shape[1] - n:] if back.shape[1] >= n else np.zeros((n, n))
+        keep(self, holders=sealed(held), mix=coefficients("mix", mix, n), basis=None)
+        taken = coefficients("back", eye_array(n) if back is None else back, n)
+        own = taken.toarray()[:, taken.shape[1] - n:] if taken.shape[1] >= n else np.zeros((n, n))
         if not np.diag(own).all() or np.triu(own, 1).any():
             raise ValueError("back is not lower-triangular with a non-zero diagonal in its last columns")
-        object.__setattr__(self, "back", back)
-        if self.basis is None: return
-        basis = np.array(self.basis, dtype=np.float64)
-        if basis.shape != (n, n): raise ValueError(f"basis has shape {basis.shape}: expected ({n}, {n})")
-        object.__setattr__(self, "basis", sealed(basis))
+        keep(self, back=taken)
+        if basis is None: return
+        across = np.array(basis, dtype=np.float64)
+        if across.shape != (n, n): raise ValueError(f"basis has shape {across.shape}: expected ({n}, {n})")
+        keep(self, basis=sealed(across))
+
+    def __repr__(self) -> str:
+        return f"Noise: {self.q} variables for {self.n} nodes, {'fresh' if self.fresh else 'with a memory'}"
 
     @classmethod
     def none(cls, n: int) -> "Noise":
@@ -240,7 +254,7 @@ def fresh_noise(
     return Noise(F.T != 0 if holders is None else np.asarray(holders, dtype=bool), csr_array(F))
 
 # %% ../nbs/04_protocol.ipynb #00000012
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Step(ByContent):
     """One step of a run: gradients and noise enter models, then models are exchanged.
 
@@ -264,22 +278,23 @@ class Step(ByContent):
     """
     trains: np.ndarray
     noise: Noise
-    rounds: Sequence[Round]
+    rounds: tuple[Round, ...]
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.noise, Noise):
-            raise ValueError(f"noise={self.noise!r}: expected a Noise, such as fresh_noise(np.eye(n))")
-        try: rounds = tuple(self.rounds)
-        except TypeError: rounds = (self.rounds,)  # type: ignore[assignment]
+    def __init__(self, trains: bool | ArrayLike, noise: Noise, rounds: Iterable[Round]) -> None:
+        if not isinstance(noise, Noise): raise ValueError(f"noise={noise!r}: expected a Noise, such as fresh_noise(np.eye(n))")
+        keep(self, noise=noise)
+        rounds = tuple(rounds) if isinstance(rounds, Iterable) else (rounds,)
         wrong = [one for one in rounds if not isinstance(one, Round)]
         if wrong: raise ValueError(f"rounds has {type(wrong[0]).__name__}: expected Round objects, such as Round(W)")
         other = [one for one in rounds if len(one.W) != self.n]
         if other: raise ValueError(f"rounds: W of {len(other[0].W)} nodes, noise of {self.n}; expected the same")
-        trains = np.array(np.broadcast_to(np.asarray(self.trains), (self.n,)) if np.ndim(self.trains) == 0 else self.trains)
-        if trains.shape != (self.n,) or trains.dtype != bool:
-            raise ValueError(f"trains={self.trains!r}: expected True, or a bool for each of the {self.n} nodes")
-        object.__setattr__(self, "trains", sealed(trains))
-        object.__setattr__(self, "rounds", rounds)
+        given = np.full(self.n, trains) if np.ndim(trains) == 0 else np.array(trains)
+        if given.shape != (self.n,) or given.dtype != bool:
+            raise ValueError(f"trains={trains!r}: expected True, or a bool for each of the {self.n} nodes")
+        keep(self, trains=sealed(given), rounds=rounds)
+
+    def __repr__(self) -> str:
+        return f"Step: {int(self.trains.sum())} of {self.n} nodes train, {len(self.rounds)} exchanges. {self.noise!r}"
 
     @property
     def n(self) -> int:
@@ -410,7 +425,11 @@ class Labelled:
     "What has nodes with labels, steps, and messages between the nodes."
     name: str
     nodes: tuple
-    hears: np.ndarray
+
+    @property
+    def hears(self) -> np.ndarray:  # bool (n, n)
+        "Who ever hears whom."
+        raise NotImplementedError
 
     @property
     def n(self) -> int:
@@ -431,7 +450,7 @@ class Labelled:
         return hops(self.hears, np.isin(np.arange(self.n), self.index(attackers)))
 
 # %% ../nbs/04_protocol.ipynb #00000017
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Protocol(Labelled, ByContent):
     """A run of decentralized learning: who trains when, which noise enters, who hears whom.
 
@@ -455,11 +474,11 @@ class Protocol(Labelled, ByContent):
     arXiv 2510.17480, Definition 4: messages = M_G @ gradients + M_Z @ noise; chapter 04.
     """
     nodes: tuple
-    steps: Sequence[Step]
-    name: str = "protocol"
+    steps: tuple[Step, ...]
+    name: str
 
-    def __post_init__(self) -> None:
-        steps = tuple(self.steps) if isinstance(self.steps, Iterable) else (self.steps,)
+    def __init__(self, nodes: Iterable[Hashable] | None, steps: Iterable[Step], name: str = "protocol") -> None:
+        steps = tuple(steps) if isinstance(steps, Iterable) else (steps,)
         for t, step in enumerate(steps):
             if not isinstance(step, Step): raise ValueError(f"steps[{t}] is a {type(step).__name__}: expected a Step")
         if not steps: raise ValueError("steps=[]: expected at least one Step")
@@ -468,8 +487,7 @@ class Protocol(Labelled, ByContent):
         n = steps[0].n
         for t, step in enumerate(steps):
             if step.n != n: raise ValueError(f"steps[{t}] is for {step.n} nodes: expected {n}, as in steps[0]")
-        object.__setattr__(self, "nodes", check_nodes(self.nodes, n))
-        object.__setattr__(self, "steps", steps)
+        keep(self, nodes=check_nodes(nodes, n), steps=steps, name=name)
         drawn = self.drawn[1:]
         for t, step in enumerate(steps):
             if step.reach > drawn[t]:
@@ -477,10 +495,8 @@ class Protocol(Labelled, ByContent):
             if step.noise.back.shape[1] > n * (t + 1):
                 raise ValueError(f"steps[{t}] takes back the last {step.noise.back.shape[1]} additions: there are {n * (t + 1)}")
         self._check_holders()
-        first = steps[0].noise.basis
-        for step in known:
-            if not (step.noise.basis is first or np.array_equal(step.noise.basis, first)):
-                raise ValueError("steps have different bases: expected the same in all of them")
+        if len({fingerprint(step.noise.basis) for step in known}) > 1:
+            raise ValueError("steps have different bases: expected the same in all of them")
 
     def _check_holders(self) -> None:
         "Raise a ValueError for a node that adds noise whose seed it does not hold."
@@ -489,7 +505,8 @@ class Protocol(Labelled, ByContent):
             if step in checked: continue
             if step.reach <= step.noise.q: checked.add(step)  # the same wherever it comes
             nodes, back = step.uses
-            lacks = np.flatnonzero(~sets[which[self.drawn[t + 1] - back], nodes]) if len(nodes) else []
+            if not len(nodes): continue
+            lacks = np.flatnonzero(~sets[which[self.drawn[t + 1] - back], nodes])
             if len(lacks):
                 node = self.nodes[nodes[lacks[0]]]
                 raise ValueError(f"steps[{t}]: node {node!r} adds noise variable {self.drawn[t + 1] - back[lacks[0]]}, whose seed it does not hold")
@@ -563,7 +580,9 @@ class Protocol(Labelled, ByContent):
     @cached_property
     def mix(self) -> Mix:
         "Where noise enters, in order: by step, models first, then shares by round and sender."
-        parts, ends, labels = [], [], []
+        parts: list[csr_array] = []
+        ends: list[int] = []
+        labels: list[np.ndarray] = []
         for t, step in enumerate(self.steps):
             models = np.arange(self.n)
             labels.append(np.array([np.full(self.n, t), np.full(self.n, -1), models, models]))
@@ -578,11 +597,12 @@ class Protocol(Labelled, ByContent):
         D = stacked_rows(parts, ends, int(self.drawn[-1]))
         takes_back = any(step.noise.takes_back for step in self.distinct)
         L = self._taken_back(where[1] < 0) if takes_back else csr_array(eye_array(len(where[0])))
-        return Mix(*where, D, L, takes_back, self.steps[0].noise.basis)
+        step, round, node, receiver = where
+        return Mix(step, round, node, receiver, D, L, takes_back, self.steps[0].noise.basis)
 
     def _taken_back(self, models: np.ndarray) -> csr_array:  # (r, r); models: bool (r,)
         "L of all places: what is taken back concerns models only."
-        added = self.n * np.arange(1, self.T + 1)
+        added = [self.n * (t + 1) for t in range(self.T)]
         among = stacked_rows([step.noise.back for step in self.steps], added, self.n * self.T)
         if models.all(): return among
         spread = csr_array(eye_array(len(models)))[:, models]

@@ -326,7 +326,7 @@ def _(participation, W, bands, tol):
 def strategy(
     name: str,  # a key of STRATEGIES
     participation: Participation,
-    W: np.ndarray | Sequence[np.ndarray] | None = None,  # gossip matrix (n, n), or a sequence of T; needed where the strategy depends on the network, and for the objective of the others
+    W: np.ndarray | Sequence[np.ndarray] | None = None,  # gossip matrix (n, n), or a sequence of T; needed by strategies for a network, and for the objective of the others
     bands: int | None = None,  # where the strategy has bands, by default the separation b
     tol: float = 1e-8,  # relative gap of the optima
 ) -> Strategy:

@@ -49,6 +49,16 @@ def check_model(model) -> None:
             raise ValueError(f"model has {type(module).__name__} at {name!r}: it draws random numbers that are not part of the account; expected a deterministic model")
 
 # %% ../nbs/18_training.ipynb #00000008
+PARTS: dict[str, tuple[Any, int | None]] = {}  # by layer: what computes its gradients, and the dimensions of what may enter (None: any)
+
+def part_for(layer: str, dimensions: int | None = None) -> Callable:
+    "Register a class that computes gradients of records for a kind of layer."
+    def register(part: Any) -> Any:
+        PARTS[layer] = part, dimensions
+        return part
+    return register
+
+@part_for("Linear", 2)
 class LinearPart:
     "A linear layer in every model: activations (nodes, runs or 1, records, features), of which gradients of records are outer products, never formed."
     def __init__(self, layer): self.out, self.into, self.bias = layer.out_features, layer.in_features, layer.bias is not None
@@ -84,6 +94,7 @@ class ExplicitPart:
 
     def total(self, factor): return (factor[..., None, :] @ self.each)[..., 0, :]
 
+@part_for("Conv2d", 4)
 class ConvolutionPart(ExplicitPart):
     "A convolution: activations (nodes, runs or 1, records, channels, height, width)."
     def __init__(self, layer): self.layer = layer
@@ -107,6 +118,7 @@ class ConvolutionPart(ExplicitPart):
         return weight if self.layer.bias is None else torch_cat(weight, delta.flatten(-2).sum(-1))
 
 # %% ../nbs/18_training.ipynb #0000000b
+@part_for("GroupNorm")
 class NormPart(ExplicitPart):
     "GroupNorm, whose parameters are a factor and a shift for each channel."
     def __init__(self, layer): self.layer = layer
@@ -120,8 +132,6 @@ class NormPart(ExplicitPart):
         return h * factor + shift
 
     def gradients(self, delta): return torch_cat((delta * self.entered).flatten(4).sum(-1), delta.flatten(4).sum(-1)) if delta.ndim > 4 else torch_cat(delta * self.entered, delta)
-
-PARTS: dict[str, tuple[Any, int | None]] = {"Linear": (LinearPart, 2), "Conv2d": (ConvolutionPart, 4), "GroupNorm": (NormPart, None)}  # and the dimensions of what may enter
 
 # %% ../nbs/18_training.ipynb #0000000d
 def chain(model, record):  # list of layers, or None

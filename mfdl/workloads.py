@@ -32,7 +32,8 @@ def gossip_kinds(
         return [check_gossip(W)], [0] * T
     if len(W) != T: raise ValueError(f"W is a sequence of {len(W)} gossip matrices: expected T={T}, one for each step")
     places: dict[bytes, int] = {}
-    Ws, kinds = [], []
+    Ws: list[np.ndarray] = []
+    kinds: list[int] = []
     for t, Wt in enumerate(W):
         checked = check_gossip(Wt, name=f"W[{t}]")
         kinds.append(places.setdefault(checked.tobytes(), len(Ws)))

@@ -129,7 +129,9 @@ def test_nobody_pays_for_messages_that_nobody_receives():
 
 def test_local_steps_are_trained_as_they_are_accounted_for():
     run = local_dsgd(gossip_matrix(nx.path_graph(3)), 4, 2)
-    fair, lie = (audit(run, PNDP([0]), Participation.cyclic(2, 2), replays=400, claimed=claimed) for claimed in (None, 0.6 * account(run, PNDP([0]), Participation.cyclic(2, 2)).mu.max()))
+    scheme = Participation.cyclic(2, 2)
+    too_little = 0.6 * account(run, PNDP([0]), scheme).mu.max()
+    fair, lie = (audit(run, PNDP([0]), scheme, replays=400, claimed=claimed) for claimed in (None, too_little))
     assert not fair.refuted and fair.tight and lie.refuted
 
 
