@@ -157,7 +157,7 @@ def replay(
     assert simulation.transcript is not None  # record=True
     sent = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)
     observed = trust.observation(protocol, coalition_mask(protocol, trust))
-    messages = (observed @ sent.reshape(len(sent), -1)).reshape(-1, *sent.shape[1:]) / (-lr * scale)
+    messages = (observed @ sent.reshape(len(sent), np.prod(sent.shape[1:]))).reshape(observed.shape[0], *sent.shape[1:]) / (-lr * scale)
     dealt = [{row: seed for node in trust.nodes for row, seed in deal_seeds(protocol, secret)[node].items()} for secret in secrets]
     held = np.isin(protocol.variables.which, list(dealt[0]))
     noise = np.array([regenerate(protocol, seeds, held, messages.shape[2], secure) for seeds in dealt])
@@ -175,10 +175,11 @@ def likelihood_ratio(protocol: Protocol, trust: TrustModel, case: WorstCase, tra
 def learned(without: Transcript, with_it: Transcript) -> tuple[np.ndarray, np.ndarray]:  # float64 (R/2,), (R/2,)
     "Values for the second half of the runs of a linear test that was learned from the first, knowing nothing of the algorithm (Fisher 1936; chapter 26)."
     with needed_for("an audit", "train"): from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    half = len(without.messages) // 2
+    if not without.messages.shape[1] + without.noise.shape[1]: return np.zeros(half), np.zeros(half)  # who sees nothing can only guess
     X, rng = [np.concatenate([t.messages, t.noise], axis=1).reshape(len(t.messages), -1) for t in (without, with_it)], np.random.default_rng(0)
-    if not X[0].shape[1]: return np.zeros(len(X[0]) // 2), np.zeros(len(X[1]) // 2)  # who sees nothing can only guess
     for x in X: x += 1e-4 * rng.normal(size=x.shape)  # well below the run's noise and above rounding: what never varies shall not divide by zero, and rounding not matter
-    first, half = [x[:len(x) // 2] for x in X], len(X[0]) // 2
+    first = [x[:half] for x in X]
     model = LinearDiscriminantAnalysis(tol=1e-7).fit(np.concatenate(first), np.repeat([0, 1], [len(x) for x in first]))
     return model.decision_function(X[0][half:]), model.decision_function(X[1][half:])
 

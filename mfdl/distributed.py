@@ -330,7 +330,8 @@ class Host(Learner):
         "What all ranks must have in common, as texts to compare."
         with needed_for("training", "train"): import torch
         protocol, about = self.protocol, package_code()
-        graph = fingerprint(protocol.nodes, protocol.kinds, *(one.W for step in protocol.distinct for one in step.rounds))
+        weights = {one: fingerprint(one.W) for step in protocol.distinct for one in step.rounds}
+        graph = fingerprint(protocol.nodes, [[weights[one] for one in step.rounds] for step in protocol.steps])
         return {
             "version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}", "steps": self.T, "graph": f"{protocol.n} nodes ({graph[:8]})",
             "strategy": f"{protocol.name} ({fingerprint(*describe_protocol(protocol))[:8]})", "scale": float(run.scale),

@@ -78,13 +78,13 @@ class OnlineAccountant:
         self.gathered: list[Gathered] = []  # one for each attacker
         self.t = 0  # steps
 
-    def feed(self, happened: Step | Protocol) -> Report:
+    def feed(self, step: Step | Protocol) -> Report:
         """Account for a step, or for all steps of a (short) protocol, and return the report of everything so far.
 
         Raises ValueError (NotStreamable for noise that has a memory, and for messages that are not models), and then changes nothing.
         """
         future = copy.copy(self)  # steps replace what was gathered, they do not change it
-        for step in future._steps(happened): future._watch(step)
+        for one in future._steps(step): future._watch(one)
         report = future.report()
         vars(self).update(vars(future))
         return report
@@ -117,13 +117,13 @@ class OnlineAccountant:
             if left < at_most: future._watch(ahead)
         return at_most
 
-    def _steps(self, happened: Step | Protocol) -> Sequence[Step]:
-        if isinstance(happened, Protocol):
-            if self.nodes is not None and happened.nodes != self.nodes:
-                raise ValueError(f"step: of nodes {happened.nodes[:4]}.., expected those of the account, {self.nodes[:4]}..")
-            return happened.steps
-        if not isinstance(happened, Step): raise ValueError(f"step={happened!r}: expected a Step, or a Protocol such as dp_dsgd(W, 1)")
-        return [happened]
+    def _steps(self, step: Step | Protocol) -> Sequence[Step]:
+        if isinstance(step, Protocol):
+            if self.nodes is not None and step.nodes != self.nodes:
+                raise ValueError(f"step: of nodes {step.nodes[:4]}.., expected those of the account, {self.nodes[:4]}..")
+            return step.steps
+        if not isinstance(step, Step): raise ValueError(f"step={step!r}: expected a Step, or a Protocol such as dp_dsgd(W, 1)")
+        return [step]
 
     def _participation(self) -> Participation: return Participation.single(self.t) if self.t < self.b else Participation.cyclic(-(-self.t // self.b), self.b)
 

@@ -91,7 +91,7 @@ class Round(ByContent):
 
     References
     ----------
-    arXiv 2510.17480, Definition 2 (gossip) and Appendix A.6 (shares).
+    chapter 04; arXiv 2510.17480, Definition 2 (gossip) and Appendix A.6 (shares).
     """
     W: np.ndarray
     share: csr_array | None

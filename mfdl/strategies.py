@@ -285,8 +285,8 @@ def named(name: str, network: bool = False, banded: bool = False, cyclic: bool =
         return make
     return register
 
-def fixed(name: str, C: np.ndarray, participation: Participation, W) -> Strategy:
-    "A strategy that is not optimised for the network, with the harm that it does there if W is given; C is (T, T)."
+def fixed(name: str, C: np.ndarray, participation: Participation, W: np.ndarray | Sequence[np.ndarray] | None) -> Strategy:  # C (T, T); W (n, n)
+    "A strategy that is not optimised for the network, with the harm that it does there if W is given (chapter 14)."
     C = unit_sensitivity(C, participation)
     return Strategy(name, C, participation, None if W is None else harm(local_gram(W, participation.T), C.T @ C)[0])
 

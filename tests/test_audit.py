@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mfdl.accounting import account
-from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, mf_dsgd, muffliato, zip_dl
-from mfdl.attackers import LDP, PNDP, SecLDP, view
+from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
+from mfdl.attackers import LDP, PNDP, SecLDP, SecureSum, view
 from mfdl.auditing import audit, epsilon_shown, interval, worst_case
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
 from mfdl.privacy import GaussianDP
-from mfdl.space_time import optimize_space_time, space_time
+from mfdl.space_time import optimize_space_time
 from mfdl.strategies import strategy
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
@@ -28,10 +28,11 @@ PAIRS = [np.isin(np.arange(N), edge) for edge in GRAPH.edges]
 R = [0.4 * np.outer(pair, pair) for pair in PAIRS] + [0.1 * np.diag(np.arange(N) == u) for u in range(N)]
 RUNS = {
     "directed": dp_dsgd(DIRECTED, T), "changing": dp_dsgd(churn(GRAPH, [[0], [], [1, 4], [], [2], []]), T), "AntiPGD": anti_pgd(W, T), "Muffliato": muffliato(W, T, 2),
-    "in time": mf_dsgd(W, T, strategy("mafalda", SCHEME, W).C), "in space and time": space_time(SYMMETRIC, optimize_space_time(SYMMETRIC, SCHEME)), "DECOR": decor(W, T, 0.5),
+    "in time": mf_dsgd(W, T, strategy("mafalda", SCHEME, W).C), "in space and time": optimize_space_time(SYMMETRIC, SCHEME).protocol(SYMMETRIC), "DECOR": decor(W, T, 0.5),
     "groups": corn(W, T, R, [list(edge) for edge in GRAPH.edges] + [[u] for u in range(N)]), "Zip-DL": zip_dl(DIRECTED, T, self_noise=True),
+    "local": local_dsgd(W, T, 2), "walk": random_walk(W, T, seed=1), "churn": dp_dsgd(W, T, offline=0.3),
 }
-TRUSTS = {"LDP": LDP(), "one": PNDP([4]), "two": PNDP([0, 4]), "all messages": SecLDP([1]), "received": SecLDP([0, 1], "received")}
+TRUSTS = {"LDP": LDP(), "one": PNDP([4]), "two": PNDP([0, 4]), "all messages": SecLDP([1]), "received": SecLDP([0, 1], "received"), "sums": SecureSum([0])}
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
@@ -124,5 +125,5 @@ def test_what_an_audit_refuses():
         ("claimed=", {"claimed": "2"}), ("claimed=", {"claimed": float("nan")}), ("replays=4", {"replays": 4}), ("confidence=", {"confidence": 95}), ("delta=", {"delta": 0}),
         ("secret=-1", {"secret": -1}), ("adjacency=", {"adjacency": "add"}), ("sigma=", {"sigma": 0}), ("no digits left", {"sigma": 1e38}), ("no digits left", {"sigma": 1e-9}),
     ):
-        with pytest.raises(ValueError, match=words): audit(**dict(zip(("algorithm", "trust", "participation"), run, strict=True)) | change)
+        with pytest.raises(ValueError, match=words): audit(**dict(zip(("protocol", "trust", "participation"), run, strict=True)) | change)
     with pytest.raises(ValueError, match="covers 6 steps"): worst_case(dp_dsgd(W, 4), LDP(), SCHEME)

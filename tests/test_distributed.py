@@ -21,14 +21,14 @@ from torch import nn
 
 import mfdl.files
 from mfdl import algorithms
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, noise_stream, random_walk, zip_dl
 from mfdl.attackers import PNDP, coalition_mask
 from mfdl.data import Batches, Dataset, cut
 from mfdl.distributed import Journal, Peer, PeerLost, join
 from mfdl.gossip import churn, gossip_matrix
 from mfdl.participation import Participation
 from mfdl.randomness import derive_seed, draw
-from mfdl.space_time import optimize_space_time, space_time
+from mfdl.space_time import optimize_space_time
 from mfdl.training import Run, Simulation
 
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -48,8 +48,9 @@ CASES = {
     "secure": lambda: mf_dsgd(W, T, C), "in time": lambda: mf_dsgd(W, T, C),
     "own strategies": lambda: mf_dsgd(W, T, [np.linalg.inv(C) if u % 2 else C for u in range(N)]), "secrets": lambda: decor(W, T, 0.5),
     "groups": lambda: corn(W, T, [np.pad(np.eye(3) - 0.3, (0, 2)), np.pad(np.eye(3) - 0.2, (2, 0))], groups=[[0, 1, 2], [2, 3, 4]]),
-    "space and time": lambda: space_time(W, optimize_space_time(W, Participation.cyclic(2, B), method="directions")),
+    "space and time": lambda: optimize_space_time(W, Participation.cyclic(2, B), method="directions").protocol(W),
     "churn": lambda: dp_dsgd(churn(HOUSE, [[], [1], [0, 2], [], [3], []]), T), "zip": lambda: zip_dl(W, T), "zip, own share": lambda: zip_dl(DIRECTED, T, self_noise=True),
+    "local": lambda: local_dsgd(DIRECTED, T, 2), "walk": lambda: random_walk(W, T, seed=2), "offline": lambda: dp_dsgd(W, T, offline=0.3, trains=0.8),
 }
 PLACEMENTS = ([0, 1, 2, 3, 4], [1, 0, 0, 1, 0])
 
@@ -130,7 +131,7 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
             assert transcript.keys() == rows.keys(), "a rank heard something else than its view"
             for key, row in rows.items(): np.testing.assert_allclose(transcript[key], sent[row], atol=3e-5)
             held = {seed for u in here for seed in deal_seeds(algorithm, SECRET)[u].values()}
-            assert used <= held and (case == "no noise" or used), "a rank drew from a seed that none of its nodes holds"
+            assert used <= held and (case in ("no noise", "walk") or used), "a rank drew from a seed that none of its nodes holds"
             if len(set(placement)) == N and case in ("independent", "zip"):
                 neighbours = [sum(Wt[v, here[0]] > 0 for v in range(N) if v != here[0]) for Wt in (step.rounds[0].W for step in algorithm.steps)]
                 assert volume[0] == 4 * len(start) * sum(neighbours)

@@ -33,7 +33,8 @@ from mfdl.graphs import load_graph, read_graph
 from mfdl.participation import Participation
 
 EDGES = b"# who talks to whom\nanna,ben\nben,carl\ncarl,dora\ndora,anna\ndora,O'Hara & <b>\n"
-SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliato": "muffliato:K=2", "decor": "decor:sigma_edge=2", "zip-dl": "zip-dl:self_noise=1"}
+SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliato": "muffliato:K=2", "decor": "decor:sigma_edge=2", "zip-dl": "zip-dl:self_noise=1",
+         "local-dsgd": "local-dsgd:every=2", "random-walk": "random-walk:seed=3"}
 
 
 def test_every_algorithm_and_attacker_is_tried():

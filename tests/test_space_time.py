@@ -137,7 +137,7 @@ def test_what_an_eavesdropper_overhears_is_what_the_whole_view_shows(n, T, seed,
     run = mf_dsgd(W, T, C)
     if recombined:
         basis = rng.normal(size=(n, n)) + 3 * np.eye(n)
-        run = Protocol(None, [replace(step, noise=replace(step.noise, basis=basis)) for step in run.steps])
+        run = Protocol(None, [replace(step, noise=replace(step.noise, basis=basis, holders=np.ones_like(step.noise.holders))) for step in run.steps])
     heard, whole = overheard(run, LDP()), decompose(view(run, LDP()))
     np.testing.assert_allclose(heard.information(np.arange(n)), whole.information(np.arange(n)), rtol=1e-7, atol=1e-9)
     assert overheard(run, PNDP([0])) is None and overheard(run, SecLDP([0])) is None

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 import mfdl
 from mfdl.accounting import account
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, noise_stream, random_walk, zip_dl
 from mfdl.attackers import LDP, PNDP
 from mfdl.data import Batches, Dataset, cut, load_data, round_robin
 from mfdl.files import seal
@@ -32,6 +32,7 @@ ALGORITHMS = {
     "no noise": dsgd(W, T), "DP-D-SGD": dp_dsgd(W, T), "directed": dp_dsgd(DIRECTED, T), "changing": dp_dsgd(HALF, T), "Muffliato": muffliato(W, T, 3), "AntiPGD": anti_pgd(W, T),
     "dense C": mf_dsgd(W, T, C), "banded C": mf_dsgd(W, T, BANDED), "C for each node": mf_dsgd(W, T, [C * (1 + u) for u in range(N)]), "DECOR": decor(HALF, T, 0.7, 1.2),
     "CorN": corn(W, T, R[0] + R[1]), "CorN, groups": corn(W, T, R, [[0, 1, 2], [2, 3, 4]]), "Zip-DL": zip_dl(W, T), "Zip-DL with self-noise": zip_dl(HALF, T, self_noise=True),
+    "local steps": local_dsgd(HALF, T, 2), "random walk": random_walk(W, T, seed=3), "some offline": dp_dsgd(W, T, offline=0.3, trains=0.7, seed=5),
 }
 
 
@@ -268,7 +269,7 @@ def test_an_interrupted_step_is_not_gone_on_with(monkeypatch, tmp_path):
     simulation = Simulation(perceptron, CLASSES, BATCHES, [Run("a", dp_dsgd(W, T), 0.1)], 0.1, 1.0)
     simulation.step()
     def stop(*_): raise KeyboardInterrupt
-    monkeypatch.setattr(simulation, "matrix", stop)
+    monkeypatch.setattr(simulation, "exchanged", stop)
     with pytest.raises(KeyboardInterrupt): simulation.step()
     monkeypatch.undo()
     with pytest.raises(RuntimeError, match="step 1 was interrupted"): simulation.step()
@@ -486,7 +487,10 @@ def test_secure_runs_add_what_nodes_draw_on_the_grid_of_the_gradients(case, tmp_
         gradient = simulation.changes(t)[:, 0].double().numpy()
         simulation.step()
         sums = np.round(gradient / q) * q + np.vstack([to_grid(scale * next(stream), q) for stream in streams])  # exact
-        np.testing.assert_array_equal(simulation.transcript[t][:N, 0].numpy(), models.astype(np.float32) - sums.astype(np.float32))
+        step = algorithm.steps[t]
+        sums = sums * step.trains[:, None]
+        senders = step.rounds[0].senders if step.rounds else []
+        np.testing.assert_array_equal(simulation.transcript[t][:len(senders), 0].numpy(), (models.astype(np.float32) - sums.astype(np.float32))[senders])
         models = simulation.models[:, 0].numpy().copy()
         if t == 2: simulation.save(tmp_path / "checkpoint")
     assert np.array_equal(made().resume(tmp_path / "checkpoint").run(progress=False).metrics["loss"], simulation.test()["loss"][None])
