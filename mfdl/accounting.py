@@ -165,9 +165,12 @@ def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | 
     everybody = all(len(step.rounds[0].senders) == n for step in run.distinct)
     if not everybody or not hidden or not seen_alone(trust.observation(run, nobody))[run.messages.round == 0].all(): return None
     if not np.array_equal(run.variables.step, np.repeat(np.arange(T), n)): return None
-    N, L = apart(mix.D, n, T), apart(mix.L, n, T)
-    if N is None or L is None: return None
-    N = np.linalg.solve(L, N) if mix.takes_back else N
+    N = apart(mix.D, n, T)
+    if N is None: return None
+    if mix.takes_back:
+        L = apart(mix.L, n, T)
+        if L is None: return None
+        N = np.linalg.solve(L, N)
     basis = np.eye(n) if mix.basis is None else mix.basis
     sizes, across = np.linalg.svd(N, compute_uv=False), np.linalg.svd(basis, compute_uv=False)
     if sizes.min() * across.min() <= NOISE_FLOOR * sizes.max() * across.max(): return None

@@ -191,19 +191,17 @@ def check_strategy(C: ArrayLike, T: int, name: str = "C") -> np.ndarray:
     if len(zero): raise ValueError(f"{name}[{zero[0]}, {zero[0]}] = 0: expected a non-zero diagonal, or {name}^-1 does not exist")
     return C
 
-def side_by_side(matrices: Sequence[np.ndarray]) -> csr_array:  # (nT, nT)
-    "One matrix (T, T) in time for each of n things, as one for all of them, step by step."
-    n, T = len(matrices), len(matrices[0])
-    entries = {id(M): (*np.nonzero(M), M[np.nonzero(M)]) for M in matrices}
-    t, s, values = (np.concatenate(part) for part in zip(*(entries[id(M)] for M in matrices), strict=True))
-    place = np.repeat(np.arange(n), [len(entries[id(M)][0]) for M in matrices])
-    return csr_array((values, (t * n + place, s * n + place)), shape=(n * T, n * T))
-
-def time_blocks(M: csr_array, n: int) -> list[csr_array]:  # of (n, n), (n, 2n), ..
-    "The rows of each step of a lower-triangular matrix (nT, nT), without the columns of later steps."
-    ends = M.indptr[::n]
-    return [csr_array((M.data[a:b], M.indices[a:b], M.indptr[t * n:(t + 1) * n + 1] - a), shape=(n, (t + 1) * n))
-            for t, (a, b) in enumerate(zip(ends[:-1], ends[1:], strict=True))]
+def time_blocks(matrices: np.ndarray) -> list[csr_array]:  # (n, T, T), lower-triangular, to T blocks (n, n), (n, 2n), ..
+    "What each of n nodes combines of its own variables in time, step by step: rows of the nodes, one column for each node and step so far."
+    n, T, _ = matrices.shape
+    blocks = []
+    for t in range(T):
+        rows = matrices[:, t, :t + 1]
+        used = rows != 0
+        node, step = np.nonzero(used)
+        pointers = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        blocks.append(csr_array((rows[used], step * n + node, pointers), shape=(n, (t + 1) * n)))
+    return blocks
 
 # %% ../nbs/04_algorithms.ipynb #0000001b
 def mf_dsgd(
@@ -221,15 +219,15 @@ def mf_dsgd(
     n = len(Ws[0])
     if isinstance(C, np.ndarray) and C.ndim == 3 or isinstance(C, list | tuple) and len(C) and is_matrix(C[0]):
         if len(C) != n: raise ValueError(f"C is a list of {len(C)} matrices: expected {n}, one for each node")
-        strategies = [check_strategy(Cu, T, f"C[{u}]") for u, Cu in enumerate(C)]
-    else: strategies = [check_strategy(C, T)] * n
-    inverses = {id(Cu): solve_triangular(Cu, np.eye(T), lower=True) for Cu in strategies}
-
+        strategies = np.array([check_strategy(Cu, T, f"C[{u}]") for u, Cu in enumerate(C)])
+        inverses = np.array([solve_triangular(Cu, np.eye(T), lower=True) for Cu in strategies])
+    else:
+        one = check_strategy(C, T)
+        strategies, inverses = (np.broadcast_to(M, (n, T, T)) for M in (one, solve_triangular(one, np.eye(T), lower=True)))
     own = np.eye(n)
-    by_inverse = sum(np.count_nonzero(inverses[id(Cu)]) for Cu in strategies)
-    if sum(map(np.count_nonzero, strategies)) < by_inverse:  # C has fewer bands than its inverse
-        noise = [Noise(own, own, back=block) for block in time_blocks(side_by_side(strategies), n)]
-    else: noise = [Noise(own, block) for block in time_blocks(side_by_side([inverses[id(Cu)] for Cu in strategies]), n)]
+    if np.count_nonzero(strategies) < np.count_nonzero(inverses):  # C has fewer bands than its inverse
+        noise = [Noise(own, own, back=block) for block in time_blocks(strategies)]
+    else: noise = [Noise(own, block) for block in time_blocks(inverses)]
     return gossip_run("MF-D-SGD", Ws, T, noise, nodes)
 
 def anti_pgd(

@@ -9,7 +9,7 @@ __all__ = ['Round', 'Noise', 'fresh_noise', 'Step', 'Messages', 'Variables', 'Mi
 import hashlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import groupby
 
 import numpy as np
@@ -56,20 +56,29 @@ def sealed(array: np.ndarray) -> np.ndarray:
     return array
 
 # %% ../nbs/04_protocol.ipynb #0000000a
-def coefficients(name: str, given: ArrayLike, rows: int) -> csr_array:  # (rows, m)
+def coefficients(name: str, given: ArrayLike | csr_array, rows: int) -> csr_array:  # (rows, m)
     "Noise coefficients in canonical form, without columns before the first that is not zero."
-    M = csr_array(given, dtype=np.float64, copy=True)
+    M = given if isinstance(given, csr_array) and given.dtype == np.float64 else csr_array(given, dtype=np.float64)
     if M.ndim != 2 or M.shape[0] != rows:
         raise ValueError(f"{name} has shape {M.shape}: expected {rows} rows of noise coefficients")
     if not np.isfinite(M.data).all():
         raise ValueError(f"{name} has an entry that is not finite: expected numbers")
-    M.sum_duplicates()
-    M.eliminate_zeros()
+    if not M.has_canonical_format or not M.data.all():
+        M = M.copy()
+        M.sum_duplicates()
+        M.eliminate_zeros()
     unused = int(M.indices.min()) if M.nnz else M.shape[1]
-    M = csr_array((M.data, M.indices - unused, M.indptr), shape=(rows, M.shape[1] - unused))
-    M.sort_indices()
-    for part in (M.data, M.indices, M.indptr): sealed(part)
-    return M
+    parts = sealed(M.data.copy()), sealed(M.indices - unused), sealed(M.indptr.copy())
+    return csr_array(parts, shape=(rows, M.shape[1] - unused))
+
+@lru_cache(maxsize=64)
+def identity(n: int) -> csr_array:  # (n, n)
+    "Nothing is taken back."
+    return coefficients("identity", csr_array(eye_array(n)), n)
+
+def entry_rows(M: csr_array) -> np.ndarray:  # int (entries,)
+    "The row of each entry of a sparse matrix."
+    return np.repeat(np.arange(M.shape[0]), np.diff(M.indptr))
 
 # %% ../nbs/04_protocol.ipynb #0000000c
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -175,7 +184,7 @@ class Noise(ByContent):
         nobody = np.flatnonzero(~held.any(axis=1))
         if len(nobody): raise ValueError(f"holders: nobody holds variable {nobody[0]}; expected at least one node")
         keep(self, holders=sealed(held), mix=coefficients("mix", mix, n), basis=None)
-        taken = coefficients("back", eye_array(n) if back is None else back, n)
+        taken = identity(n) if back is None else coefficients("back", back, n)
         own = taken.toarray()[:, taken.shape[1] - n:] if taken.shape[1] >= n else np.zeros((n, n))
         if not np.diag(own).all() or np.triu(own, 1).any():
             raise ValueError("back is not lower-triangular with a non-zero diagonal in its last columns")
@@ -211,7 +220,7 @@ class Noise(ByContent):
     @cached_property
     def takes_back(self) -> bool:
         "Whether additions are anything else than what `mix` gives."
-        return (abs(self.back - eye_array(self.n)) > 0).nnz > 0 if self.back.shape[1] == self.n else True
+        return self.back is not identity(self.n) and (self.back.nnz > self.n or not (self.back.data == 1).all())
 
     @property
     def fresh(self) -> bool:
@@ -221,8 +230,7 @@ class Noise(ByContent):
     @cached_property
     def alone(self) -> bool:
         "Whether each node needs nothing but its own rows: nothing is recombined, or taken back of what others added."
-        entries = self.back.tocoo()
-        own = (self.back.shape[1] - 1 - entries.col) % self.n == self.n - 1 - entries.row
+        own = (self.back.shape[1] - 1 - self.back.indices) % self.n == self.n - 1 - entry_rows(self.back)
         return self.basis is None and bool(own.all())
 
     @cached_property
@@ -322,9 +330,8 @@ class Step(ByContent):
         "Pairs of a node and a variable that it has to draw; variables count backwards from the last one drawn, 1, 2, .."
         pairs = []
         for M, everybody in [(self.noise.mix, not self.noise.alone), *((one.share, False) for one in self.rounds if one.share is not None)]:
-            entries = M.tocoo()
-            back = M.shape[1] - entries.col
-            nodes = np.tile(np.arange(self.n), len(back)) if everybody else entries.row % self.n
+            back = M.shape[1] - M.indices
+            nodes = np.tile(np.arange(self.n), len(back)) if everybody else entry_rows(M) % self.n
             pairs.append((nodes, np.repeat(back, self.n) if everybody else back))
         return np.concatenate([nodes for nodes, _ in pairs]), np.concatenate([back for _, back in pairs])
 
@@ -571,11 +578,15 @@ class Protocol(Labelled, ByContent):
     @cached_property
     def variables(self) -> Variables:
         "What is drawn, in order."
-        of_kind = [step.noise.holders for step in self.distinct]
-        sets, which = np.unique(np.vstack(of_kind), axis=0, return_inverse=True)
-        rows = np.split(which.ravel(), np.cumsum([len(holders) for holders in of_kind])[:-1])
+        packed = [np.packbits(step.noise.holders, axis=1) for step in self.distinct]
+        blocks = {rows.tobytes(): rows for rows in packed}  # most steps have the same holders
+        unique, which = np.unique(np.vstack(list(blocks.values())), axis=0, return_inverse=True)
+        ends = np.cumsum([len(rows) for rows in blocks.values()])
+        places = dict(zip(blocks, np.split(which.ravel(), ends[:-1]), strict=True))
+        of_kind = [places[rows.tobytes()] for rows in packed]
         step = np.repeat(np.arange(self.T), np.diff(self.drawn))
-        return Variables(step, sets, joined([rows[kind] for kind in self.kinds]))
+        sets = np.unpackbits(unique, axis=1, count=self.n).astype(bool)
+        return Variables(step, sets, joined([of_kind[kind] for kind in self.kinds]))
 
     @cached_property
     def mix(self) -> Mix:
@@ -633,7 +644,8 @@ class Protocol(Labelled, ByContent):
     @cached_property
     def M_G(self) -> np.ndarray:  # float64 (m, nT); column t*n + u is the gradient of node u in step t
         "What gradients do to messages."
-        return self.effects[:, self.mix.models] * self.trains.ravel()
+        entering = self.effects if len(self.mix.models) == len(self.mix.step) else self.effects[:, self.mix.models]
+        return entering if self.trains.all() else entering * self.trains.ravel()
 
     @cached_property
     def M_Z(self) -> np.ndarray:  # float64 (m, q)

@@ -13,7 +13,7 @@ from operator import index
 import numpy as np
 from scipy.sparse import csr_array
 
-from .algorithms import gossip_run, side_by_side, time_blocks
+from .algorithms import gossip_run, time_blocks
 from .certificates import NotConverged, Optimum, check_steps
 from .graphs import check_count, real_number
 from .participation import Participation
@@ -80,8 +80,10 @@ class SpaceTime(Optimum):
         if n != sum(map(len, self.groups)): raise ValueError(f"W has {n} rows: expected {sum(map(len, self.groups))}, the nodes that the noise is for")
         holders = np.array([np.isin(np.arange(n), group) for group in self.groups])
         held = holders[holders.argmax(axis=0)]  # by those who share the seed of a node
-        roots = csr_array(np.linalg.cholesky(self.S)) if self.basis is None else side_by_side(list(np.linalg.cholesky(self.S)))
-        return gossip_run("space-time", Ws, len(Ws), [Noise(held, block, basis=self.basis) for block in time_blocks(roots, n)], nodes)
+        roots = np.linalg.cholesky(self.S)
+        if self.basis is not None: blocks = time_blocks(roots)
+        else: blocks = [csr_array(roots[end - n:end, :end]) for end in range(n, len(roots) + 1, n)]
+        return gossip_run("space-time", Ws, len(Ws), [Noise(held, block, basis=self.basis) for block in blocks], nodes)
 
 # %% ../nbs/19_space_time.ipynb #00000012
 def largest_square(P: np.ndarray) -> float:

@@ -76,8 +76,11 @@ def seen_rows(
     return basis
 
 # %% ../nbs/10_streaming.ipynb #0000000d
-def round_observations(run: Protocol, observed: csr_array) -> list[list[csr_array]]:
-    "For each step and each of its rounds what is observed, (o, messages of the round); raises NotStreamable for what combines several rounds."
+def round_observations(run: Protocol, observed: csr_array) -> tuple[list[csr_array], list[tuple[int, ...]]]:
+    """What is observed in a round, (o, messages of the round), each different matrix once; and for each step which of them, round by round.
+
+    Raises NotStreamable for what combines several rounds.
+    """
     sizes = [len(one.senders) for step in run.steps for one in step.rounds]
     starts = np.cumsum([0, *sizes])
     lengths = np.diff(observed.indptr)
@@ -89,13 +92,15 @@ def round_observations(run: Protocol, observed: csr_array) -> list[list[csr_arra
         raise NotStreamable("the attackers observe combinations of messages of several rounds; expected backend='dense'")
     bounds = np.searchsorted(last[lengths > 0], np.arange(len(sizes) + 1))
     pointers = observed.indptr[np.append(np.flatnonzero(lengths > 0), len(lengths))]
-    pieces = []
+    different: dict[tuple, int] = {}
+    pieces, which = [], []
     for k, size in enumerate(sizes):
         a, b = pointers[bounds[k]], pointers[bounds[k + 1]]
-        inside = pointers[bounds[k]:bounds[k + 1] + 1] - a
-        pieces.append(csr_array((observed.data[a:b], observed.indices[a:b] - starts[k], inside), shape=(len(inside) - 1, size)))
-    ends = np.cumsum([0, *(len(step.rounds) for step in run.steps)])
-    return [pieces[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        parts = observed.data[a:b], observed.indices[a:b] - starts[k], pointers[bounds[k]:bounds[k + 1] + 1] - a
+        which.append(different.setdefault((size, *(part.tobytes() for part in parts)), len(pieces)))
+        if len(pieces) < len(different): pieces.append(csr_array(parts, shape=(len(parts[2]) - 1, size)))
+    ends = np.cumsum([0, *(len(step.rounds) for step in run.steps)]).tolist()
+    return pieces, [tuple(which[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
 def check_heard(one: Round, observed: csr_array, coalition: np.ndarray) -> np.ndarray:  # (o, n): what is observed, by sender
     "Raise NotStreamable unless the attackers can compute their own averages: they see what enters alone, or as the very sum."
@@ -196,7 +201,8 @@ def state_space(
     coalition = coalition_mask(run, trust)
     check_streamable(run, trust, coalition)
     assert isinstance(run, Protocol)  # or it would not be streamable
-    observed = round_observations(run, trust.observation(run, coalition))
+    pieces, observed = round_observations(run, trust.observation(run, coalition))
+    alone = [seen_alone(piece) for piece in pieces]
     lags = memory(run)
     oldest = lags[0] * run.steps[0].noise.q  # variables from before the run, which are known: there are none
     unknown = np.append(np.zeros(oldest, dtype=bool), ~trust.knows_noise(run.variables, coalition))
@@ -206,12 +212,11 @@ def state_space(
     stages = []
     for t, (step, its) in enumerate(zip(run.steps, observed, strict=True)):
         hides = unknown[run.drawn[t]:run.drawn[t + 1] + oldest]
-        heard = *(part.tobytes() for piece in its for part in (piece.indptr, piece.indices, piece.data)),
-        key = run.kinds[t], run.kinds[t - 1] if t else -1, hides.tobytes(), heard
-        if key not in found: found[key] = stage_of(step, run.steps[t - 1] if t else None, its, coalition, hides, lags)
+        key = run.kinds[t], run.kinds[t - 1] if t else -1, hides.tobytes(), its
+        if key not in found: found[key] = stage_of(step, run.steps[t - 1] if t else None, [pieces[k] for k in its], coalition, hides, lags)
         stages.append(found[key])
-        now = run.kinds[t], heard, known.tobytes()
-        if now not in followed: followed[now] = follow(step, np.concatenate([np.zeros(0, dtype=bool), *map(seen_alone, its)]), coalition, known)
+        now = run.kinds[t], its, known.tobytes()
+        if now not in followed: followed[now] = follow(step, np.concatenate([np.zeros(0, dtype=bool), *(alone[k] for k in its)]), coalition, known)
         complete, known = complete and followed[now][0], followed[now][1]
     victims = np.flatnonzero(~coalition)
     return StateSpace(tuple(stages), run.trains[:, victims], victims, run.nodes, complete)

@@ -333,7 +333,7 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 
 @campaign(140, "accounting.account accounting.Report accounting.knowledge accounting.sensitivities accounting.plain accounting.overheard accounting.Overheard accounting.apart "
                "accounting.check_run algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
-               "algorithms.local_dsgd algorithms.random_walk algorithms.check_strategy algorithms.covariance_root algorithms.side_by_side "
+               "algorithms.local_dsgd algorithms.random_walk algorithms.check_strategy algorithms.covariance_root "
                "protocol.* workloads.gossip_kinds "
                "accounting.in_short accounting.noise_sizes algorithms.count_nodes algorithms.gossip_run algorithms.left_alone algorithms.node_sets algorithms.time_blocks "
                "algorithms.token_step algorithms.zip_step attackers.follow attackers.knows_models attackers.row_steps attackers.seen_alone "
