@@ -93,7 +93,8 @@ def round_observations(run: Protocol, observed: csr_array) -> tuple[list[csr_arr
     bounds = np.searchsorted(last[lengths > 0], np.arange(len(sizes) + 1))
     pointers = observed.indptr[np.append(np.flatnonzero(lengths > 0), len(lengths))]
     different: dict[tuple, int] = {}
-    pieces, which = [], []
+    pieces: list[csr_array] = []
+    which: list[int] = []
     for k, size in enumerate(sizes):
         a, b = pointers[bounds[k]], pointers[bounds[k + 1]]
         parts = observed.data[a:b], observed.indices[a:b] - starts[k], pointers[bounds[k]:bounds[k + 1] + 1] - a

@@ -979,11 +979,12 @@ class Trained:
 # %% ../nbs/18_training.ipynb #00000044
 def in_words(trust) -> str:
     "A trust model, or several, for a statement."
-    from mfdl.attackers import LDP, PNDP, SecLDP
+    from mfdl.attackers import LDP, PNDP, SecLDP, SecureSum
     if isinstance(trust, list | tuple): return in_words(trust[0]) + (f" (and so on: {len(trust)} attackers, each on its own)" if len(trust) > 1 else "")
     if type(trust) is LDP: return "an eavesdropper who sees every message and knows no gradient and no noise"
-    if type(trust) not in (PNDP, SecLDP): return repr(trust)
+    if type(trust) not in (PNDP, SecLDP, SecureSum): return repr(trust)
     sees = "every message" if type(trust) is SecLDP and trust.observes == "all" else "the messages sent there"
+    if type(trust) is SecureSum: sees = "in each round the weighted sum of the messages sent there"
     return f"whoever sits at {', '.join(map(str, trust.nodes))}, sees {sees}, and knows the gradients, the noise and all shared secrets of that place"
 
 # %% ../nbs/18_training.ipynb #00000045

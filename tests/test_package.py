@@ -102,21 +102,14 @@ CLIENT = """
 from typing import assert_type
 import numpy as np
 import pandas as pd
-from mfdl import account
-from mfdl.accounting import Report
-from mfdl.algorithms import dp_dsgd
-from mfdl.attackers import LDP, PNDP
-from mfdl.gossip import gossip_matrix
-from mfdl.graphs import load_graph
-from mfdl.participation import Participation
-from mfdl.privacy import GaussianDP
-from mfdl.protocol import Protocol
+from mfdl import LDP, PNDP, GaussianDP, Participation, Protocol, Report, Round, Step, account, dp_dsgd, fresh_noise, gossip_matrix, load_graph
 
 florentine = load_graph("florentine")
 W = gossip_matrix(florentine)
 run = dp_dsgd(W, T=20, nodes=florentine)
 report = account(run, PNDP(["Medici"]), Participation.cyclic(k=4, b=5), sigma=2.0)
 assert_type(run, Protocol)
+own = Protocol(florentine, [Step(True, fresh_noise(np.eye(15)), [Round(W)])] * 20, "mine")
 assert_type(report, Report)
 assert_type(report.worst, GaussianDP)
 assert_type(report.worst.epsilon(1e-6), float)
