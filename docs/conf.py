@@ -7,6 +7,7 @@ from importlib.metadata import files
 
 import click
 from fastcore.docments import docments
+from sphinx.ext.napoleon import Config, NumpyDocstring
 from sphinx.util.rst import escape
 
 import mfdl
@@ -76,6 +77,10 @@ def parameters(thing) -> list[str]:
 
 def document(app, what: str, name: str, thing, options, lines: list[str]) -> None:
     """Docstrings as the project writes them, for Sphinx."""
+    if any(re.fullmatch("-{4,}", line.strip()) for line in lines):  # numpydoc: parameters are described there
+        plain = [re.sub(r"([*_|])", r"\\\1", line) for line in lines]
+        lines[:] = NumpyDocstring(plain, Config(napoleon_use_param=False, napoleon_use_rtype=False, napoleon_use_ivar=True), app, what, name, thing).lines()
+        return
     lines[:] = constant(name, thing) if what == "data" else [rst(line) for line in lines]
     if inspect.isfunction(thing) or is_dataclass(thing) or inspect.isclass(thing) and "__init__" in vars(thing): lines += parameters(thing)
 

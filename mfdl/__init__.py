@@ -10,35 +10,37 @@ __all__ = []
 import importlib
 from typing import TYPE_CHECKING
 
-# %% ../nbs/32_import.ipynb #00000005
+# %% ../nbs/32_import.ipynb #00000006
 if TYPE_CHECKING:
-    from mfdl.accounting import Report, account
-    from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
-    from mfdl.attackers import LDP, PNDP, SecLDP, SecureSum
-    from mfdl.auditing import audit
-    from mfdl.certificates import NotConverged
-    from mfdl.checking import check_protocol
-    from mfdl.covariance import optimize_coalition, optimize_covariance
-    from mfdl.gossip import gossip_matrix
-    from mfdl.gram import local_gram
-    from mfdl.graphs import load_graph
-    from mfdl.online import OnlineAccountant
-    from mfdl.participation import Participation
-    from mfdl.privacy import GaussianDP
-    from mfdl.protocol import Noise, Protocol, Round, Step, fresh_noise
-    from mfdl.sensitivities import sensitivity
-    from mfdl.space_time import optimize_local, optimize_space_time
-    from mfdl.strategies import optimize, strategy
-    from mfdl.training import train
-    from mfdl.workloads import workload
+    from mfdl.accounting import Report as Report, account as account
+    from mfdl.algorithms import anti_pgd as anti_pgd, corn as corn, decor as decor, dp_dsgd as dp_dsgd, dsgd as dsgd
+    from mfdl.algorithms import local_dsgd as local_dsgd, mf_dsgd as mf_dsgd, muffliato as muffliato, random_walk as random_walk, zip_dl as zip_dl
+    from mfdl.attackers import LDP as LDP, PNDP as PNDP, SecLDP as SecLDP, SecureSum as SecureSum
+    from mfdl.auditing import audit as audit
+    from mfdl.certificates import NotConverged as NotConverged
+    from mfdl.checking import check_protocol as check_protocol
+    from mfdl.covariance import optimize_coalition as optimize_coalition, optimize_covariance as optimize_covariance
+    from mfdl.gossip import gossip_matrix as gossip_matrix
+    from mfdl.gram import local_gram as local_gram
+    from mfdl.graphs import load_graph as load_graph
+    from mfdl.online import OnlineAccountant as OnlineAccountant
+    from mfdl.participation import Participation as Participation
+    from mfdl.privacy import GaussianDP as GaussianDP
+    from mfdl.protocol import Noise as Noise, Protocol as Protocol, Round as Round, Step as Step, fresh_noise as fresh_noise
+    from mfdl.reactions import Lipschitz as Lipschitz
+    from mfdl.sensitivities import sensitivity as sensitivity
+    from mfdl.space_time import optimize_local as optimize_local, optimize_space_time as optimize_space_time
+    from mfdl.strategies import optimize as optimize, strategy as strategy
+    from mfdl.training import train as train
+    from mfdl.workloads import workload as workload
 
-# %% ../nbs/32_import.ipynb #00000007
+# %% ../nbs/32_import.ipynb #00000008
 _HOME = {
     "graphs": "load_graph", "gossip": "gossip_matrix", "workloads": "workload",
     "protocol": "Protocol Step Round Noise fresh_noise",
     "algorithms": "dsgd dp_dsgd mf_dsgd anti_pgd muffliato decor corn zip_dl local_dsgd random_walk",
     "attackers": "LDP PNDP SecLDP SecureSum", "participation": "Participation",
-    "privacy": "GaussianDP", "sensitivities": "sensitivity", "accounting": "account Report", "online": "OnlineAccountant",
+    "privacy": "GaussianDP", "sensitivities": "sensitivity", "accounting": "account Report", "reactions": "Lipschitz", "online": "OnlineAccountant",
     "gram": "local_gram", "certificates": "NotConverged", "strategies": "optimize strategy",
     "covariance": "optimize_covariance optimize_coalition", "space_time": "optimize_space_time optimize_local",
     "training": "train", "checking": "check_protocol", "auditing": "audit",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .attackers import NOISE_FLOOR, Factorization, TrustModel, coalition_mask, decompose, seen_alone, view
+from .attackers import NOISE_FLOOR, Factorization, TrustModel, coalition_mask, decompose, knows_models, seen_alone, view
 from .files import needed_for
 from .gossip import check_gossip
 from .graphs import check_choice, check_count, real_number
@@ -25,7 +25,10 @@ from .protocol import MatrixProtocol, Protocol
 from .sensitivities import check_method, worst_sensitivities
 from .streaming import NotStreamable, Streamed, state_space, stream
 
-if TYPE_CHECKING: import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mfdl.reactions import Lipschitz
 
 # %% ../nbs/11_accounting.ipynb #00000009
 def in_short(nodes: tuple) -> str:
@@ -51,6 +54,9 @@ class Report:
     leaks: tuple  # (attackers, step, node) of every gradient that is visible without noise
     adaptive: bool  # the guarantee covers gradients that depend on everything their nodes have received
     adjacency: str | None = None  # 'replace-one' or 'zero-out'; None: any two inputs whose gradients differ by at most the row sensitivity
+    updates: "Lipschitz | None" = None  # what the numbers of attackers who do not know every model assume of the updates of other nodes
+    nonreacting: np.ndarray | None = None  # float (pairs,), with `updates`: the sensitivity for gradients that do not react, which is no bound for training
+    gap: float = 0.0  # with `updates`: how much smaller, relatively, the squared sensitivity of a best plan could be, at most
     row_sensitivity: float = 1.0  # by how much one participation can move what a node adds; noise has standard deviation sigma times this
 
     @property
@@ -66,9 +72,11 @@ class Report:
     def to_frame(self) -> "pd.DataFrame":  # columns attacker, victim, distance, mu
         "One row for each pair; attacker and distance are empty under LDP, attacker is a tuple for a coalition."
         import pandas as pd
-        return pd.DataFrame({
+        frame = pd.DataFrame({
             "attacker": pd.Series([plain(a) for a in self.attackers], dtype=object), "victim": pd.Series(self.victims, dtype=object),
             "distance": self.distance, "mu": self.mu})
+        frame.attrs["gradients"] = self.assumes
+        return frame
 
     def epsilon(self, delta: float) -> "pd.Series":  # in the order of to_frame()
         "Smallest epsilon of each pair at this delta."
@@ -90,6 +98,7 @@ class Report:
     @property
     def assumes(self) -> str:
         "For which gradients the numbers hold."
+        if self.updates is not None: return f"any that react by updates of the other nodes that are {self.updates!r}; for these attackers by the flow theorem (chapter 11)"
         if self.adaptive: return "any, also those that react to everything their nodes have received"
         return "those that do not react to what these attackers do not see (for training an estimate, no promise)"
 
@@ -244,6 +253,27 @@ def sensitivities(known: Sequence, victims: list, participation: Participation, 
         for (i, j), value in zip(group, found, strict=True): values[i][j] = value
     return values
 
+# %% ../nbs/11_accounting.ipynb #promised
+def check_updates(protocol: Protocol | MatrixProtocol, trusts: list[TrustModel], updates: "Lipschitz") -> None:
+    "Raise a ValueError where the flow theorem is needed and not proved."
+    from mfdl.reactions import check_lipschitz, paths_of
+    check_lipschitz(updates, protocol.n)
+    for model in trusts:
+        nobody = coalition_mask(protocol, model)
+        if not (isinstance(protocol, Protocol) and knows_models(protocol, model, nobody)): paths_of(protocol, model, updates.of_nodes(protocol.n))
+
+def promised(protocol: Protocol | MatrixProtocol, trusts: list[TrustModel], participation: Participation, updates: "Lipschitz", found: list) -> tuple[list, float]:
+    "The same, with sensitivities by the flow theorem for attackers who do not know every model; and the largest relative gap of a plan."
+    from mfdl.reactions import reacting_sensitivities
+    made, gaps = [], [0.0]
+    for model, (victims, values, leaks, adaptive) in zip(trusts, found, strict=True):
+        if not adaptive:
+            values, lower = reacting_sensitivities(protocol, model, participation, updates)
+            some = np.isfinite(values) & (values > 0)
+            gaps += (1 - (lower[some] / values[some])**2).tolist()
+        made.append((victims, values, leaks, True))
+    return made, max(gaps)
+
 # %% ../nbs/11_accounting.ipynb #00000013
 BACKENDS = ("auto", "streaming", "dense")
 
@@ -254,10 +284,12 @@ def account(
     sigma: float = 1.0,  # standard deviation of each noise variable, divided by the row sensitivity (mfdl.privacy.row_sensitivity)
     method: str = "exact",  # 'exact' or 'bound', see mfdl.sensitivities.sensitivity
     backend: str = "auto",  # 'streaming' (mfdl.streaming), 'dense' (mfdl.attackers), or the first where it applies
+    updates: "Lipschitz | None" = None,  # how strongly nodes react that are not heard (mfdl.reactions): then the numbers hold for training
 ) -> Report:
     """Privacy of every node against every attacker: mu = sensitivity / sigma (U, Theorem 8).
 
-    A node with a gradient that no noise covers has mu = inf.
+    A node with a gradient that no noise covers has mu = inf. Against attackers who do not know every model the numbers are for gradients that do not
+    react to what these do not see; with `updates`, for any that react at most so strongly (the flow theorem, chapter 11).
     Attackers, or the victims of a single one, share the processors, one thread each; with a progress bar over attackers in a terminal.
     Raises ValueError, before any work, for arguments that do not fit together, and NotStreamable when streaming is asked for and impossible.
     """
@@ -265,6 +297,7 @@ def account(
     from threadpoolctl import threadpool_limits
     from tqdm import tqdm
     trusts = check_run(protocol, trust, participation, sigma, method, backend)
+    if updates is not None: check_updates(protocol, trusts, updates)
 
     def together(models, spread=map):  # victims, their sensitivities, leaks, adaptive of each attacker
         known, adaptive = zip(*(knowledge(protocol, model, backend) for model in models), strict=True)
@@ -281,6 +314,9 @@ def account(
                 for some in pool.map(together, (trusts[i:i + size] for i in range(0, len(trusts), size))):
                     found += some
                     bar.update(len(some))
+    plain_values = np.concatenate([values for _, values, *_ in found])
+    gap = 0.0
+    if updates is not None: found, gap = promised(protocol, trusts, participation, updates, found)
     distance = [protocol.distances(model.nodes) if model.nodes else np.full(protocol.n, np.nan) for model in trusts]
     return Report(
         protocol.name, participation, float(sigma), method,
@@ -290,6 +326,7 @@ def account(
         sensitivity=np.concatenate([values for _, values, *_ in found]),
         leaks=tuple((model.nodes, *leak) for model, (_, _, leaks, _) in zip(trusts, found, strict=True) for leak in leaks),
         adaptive=all(adaptive for *_, adaptive in found),
+        updates=updates, nonreacting=None if updates is None else plain_values, gap=gap,
     )
 
 # %% ../nbs/11_accounting.ipynb #0000001e

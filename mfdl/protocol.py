@@ -72,7 +72,7 @@ def coefficients(name: str, given: ArrayLike | csr_array, rows: int) -> csr_arra
     return csr_array(parts, shape=(rows, M.shape[1] - unused))
 
 @lru_cache(maxsize=64)
-def identity(n: int) -> csr_array:  # (n, n)
+def _identity(n: int) -> csr_array:  # (n, n)
     "Nothing is taken back."
     return coefficients("identity", csr_array(eye_array(n)), n)
 
@@ -184,7 +184,7 @@ class Noise(ByContent):
         nobody = np.flatnonzero(~held.any(axis=1))
         if len(nobody): raise ValueError(f"holders: nobody holds variable {nobody[0]}; expected at least one node")
         keep(self, holders=sealed(held), mix=coefficients("mix", mix, n), basis=None)
-        taken = identity(n) if back is None else coefficients("back", back, n)
+        taken = _identity(n) if back is None else coefficients("back", back, n)
         own = taken.toarray()[:, taken.shape[1] - n:] if taken.shape[1] >= n else np.zeros((n, n))
         if not np.diag(own).all() or np.triu(own, 1).any():
             raise ValueError("back is not lower-triangular with a non-zero diagonal in its last columns")
@@ -220,7 +220,7 @@ class Noise(ByContent):
     @cached_property
     def takes_back(self) -> bool:
         "Whether additions are anything else than what `mix` gives."
-        return self.back is not identity(self.n) and (self.back.nnz > self.n or not (self.back.data == 1).all())
+        return self.back is not _identity(self.n) and (self.back.nnz > self.n or not (self.back.data == 1).all())
 
     @property
     def fresh(self) -> bool:

@@ -69,6 +69,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "data.a9a data.mnist graphs.facebook graphs.peertube graphs.data_folders graphs.find_file graphs.GraphSource",
     "patterns of more than 128 steps: tests/test_reference.py, nbs/08_sensitivity.ipynb": "sensitivities.grouped_start sensitivities.climb sensitivities.escape",
     "trains, with 200 random protocols: tests/test_protocol.py": "checking.*",
+    "hundreds of random runs and reactions: tests/test_reactions.py": "reactions.*",
     "tests/test_space_time.py, tests/test_covariance.py, nbs/13_certificates.ipynb": "certificates.*",
     "trains: tests/test_audit.py": "auditing.WorstCase auditing.worst_pattern auditing.worst_case auditing.scripted auditing.plan auditing.Transcript auditing.regenerate "
     "auditing.replay "
@@ -335,7 +336,8 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "accounting.check_run algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
                "algorithms.local_dsgd algorithms.random_walk algorithms.check_strategy algorithms.covariance_root "
                "protocol.* workloads.gossip_kinds "
-               "accounting.in_short accounting.noise_sizes algorithms.count_nodes algorithms.gossip_run algorithms.left_alone algorithms.node_sets algorithms.time_blocks "
+               "accounting.check_updates accounting.promised accounting.in_short accounting.noise_sizes "
+               "algorithms.count_nodes algorithms.gossip_run algorithms.left_alone algorithms.node_sets algorithms.time_blocks "
                "algorithms.token_step algorithms.zip_step attackers.follow attackers.knows_models attackers.row_steps attackers.seen_alone "
                "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View attackers.decompose "
                "attackers.Factorization attackers.coalition_mask "
@@ -360,6 +362,8 @@ def test_accounts_of_anything_legal(case):
     assert alike(near, by_victim(elsewhere, attackers.PNDP(few), scheme), extreme) and (elsewhere.hears == run.hears).all() and len(repr(elsewhere)) < 200
     assert refused(lambda: protocol.check_protocol_type(elsewhere), "protocol") is None
     assert all(near[v] == 0 for v, hops in zip(run.nodes, run.distances(few), strict=True) if v in near and hops > sum(len(step.rounds) for step in run.steps))
+    promise = refused(lambda: by_victim(run, attackers.PNDP(few), scheme, updates=mfdl.Lipschitz(1)), "updates")
+    if promise is not None: assert at_most({v: mu for v, mu in near.items() if np.isfinite(mu)}, promise)
     report = accounting.account(run, attackers.LDP(), scheme, sigma=2.0)
     assert "react" in repr(report)
     assert report.mu == pytest.approx([outside[v] / 2 for v in report.victims]) and len(report.to_frame()) == run.n
