@@ -98,7 +98,7 @@ class Report:
     @property
     def assumes(self) -> str:
         "For which gradients the numbers hold."
-        if self.updates is not None: return f"any that react by updates of the other nodes that are {self.updates!r}; for these attackers by the flow theorem (chapter 11)"
+        if self.updates is not None: return f"any, as long as updates of nodes that are not heard are {self.updates!r} (the flow theorem, chapter 11)"
         if self.adaptive: return "any, also those that react to everything their nodes have received"
         return "those that do not react to what these attackers do not see (for training an estimate, no promise)"
 

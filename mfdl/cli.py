@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from . import accounting, algorithms, attackers, experiments, figures, gossip, graphs, participation, privacy, protocol, sweeps
+from . import accounting, algorithms, attackers, experiments, figures, gossip, graphs, participation, privacy, protocol, reactions, sweeps
 from .files import needed_for
 
 if TYPE_CHECKING: import pandas as pd
@@ -140,6 +140,7 @@ def describe(report: accounting.Report, frame: "pd.DataFrame", delta: float, row
         more = f" and {len(report.leaks) - 6} more" if len(report.leaks) > 6 else ""
         seen = (f"node {node} in step {step}" + (f" to {'+'.join(map(str, to))}" if to else "") for to, step, node in report.leaks[:6])
         lines += ["", f"mu = inf, visible without noise: {'; '.join(seen)}{more}"]
+    if report.updates is not None: lines += ["", f"The numbers hold for training. Gradients: {report.assumes}."]
     if not report.adaptive:
         lines += ["", "These attackers do not know every model: the numbers hold for gradients that do not react to what they do not see."]
     return "\n".join(lines)
@@ -165,9 +166,11 @@ def describe(report: accounting.Report, frame: "pd.DataFrame", delta: float, row
 @click.option("--delta", default=1e-6, help="Delta at which epsilon is reported, or aimed for.")
 @click.option("--method", default="exact", help="Sensitivity: exact, or bound (cheaper, never smaller).")
 @click.option("--backend", default="auto", help="Route: streaming (one pass over the steps), dense (the whole view), or auto (streaming where it applies).")
+@click.option("--lipschitz", type=float,
+              help="A promise for training: every update of a node that is not heard is so Lipschitz (1: convex losses). [default: gradients that do not react]")
 @click.option("--rows", default=20, help="How many pairs the table shows, the most exposed first.")
 @click.option("--output", "-o", type=Path, multiple=True, help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
-def account_command(graph, algorithm, strategy, weights, trust, spec, steps, scheme, sigma, epsilon, delta, method, backend, rows, output):
+def account_command(graph, algorithm, strategy, weights, trust, spec, steps, scheme, sigma, epsilon, delta, method, backend, lipschitz, rows, output):
     """Who learns how much about whom in a run of private decentralized learning.
 
     GRAPH is a name (see `mfdl graphs`), such as florentine or erdos-renyi:n=50,p=0.1, or the path of an edge list, GraphML or GML file.
@@ -183,10 +186,11 @@ def account_command(graph, algorithm, strategy, weights, trust, spec, steps, sch
     run = build_algorithm(algorithm, gossip.gossip_matrix(network, weights), steps, strategy, network)
     collude = TRUST[trust]
     model = attackers.LDP() if collude is None else [collude(nodes) for nodes in attackers.parse_attackers(spec, network)]
-    report = accounting.account(run, model, participation.Participation.parse(scheme, steps), 1.0 if sigma is None else sigma, method, backend)
+    report = accounting.account(run, model, participation.Participation.parse(scheme, steps), 1.0 if sigma is None else sigma, method, backend,
+                                None if lipschitz is None else reactions.Lipschitz(lipschitz))
     if epsilon is not None: report = report.calibrate(epsilon, delta)
     settings = {"graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": steps,
-                "participation": scheme, "sigma": report.sigma, "delta": delta}
+                "participation": scheme, "sigma": report.sigma, "delta": delta, "gradients": report.assumes}
     frame = report.to_frame().assign(epsilon=report.epsilon(delta))
     for path in output: write_report(report, frame, settings, path)
     click.echo(f"{run.name} on {graph} ({run.n} nodes, {weights} weights), T={steps}, {scheme} participation, sigma={report.sigma:.6g}, {method} sensitivity")

@@ -2,6 +2,7 @@
 import networkx as nx
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from mfdl import (
     zip_dl,
 )
 from mfdl.attackers import coalition_mask
+from mfdl.cli import app
 from mfdl.reactions import best_plans, cases_of, forward, paths_of, plan_cost, reacting_sensitivities
 from mfdl.sensitivities import worst_sensitivities
 
@@ -177,3 +179,12 @@ def test_reports_say_what_they_assume():
     assert "estimate" in repr(plain) and "estimate" in plain.to_frame().attrs["gradients"] and not plain.adaptive
     assert "Lipschitz(1)" in repr(promise) and "Lipschitz(1)" in promise.to_frame().attrs["gradients"] and promise.adaptive
     np.testing.assert_allclose(promise.nonreacting, plain.sensitivity)
+
+
+def test_on_the_command_line():
+    def said(*more): return CliRunner().invoke(app, ["account", "path:n=4", "--attackers", "0", "-T", "4", *more])
+    promise, estimate, wrong, unproved = said("--lipschitz", "1"), said(), said("--lipschitz", "-1"), said("--lipschitz", "1", "-a", "anti-pgd")
+    assert "hold for training" in promise.output and "do not react" in estimate.output and promise.exit_code == 0
+    report = account(dp_dsgd(gossip_matrix(nx.path_graph(4)), 4), PNDP([0]), Participation.every_step(4), updates=Lipschitz(1))
+    assert f"{report.mu[1]:.4g}" in promise.output
+    assert (wrong.exit_code, unproved.exit_code) == (2, 2) and "c=-1.0" in wrong.output and "with a memory" in unproved.output
