@@ -183,7 +183,7 @@ def test_comments_beside_parameters_are_descriptions(page, site):
     assert "p (float | None) – probability of an edge, in (0, 1]; None: ln(n)/n" in entry and "the first connected graph" in entry
 
 
-@pytest.mark.parametrize("words, expected", [("worst_sensitivities", "api/sensitivity.html"), ("Renaissance", "index.html"), ("qqqq", None)])
+@pytest.mark.parametrize("words, expected", [("worst_sensitivities", "api/sensitivities.html"), ("Renaissance", "index.html"), ("qqqq", None)])
 def test_search(page, site, words, expected):
     errors = []
     page.on("console", lambda message: message.type == "error" and errors.append(message.text))
