@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .attackers import NOISE_FLOOR, Factorization, TrustModel, coalition_mask, decompose, knows_models, seen_alone, view
+from .attackers import NOISE_FLOOR, Factorization, SecLDP, TrustModel, coalition_mask, decompose, knows_models, seen_alone, view
 from .files import needed_for
 from .gossip import check_gossip
 from .graphs import check_choice, check_count, real_number
@@ -28,6 +28,7 @@ from .streaming import NotStreamable, Streamed, state_space, stream
 if TYPE_CHECKING:
     import pandas as pd
 
+    from mfdl.promises import Promise
     from mfdl.reactions import Lipschitz
 
 # %% ../nbs/11_accounting.ipynb #00000009
@@ -56,7 +57,8 @@ class Report:
     adjacency: str | None = None  # 'replace-one' or 'zero-out'; None: any two inputs whose gradients differ by at most the row sensitivity
     updates: "Lipschitz | None" = None  # what the numbers of attackers who do not know every model assume of the updates of other nodes
     nonreacting: np.ndarray | None = None  # float (pairs,), with `updates`: the sensitivity for gradients that do not react, which is no bound for training
-    gap: float = 0.0  # with `updates`: how much smaller, relatively, the squared sensitivity of a best plan could be, at most
+    routes: tuple = ()  # for each pair how its number was proved: 'account', 'flow', 'signed', or 'hears all' (chapter 'The promise')
+    promises: tuple = field(default=(), repr=False)  # with `updates`: the proofs, one for each attacker who does not know every model
     row_sensitivity: float = 1.0  # by how much one participation can move what a node adds; noise has standard deviation sigma times this
 
     @property
@@ -68,6 +70,27 @@ class Report:
     def worst(self) -> GaussianDP:
         "The guarantee that holds for every pair."
         return GaussianDP(float(self.mu.max()))
+
+    @property
+    def gap(self) -> float:
+        "With `updates`: how much smaller, relatively, the squared sensitivity of a best plan could be, at most."
+        return widest_gap(self.promises)
+
+    def verify(self) -> float:
+        """Check the kept proofs of all promises once more, without the search that found them.
+
+        Returns
+        -------
+        float
+            By how much, relatively, a proved sensitivity exceeds the promised one, at most: rounding.
+
+        Raises
+        ------
+        ValueError
+            Where a proof is none, and where there is none to check (no `updates`, or too many to keep).
+        """
+        if not self.promises: raise ValueError("verify: there are no proofs to check; expected a report with updates=Lipschitz(c)")
+        return max(made.verify() for made in self.promises)
 
     def to_frame(self) -> "pd.DataFrame":  # columns attacker, victim, distance, mu
         "One row for each pair; attacker and distance are empty under LDP, attacker is a tuple for a coalition."
@@ -98,7 +121,7 @@ class Report:
     @property
     def assumes(self) -> str:
         "For which gradients the numbers hold."
-        if self.updates is not None: return f"any, as long as updates of nodes that are not heard are {self.updates!r} (the flow theorem, chapter 11)"
+        if self.updates is not None: return f"any, as long as updates of nodes that are not heard are {self.updates!r} (chapter 'The promise')"
         if self.adaptive: return "any, also those that react to everything their nodes have received"
         return "those that do not react to what these attackers do not see (for training an estimate, no promise)"
 
@@ -111,7 +134,14 @@ class Report:
                 f"{self.participation.k} participations in {self.participation.T} steps, sigma={self.sigma:.4g}\n"
                 f"  worst pair: {pair}{f', {len(self.leaks)} gradients without noise' if self.leaks else ''}\n"
                 f"  neighbours differ in {moves}, by at most {self.row_sensitivity:.4g} (row sensitivity) in each participation\n"
-                f"  gradients: {self.assumes}")
+                f"  gradients: {self.assumes}{self._by_route}")
+
+    @property
+    def _by_route(self) -> str:
+        "How many pairs were proved in which way."
+        if self.updates is None: return ""
+        counts = [f"{route} {self.routes.count(route)}" for route in dict.fromkeys(self.routes)]
+        return f"\n  proved by: {', '.join(counts)} pairs"
 
     def calibrate(self, epsilon: float, delta: float) -> "Report":
         "The same report with the smallest sigma for which every pair is (epsilon, delta)-DP."
@@ -255,24 +285,68 @@ def sensitivities(known: Sequence, victims: list, participation: Participation, 
 
 # %% ../nbs/11_accounting.ipynb #promised
 def check_updates(protocol: Protocol | MatrixProtocol, trusts: list[TrustModel], updates: "Lipschitz") -> None:
-    "Raise a ValueError where the flow theorem is needed and not proved."
-    from mfdl.reactions import check_lipschitz, paths_of
+    "Raise a ValueError where a bound for reacting gradients is needed and not proved."
+    from mfdl.promises import check_lipschitz
+    from mfdl.reactions import paths_of
     check_lipschitz(updates, protocol.n)
     for model in trusts:
         nobody = coalition_mask(protocol, model)
-        if not (isinstance(protocol, Protocol) and knows_models(protocol, model, nobody)): paths_of(protocol, model, updates.of_nodes(protocol.n))
+        if not (isinstance(protocol, Protocol) and knows_models(protocol, model, nobody)): paths_of(protocol, model)
 
-def promised(protocol: Protocol | MatrixProtocol, trusts: list[TrustModel], participation: Participation, updates: "Lipschitz", found: list) -> tuple[list, float]:
-    "The same, with sensitivities by the flow theorem for attackers who do not know every model; and the largest relative gap of a plan."
-    from mfdl.reactions import reacting_sensitivities
-    made, gaps = [], [0.0]
-    for model, (victims, values, leaks, adaptive) in zip(trusts, found, strict=True):
-        if not adaptive:
-            values, lower = reacting_sensitivities(protocol, model, participation, updates)
-            some = np.isfinite(values) & (values > 0)
-            gaps += (1 - (lower[some] / values[some])**2).tolist()
-        made.append((victims, values, leaks, True))
-    return made, max(gaps)
+def shares_noise(run: Protocol) -> bool:
+    "Whether plans cannot count all noise: some is added by several nodes, or combined in time."
+    alone = all(np.diff(step.noise.mix.tocsc().indptr).max(initial=0) <= 1 for step in run.distinct)
+    return not alone or not all(step.noise.fresh for step in run.distinct)
+
+def promised(
+    run: Protocol, model: TrustModel, participation: Participation, updates: "Lipschitz", method: str, keep: bool,
+) -> tuple["Promise", np.ndarray, list[str]]:
+    "A promise about one attacker who does not know every model; the least sensitivities, and by which route."
+    from mfdl.promises import promise
+    made = promise(run, model, participation, updates, keep=keep)
+    values, routes = made.sensitivity, list(made.routes)
+    if model.nodes and shares_noise(run):
+        known, adaptive = knowledge(run, SecLDP(model.nodes), "auto")
+        everything = sensitivities([known], [made.victims], participation, method)[0]
+        if not adaptive: everything = np.full(len(values), np.inf)
+        routes = [route if a <= b else "hears all" for route, a, b in zip(routes, values, everything, strict=True)]
+        values = np.minimum(values, everything)
+    return made, values, routes
+
+def with_promises(
+    run: Protocol | MatrixProtocol, trusts: list[TrustModel], participation: Participation, updates: "Lipschitz", method: str, found: list,
+) -> tuple[list, list, tuple]:
+    "What was found, with promises about attackers who do not know every model; the route of each pair; proofs."
+    from threadpoolctl import threadpool_limits
+    from tqdm import tqdm
+
+    from mfdl.promises import KEPT
+    reacting = [model for model, (*_, adaptive) in zip(trusts, found, strict=True) if not adaptive]
+    keep = len(reacting) * run.T * run.n**2 * participation.b <= KEPT
+    bar = tqdm(total=len(reacting), desc="promises", leave=False, disable=None if len(reacting) > 1 else True)
+
+    def one(model):
+        assert isinstance(run, Protocol)  # or it would have been refused
+        result = promised(run, model, participation, updates, method, keep)
+        bar.update()
+        return result
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, bar, threadpool_limits(1): made = list(pool.map(one, reacting))
+    better, routes, left = [], [], iter(made)
+    for victims, values, leaks, adaptive in found:
+        by = ["account"] * len(victims)
+        if not adaptive: _, values, by = next(left)
+        better.append((victims, values, leaks, True))
+        routes += by
+    return better, routes, tuple(proofs for proofs, *_ in made)
+
+def widest_gap(promises: tuple) -> float:
+    "How much smaller, relatively, the squared sensitivity of a best plan could be, at most."
+    gaps = [0.0]
+    for made in promises:
+        some = (made.routes == "flow") & np.isfinite(made.sensitivity) & (made.sensitivity > 0)
+        gaps += (1 - (made.lower[some] / made.sensitivity[some])**2).tolist()
+    return max(gaps)
 
 # %% ../nbs/11_accounting.ipynb #00000013
 BACKENDS = ("auto", "streaming", "dense")
@@ -284,12 +358,12 @@ def account(
     sigma: float = 1.0,  # standard deviation of each noise variable, divided by the row sensitivity (mfdl.privacy.row_sensitivity)
     method: str = "exact",  # 'exact' or 'bound', see mfdl.sensitivities.sensitivity
     backend: str = "auto",  # 'streaming' (mfdl.streaming), 'dense' (mfdl.attackers), or the first where it applies
-    updates: "Lipschitz | None" = None,  # how strongly nodes react that are not heard (mfdl.reactions): then the numbers hold for training
+    updates: "Lipschitz | None" = None,  # how strongly nodes react that are not heard (mfdl.Lipschitz): then the numbers hold for training
 ) -> Report:
     """Privacy of every node against every attacker: mu = sensitivity / sigma (U, Theorem 8).
 
     A node with a gradient that no noise covers has mu = inf. Against attackers who do not know every model the numbers are for gradients that do not
-    react to what these do not see; with `updates`, for any that react at most so strongly (the flow theorem, chapter 11).
+    react to what these do not see; with `updates`, for any that react at most so strongly (chapter 'The promise').
     Attackers, or the victims of a single one, share the processors, one thread each; with a progress bar over attackers in a terminal.
     Raises ValueError, before any work, for arguments that do not fit together, and NotStreamable when streaming is asked for and impossible.
     """
@@ -315,8 +389,8 @@ def account(
                     found += some
                     bar.update(len(some))
     plain_values = np.concatenate([values for _, values, *_ in found])
-    gap = 0.0
-    if updates is not None: found, gap = promised(protocol, trusts, participation, updates, found)
+    routes, proofs = ["account"] * len(plain_values), ()
+    if updates is not None: found, routes, proofs = with_promises(protocol, trusts, participation, updates, method, found)
     distance = [protocol.distances(model.nodes) if model.nodes else np.full(protocol.n, np.nan) for model in trusts]
     return Report(
         protocol.name, participation, float(sigma), method,
@@ -326,7 +400,7 @@ def account(
         sensitivity=np.concatenate([values for _, values, *_ in found]),
         leaks=tuple((model.nodes, *leak) for model, (_, _, leaks, _) in zip(trusts, found, strict=True) for leak in leaks),
         adaptive=all(adaptive for *_, adaptive in found),
-        updates=updates, nonreacting=None if updates is None else plain_values, gap=gap,
+        updates=updates, nonreacting=None if updates is None else plain_values, routes=tuple(routes), promises=proofs,
     )
 
 # %% ../nbs/11_accounting.ipynb #0000001e

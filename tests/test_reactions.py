@@ -1,4 +1,6 @@
 """A promise against insiders that holds whatever gradients react to: never below what reactions reach, never above the coalition that hears everything."""
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -10,10 +12,15 @@ from mfdl import (
     LDP,
     PNDP,
     Lipschitz,
+    Noise,
     Participation,
+    Protocol,
+    Round,
     SecLDP,
     SecureSum,
+    Step,
     account,
+    anti_pgd,
     corn,
     decor,
     dp_dsgd,
@@ -28,7 +35,8 @@ from mfdl import (
 )
 from mfdl.attackers import coalition_mask
 from mfdl.cli import app
-from mfdl.reactions import best_plans, cases_of, forward, paths_of, plan_cost, reacting_sensitivities
+from mfdl.promises import new_differences, promise
+from mfdl.reactions import best_plans, paths_of, plan_at, plan_cost
 from mfdl.sensitivities import worst_sensitivities
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -36,6 +44,7 @@ MAKERS = {
     "fixed": dp_dsgd, "rounds": lambda W, T: muffliato(W, T, 2), "local": lambda W, T: local_dsgd(W, T, 2),
     "churn": lambda W, T: dp_dsgd(W, T, offline=0.3, trains=0.8, seed=T),
     "changing": lambda W, T: dp_dsgd([W, np.eye(len(W)) / 2 + W / 2] * T, 2 * T).until(T),
+    "memory": lambda W, T: mf_dsgd(W, T, np.tri(T) + np.eye(T)), "anti": anti_pgd,
     "secrets": lambda W, T: decor(W, T, 0.7, 0.5), "walk": lambda W, T: random_walk(W, T, seed=T),
 }
 
@@ -50,16 +59,14 @@ def any_run(rng, maker=None):
 
 
 def information(run, trust, victim, r):
-    """P of the victim when every node's gradient is r[v] times its model, exactly: the run is still linear."""
+    """P of the victim when every gradient is r[t, v] times its node's model, exactly: the run is still linear."""
     coalition = coalition_mask(run, trust)
-    G, Z = np.zeros((run.n, run.T)), np.zeros((run.n, run.drawn[-1]))
-    A, B, end = [], [], 0
+    G, Z, added = np.zeros((run.n, run.T)), np.zeros((run.n, run.drawn[-1])), run.mix.N.toarray().reshape(run.T, run.n, -1)
+    A, B = [], []
     for t, step in enumerate(run.steps):
-        factor = np.where(step.trains & ~coalition, 1 + r, 1.0)[:, None]
-        G, Z = factor * G, factor * Z
+        factor = np.where(step.trains & ~coalition, 1 + r[t], 1.0)[:, None]
+        G, Z = factor * G, factor * Z + added[t]
         if step.trains[victim]: G[victim, t] += 1
-        Z[:, end:end + step.noise.q] += step.noise.mix.toarray()[:, -step.noise.q or run.drawn[-1]:] if step.noise.q else 0
-        end += step.noise.q
         for one in step.rounds:
             A.append(G[one.senders])
             B.append(Z[one.senders])
@@ -78,10 +85,15 @@ def test_no_reaction_exceeds_the_promise(seed):
     trust = [PNDP(some), SecureSum(some), LDP()][rng.integers(3)]
     schemes = [Participation.single(run.T), Participation.every_step(run.T), *([Participation.min_sep(2, 2, run.T)] if run.T >= 4 else [])]
     scheme = schemes[rng.integers(len(schemes))]
-    promise, lower = reacting_sensitivities(run, trust, scheme, Lipschitz(c))
-    assert (lower <= promise * (1 + 1e-9)).all()
-    r = np.where(rng.random(run.n) < 0.7, rng.choice([-c, c], run.n), rng.uniform(-c, c, run.n)) - 1
-    for u, bound in zip([u for u in range(run.n) if trust is LDP() or u not in trust.nodes], promise, strict=True):
+    centre = float(rng.choice([0, c / 2, 0.9 * c]))
+    updates = Lipschitz(c, centre)
+    made = promise(run, trust, scheme, updates)
+    assert (made.lower[made.routes == "flow"] <= made.sensitivity[made.routes == "flow"] * (1 + 1e-9)).all()
+    assert made.verify() < 1e-9
+    least, shape = 2 * centre - c, (run.T, run.n)
+    r = np.where(rng.random(shape) < 0.7, rng.choice([least, c], shape), rng.uniform(least, c, shape)) - 1
+    if rng.random() < 0.7: r = np.broadcast_to(r[0], shape)
+    for u, bound in zip([u for u in range(run.n) if trust is LDP() or u not in trust.nodes], made.sensitivity, strict=True):
         reached = worst_sensitivities(information(run, trust, u, r)[None], scheme)[0]
         assert reached <= bound * (1 + 1e-5) + 1e-6, (run.name, trust, u)
 
@@ -111,14 +123,43 @@ def test_any_plan_is_a_plan(seed):
     rng = np.random.default_rng(seed)
     run = any_run(rng)
     victim = int(rng.integers(1, run.n))
-    paths = paths_of(run, PNDP([0]), np.full(run.n, rng.uniform(0, 1.3)))
-    s = cases_of(run, np.array([victim]), [list(range(run.T))])
-    _, cost, bound = best_plans(paths, s)
-    paid, d = forward(paths, s, rng.exponential(2, s.shape) * (rng.random(s.shape) < 0.7)), s[0]
+    c = np.full(run.n, rng.uniform(0, 1.3))
+    paths = paths_of(run, PNDP([0]))
+    s = new_differences(paths, np.array([victim]), run.trains.T[[victim]])
+    _, cost, bound = best_plans(paths, c, s)
+    assert bound <= cost * (1 + 1e-9) + 1e-12
+    paid, d = plan_at(paths, c, s, rng.exponential(size=s.shape) * (rng.random(s.shape) < 0.7)), s[0]
     for t in range(run.T):
-        assert (paid[t] >= 0).all() and (paid[t] <= d + 1e-12).all() and np.array_equal(paid[t][paths.blocked[t]], d[paths.blocked[t]])
-        if t + 1 < run.T: d = paths.factors[t + 1][:, None] * (paths.transitions[t] @ (d - paid[t])) + s[t + 1]
-    assert bound <= cost * (1 + 1e-9) + 1e-12 and plan_cost(paths, paid) >= bound * (1 - 1e-9) - 1e-12
+        assert (paid[t] >= 0).all() and (paid[t] <= d + 1e-12).all() and np.allclose(paid[t][paths.blocked[t]], d[paths.blocked[t]], rtol=1e-12)
+        if t + 1 < run.T: d = np.where(run.trains[t + 1], c, 1)[:, None] * (run.steps[t].transition @ (d - paid[t])) + s[t + 1]
+    assert plan_cost(paths, paid) >= bound * (1 - 1e-9) - 1e-12
+
+
+def test_an_understated_promise_is_noticed():
+    """A proof that proves more than what is promised, or a number that was made smaller."""
+    run = dp_dsgd(gossip_matrix(FLORENCE), 5, nodes=FLORENCE)
+    for updates in (Lipschitz(1), Lipschitz.of("huber", 1, 0.2)):
+        made = promise(run, PNDP(["Medici"]), Participation.single(5), updates)
+        assert made.verify() < 1e-9
+        with pytest.raises(ValueError, match="more than promised"): replace(made, sensitivity=0.999 * made.sensitivity).verify()
+        if made.multipliers is None:
+            with pytest.raises(ValueError, match="more than promised"): replace(made, plans=0.9 * made.plans).verify()
+        else:
+            wrong = replace(made.multipliers, profile=np.ones_like(made.multipliers.profile))
+            with pytest.raises(ValueError, match="more than promised"): replace(made, multipliers=wrong).verify()
+
+
+@pytest.mark.parametrize("scheme", [Participation.cyclic(2, 3), Participation.min_sep(2, 2, 6), Participation.single(6)])
+def test_a_later_pattern_costs_no_more(scheme, monkeypatch):
+    """All steps alike: the first pattern speaks for all, single steps for those at least so far apart."""
+    run = dp_dsgd(gossip_matrix(nx.path_graph(5)), 6)
+    for updates in (Lipschitz(1), Lipschitz(1, 0.8)):
+        quick = promise(run, PNDP([0]), scheme, updates, tol=1e-6).sensitivity
+        with monkeypatch.context() as patch:
+            patch.setattr("mfdl.reactions.Paths.begins_anywhere", False)
+            slow = promise(run, PNDP([0]), scheme, updates, tol=1e-6).sensitivity
+        if scheme.separation == "exactly": np.testing.assert_allclose(quick, slow, rtol=1e-4)
+        else: assert (quick >= slow * (1 - 1e-4)).all() and (quick <= 1.05 * slow).all()
 
 
 FLORENCE = load_graph("florentine")
@@ -128,7 +169,7 @@ TEN_STEPS = {  # c = .9, 1, 1.1: MATH values of an independent solver, in which 
 }
 
 
-@pytest.mark.parametrize("k, c", enumerate((0.9, 1.0, 1.1)))
+@pytest.mark.parametrize("k, c", list(enumerate((0.9, 1.0, 1.1))))
 def test_values_of_florence(k, c):
     run = dp_dsgd(gossip_matrix(FLORENCE), 10, nodes=FLORENCE)
     report = account(run, PNDP(["Acciaiuoli"]), Participation.single(10), updates=Lipschitz(c))
@@ -141,23 +182,32 @@ def test_by_hand():
     """A path 0 - 1 - 2, attacker 0, one participation of node 2 in the first of two steps: a difference of 1 that may be paid now, or a third of it at node 1 when it is heard."""
     run = dp_dsgd(gossip_matrix(nx.path_graph(3)), 2)
     first = Participation.cyclic(1, 2)
-    promise, _ = reacting_sensitivities(run, PNDP([0]), first, Lipschitz(1), tol=1e-10)
+    promised = promise(run, PNDP([0]), first, Lipschitz(1), tol=1e-10).sensitivity
     a = 1 / 10  # min a^2 + ((1 - a) / 3)^2
-    assert promise[1] == pytest.approx(np.sqrt(a**2 + ((1 - a) / 3)**2), rel=1e-6) and promise[0] == pytest.approx(1)
-    forgets, _ = reacting_sensitivities(run, PNDP([0]), first, Lipschitz(0))
+    assert promised[1] == pytest.approx(np.sqrt(a**2 + ((1 - a) / 3)**2), rel=1e-6) and promised[0] == pytest.approx(1)
+    forgets = promise(run, PNDP([0]), first, Lipschitz(0)).sensitivity
     assert forgets[1] == 0
 
 
 def test_noise_of_others_is_no_noise():
     W, every = gossip_matrix(nx.path_graph(4)), Participation.every_step(3)
-    assert np.isinf(reacting_sensitivities(dsgd(W, 3), PNDP([0]), every, Lipschitz(1))[0][:2]).all()
-    held = reacting_sensitivities(corn(W, 3, np.eye(4)), PNDP([0]), every, Lipschitz(1))[0]
+    assert np.isinf(promise(dsgd(W, 3), PNDP([0]), every, Lipschitz(1)).sensitivity[:2]).all()
+    held = promise(corn(W, 3, np.eye(4)), PNDP([0]), every, Lipschitz(1)).sensitivity
     assert np.isinf(held[0]), "the attacker holds the one seed"
-    strong, weak = (reacting_sensitivities(decor(W, 3, 1.0, edge), PNDP([0]), every, Lipschitz(1))[0] for edge in (0.0, 5.0))
+    strong, weak = (promise(decor(W, 3, 1.0, edge), PNDP([0]), every, Lipschitz(1)).sensitivity for edge in (0.0, 5.0))
     np.testing.assert_allclose(strong, weak)
 
 
-@pytest.mark.parametrize("run, what", [(zip_dl, "on single messages"), (lambda W, T: mf_dsgd(W, T, np.tri(T)), "with a memory")])
+def shared_memory(W, T):
+    """Every step takes back half of the last one's noise, which two nodes share."""
+    n, held = len(W), np.ones((1, len(W)), dtype=bool)
+    return Protocol(None, [Step(True, Noise(held, np.tile([-0.5, 1] if t else [1], (n, 1))), [Round(W)]) for t in range(T)])
+
+
+def recombined(W, T): return Protocol(None, [Step(True, Noise(np.ones((4, 4), dtype=bool), np.eye(4), basis=np.eye(4)[::-1]), [Round(W)])] * T)
+
+
+@pytest.mark.parametrize("run, what", [(zip_dl, "on single messages"), (shared_memory, "with a memory"), (recombined, "recombined")])
 def test_what_is_not_proved_is_refused_before_any_work(run, what, monkeypatch):
     W = gossip_matrix(nx.path_graph(4))
     monkeypatch.setattr("mfdl.accounting.knowledge", lambda *_: pytest.fail("work was done"))
@@ -183,8 +233,8 @@ def test_reports_say_what_they_assume():
 
 def test_on_the_command_line():
     def said(*more): return CliRunner().invoke(app, ["account", "path:n=4", "--attackers", "0", "-T", "4", *more])
-    promise, estimate, wrong, unproved = said("--lipschitz", "1"), said(), said("--lipschitz", "-1"), said("--lipschitz", "1", "-a", "anti-pgd")
+    promise, estimate, wrong, unproved = said("--lipschitz", "1"), said(), said("--lipschitz", "-1"), said("--lipschitz", "1", "-a", "zip-dl")
     assert "hold for training" in promise.output and "do not react" in estimate.output and promise.exit_code == 0
     report = account(dp_dsgd(gossip_matrix(nx.path_graph(4)), 4), PNDP([0]), Participation.every_step(4), updates=Lipschitz(1))
     assert f"{report.mu[1]:.4g}" in promise.output
-    assert (wrong.exit_code, unproved.exit_code) == (2, 2) and "c=-1.0" in wrong.output and "with a memory" in unproved.output
+    assert (wrong.exit_code, unproved.exit_code) == (2, 2) and "c=-1.0" in wrong.output and "on single messages" in unproved.output
