@@ -27,6 +27,7 @@ from .streaming import NotStreamable, Streamed, state_space, stream
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import ArrayLike
 
     from mfdl.promises import Promise
     from mfdl.reactions import Lipschitz
@@ -59,6 +60,7 @@ class Report:
     nonreacting: np.ndarray | None = None  # float (pairs,), with `updates`: the sensitivity for gradients that do not react, which is no bound for training
     routes: tuple = ()  # for each pair how its number was proved: 'account', 'flow', 'signed', or 'hears all' (chapter 'The promise')
     promises: tuple = field(default=(), repr=False)  # with `updates`: the proofs, one for each attacker who does not know every model
+    own_noise: bool | None = None  # whether each noise variable is held by one node alone; None: not known
     row_sensitivity: float = 1.0  # by how much one participation can move what a node adds; noise has standard deviation sigma times this
 
     @property
@@ -123,7 +125,8 @@ class Report:
         "For which gradients the numbers hold."
         if self.updates is not None: return f"any, as long as updates of nodes that are not heard are {self.updates!r} (chapter 'The promise')"
         if self.adaptive: return "any, also those that react to everything their nodes have received"
-        return "those that do not react to what these attackers do not see (for training an estimate, no promise)"
+        return ("those that do not react to what these attackers do not see (for training an estimate, no promise: "
+                "that needs updates=Lipschitz(c), or SecLDP, the same attackers hearing everything)")
 
     def __repr__(self) -> str:
         watchers = len(dict.fromkeys(self.attackers))
@@ -134,7 +137,14 @@ class Report:
                 f"{self.participation.k} participations in {self.participation.T} steps, sigma={self.sigma:.4g}\n"
                 f"  worst pair: {pair}{f', {len(self.leaks)} gradients without noise' if self.leaks else ''}\n"
                 f"  neighbours differ in {moves}, by at most {self.row_sensitivity:.4g} (row sensitivity) in each participation\n"
-                f"  gradients: {self.assumes}{self._by_route}")
+                f"  gradients: {self.assumes}{self._by_route}{self._for_insiders}")
+
+    @property
+    def _for_insiders(self) -> str:
+        "What an eavesdropper's number says about insiders."
+        if () not in self.attackers or self.own_noise is None: return ""
+        if self.own_noise: return "\n  noise: each variable is held by its node alone, so no insider learns more than an eavesdropper"
+        return "\n  noise: some is held by several nodes, and insiders who hold it can learn more than an eavesdropper (SecLDP)"
 
     @property
     def _by_route(self) -> str:
@@ -284,14 +294,19 @@ def sensitivities(known: Sequence, victims: list, participation: Participation, 
     return values
 
 # %% ../nbs/11_accounting.ipynb #promised
-def check_updates(protocol: Protocol | MatrixProtocol, trusts: list[TrustModel], updates: "Lipschitz") -> None:
-    "Raise a ValueError where a bound for reacting gradients is needed and not proved."
-    from mfdl.promises import check_lipschitz
+def check_updates(
+    protocol: Protocol | MatrixProtocol, trusts: list[TrustModel], updates: "Lipschitz | None", rates: "ArrayLike | None",
+) -> None:
+    "Raise a ValueError where a bound for reacting gradients, or for changing rates, is needed and not proved."
+    from mfdl.promises import check_lipschitz, check_rates
     from mfdl.reactions import paths_of
-    check_lipschitz(updates, protocol.n)
+    if rates is not None: check_rates(rates, protocol.T)
+    if updates is not None: check_lipschitz(updates, protocol.n)
     for model in trusts:
         nobody = coalition_mask(protocol, model)
-        if not (isinstance(protocol, Protocol) and knows_models(protocol, model, nobody)): paths_of(protocol, model)
+        if isinstance(protocol, Protocol) and knows_models(protocol, model, nobody): continue
+        if updates is None: raise ValueError(f"rates: {model!r} does not know every model, and noise of one step hides gradients of another; expected updates=Lipschitz(c)")
+        paths_of(protocol, model)
 
 def shares_noise(run: Protocol) -> bool:
     "Whether plans cannot count all noise: some is added by several nodes, or combined in time."
@@ -299,11 +314,11 @@ def shares_noise(run: Protocol) -> bool:
     return not alone or not all(step.noise.fresh for step in run.distinct)
 
 def promised(
-    run: Protocol, model: TrustModel, participation: Participation, updates: "Lipschitz", method: str, keep: bool,
+    run: Protocol, model: TrustModel, participation: Participation, updates: "Lipschitz", rates: "ArrayLike | None", method: str, keep: bool,
 ) -> tuple["Promise", np.ndarray, list[str]]:
     "A promise about one attacker who does not know every model; the least sensitivities, and by which route."
     from mfdl.promises import promise
-    made = promise(run, model, participation, updates, keep=keep)
+    made = promise(run, model, participation, updates, rates, keep=keep)
     values, routes = made.sensitivity, list(made.routes)
     if model.nodes and shares_noise(run):
         known, adaptive = knowledge(run, SecLDP(model.nodes), "auto")
@@ -314,7 +329,7 @@ def promised(
     return made, values, routes
 
 def with_promises(
-    run: Protocol | MatrixProtocol, trusts: list[TrustModel], participation: Participation, updates: "Lipschitz", method: str, found: list,
+    run: Protocol | MatrixProtocol, trusts: list[TrustModel], participation: Participation, updates: "Lipschitz", rates: "ArrayLike | None", method: str, found: list,
 ) -> tuple[list, list, tuple]:
     "What was found, with promises about attackers who do not know every model; the route of each pair; proofs."
     from threadpoolctl import threadpool_limits
@@ -327,7 +342,7 @@ def with_promises(
 
     def one(model):
         assert isinstance(run, Protocol)  # or it would have been refused
-        result = promised(run, model, participation, updates, method, keep)
+        result = promised(run, model, participation, updates, rates, method, keep)
         bar.update()
         return result
 
@@ -359,6 +374,7 @@ def account(
     method: str = "exact",  # 'exact' or 'bound', see mfdl.sensitivities.sensitivity
     backend: str = "auto",  # 'streaming' (mfdl.streaming), 'dense' (mfdl.attackers), or the first where it applies
     updates: "Lipschitz | None" = None,  # how strongly nodes react that are not heard (mfdl.Lipschitz): then the numbers hold for training
+    rates: "ArrayLike | None" = None,  # (T,), learning rates if they change; matters for attackers who do not know every model
 ) -> Report:
     """Privacy of every node against every attacker: mu = sensitivity / sigma (U, Theorem 8).
 
@@ -371,7 +387,7 @@ def account(
     from threadpoolctl import threadpool_limits
     from tqdm import tqdm
     trusts = check_run(protocol, trust, participation, sigma, method, backend)
-    if updates is not None: check_updates(protocol, trusts, updates)
+    if updates is not None or rates is not None: check_updates(protocol, trusts, updates, rates)
 
     def together(models, spread=map):  # victims, their sensitivities, leaks, adaptive of each attacker
         known, adaptive = zip(*(knowledge(protocol, model, backend) for model in models), strict=True)
@@ -389,8 +405,9 @@ def account(
                     found += some
                     bar.update(len(some))
     plain_values = np.concatenate([values for _, values, *_ in found])
+    if rates is not None: plain_values[~np.concatenate([np.full(len(values), adaptive) for _, values, _, adaptive in found])] = np.nan
     routes, proofs = ["account"] * len(plain_values), ()
-    if updates is not None: found, routes, proofs = with_promises(protocol, trusts, participation, updates, method, found)
+    if updates is not None: found, routes, proofs = with_promises(protocol, trusts, participation, updates, rates, method, found)
     distance = [protocol.distances(model.nodes) if model.nodes else np.full(protocol.n, np.nan) for model in trusts]
     return Report(
         protocol.name, participation, float(sigma), method,
@@ -400,7 +417,7 @@ def account(
         sensitivity=np.concatenate([values for _, values, *_ in found]),
         leaks=tuple((model.nodes, *leak) for model, (_, _, leaks, _) in zip(trusts, found, strict=True) for leak in leaks),
         adaptive=all(adaptive for *_, adaptive in found),
-        updates=updates, nonreacting=None if updates is None else plain_values, routes=tuple(routes), promises=proofs,
+        updates=updates, nonreacting=None if updates is None else plain_values, routes=tuple(routes), promises=proofs, own_noise=protocol.variables.held_alone,
     )
 
 # %% ../nbs/11_accounting.ipynb #0000001e

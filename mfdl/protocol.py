@@ -368,6 +368,11 @@ class Variables:
         "The nodes that can draw each variable again."
         return self.sets[self.which]
 
+    @property
+    def held_alone(self) -> bool:
+        "Whether each has one holder: then no insider knows noise of another."
+        return bool((self.sets.sum(axis=1) == 1).all())
+
     @cached_property
     def number(self) -> np.ndarray:  # int (q,)
         "Of each variable, how many of its holders' variables came before it."

@@ -25,6 +25,7 @@ class Paths:
     blocked: np.ndarray  # bool (T, n): it would be seen, or could never be hidden later
     strength: np.ndarray  # float64 (T, n): standard deviation of noise that a node has for itself
     trains: np.ndarray  # bool (T, n)
+    moves: np.ndarray  # float64 (T,): by how much a record moves its node, the learning rate
     memory: np.ndarray | None = None  # float64 (n, T, T): |C| of each node; None: noise is fresh
 
     @property
@@ -36,7 +37,7 @@ class Paths:
     def begins_anywhere(self) -> bool:
         "Whether a record that takes part later is the same story, cut short at the end."
         equal = all(step is self.transitions[0] for step in self.transitions)
-        kept = (self.blocked, self.strength, self.trains)
+        kept = (self.blocked, self.strength, self.trains, self.moves)
         return equal and all((array == array[0]).all() for array in kept)
 
 def own_strength(run: Protocol, secret: np.ndarray) -> np.ndarray:  # (T, n); secret: bool (q,)
@@ -104,8 +105,10 @@ def check_proved(run: Protocol | MatrixProtocol) -> None:
                              "noise that nodes draw and add themselves, or SecLDP, the coalition that "
                              "hears everything, whose account holds for training as it is")
 
-def paths_of(run: Protocol | MatrixProtocol, trust: TrustModel) -> Paths:
-    "What the flow theorem needs to know of a run and an attacker; ValueError where it is not proved."
+def paths_of(
+    run: Protocol | MatrixProtocol, trust: TrustModel, rates: np.ndarray | None = None,
+) -> Paths:
+    "What the flow theorem needs of a run, an attacker and learning rates (T,), as multiples of one; ValueError where it is not proved."
     check_proved(run)
     assert isinstance(run, Protocol)  # or it would have been refused
     coalition = coalition_mask(run, trust)
@@ -115,12 +118,14 @@ def paths_of(run: Protocol | MatrixProtocol, trust: TrustModel) -> Paths:
     else:
         memory, keeps = strategies_of(run, secret)
         strength = np.tile(keeps.astype(float), (run.T, 1))
+    moves = np.ones(run.T) if rates is None else np.asarray(rates, dtype=np.float64)
+    if memory is not None: memory = memory / moves  # noise of a step is as large as its rate
     transitions = [reaches(step)[-1] for step in run.steps]
     blocked = seen_nodes(run, trust, coalition)
     for t in range(run.T - 2, -1, -1):  # nothing may travel to where it would be seen without noise
         fatal = blocked[t + 1] & (strength[t + 1] == 0)
         blocked[t, transitions[t][np.flatnonzero(fatal)].indices] = True
-    return Paths(transitions, blocked, strength, run.trains, memory)
+    return Paths(transitions, blocked, strength * moves[:, None], run.trains, moves, memory)
 
 # %% ../nbs/11_reactions.ipynb #00000010
 PAY_ALL = 1e300  # a price at which everything is paid for at once

@@ -85,8 +85,8 @@ def signed_pass(
     for t in range(T - 1, -1, -1):
         W = paths.transitions[t].toarray()
         M, left = after_noise(P, W, paths.strength[t], paths.blocked[t])
-        row = M[cases, victims]
-        own = row[cases, victims]
+        row = paths.moves[t] * M[cases, victims]
+        own = paths.moves[t] * row[cases, victims]
         tau = np.maximum(given.slack[t], 1e-6 * own + TINY)
         q += np.where(on[:, t], own, 0) + np.where(again[:, t], tau, 0)
         share = np.where(again[:, t], 1 / tau, 0)
@@ -108,10 +108,10 @@ def worst_case(
     updated, met = np.zeros_like(differs), np.zeros((T, k))
     for t in range(T):
         updated[t] = (found.reacted[t] @ differs[t][..., None])[..., 0]
-        meets = (found.costs[t][cases, victims] * updated[t]).sum(axis=1)
+        meets = paths.moves[t] * (found.costs[t][cases, victims] * updated[t]).sum(axis=1)
         met[t] = np.abs(meets)
         moved = updated[t].copy()
-        moved[cases, victims] += np.where(on[:, t], np.where(meets < 0, -1, 1), 0)
+        moved[cases, victims] += np.where(on[:, t], np.where(meets < 0, -1, 1) * paths.moves[t], 0)
         left = (found.travels[t] @ moved[..., None])[..., 0]
         if t + 1 < T: differs[t + 1] = left @ paths.transitions[t].T
     return differs, updated, met

@@ -7,7 +7,7 @@ __all__ = ['Run', 'History', 'Simulation', 'Trained', 'train']
 
 # %% ../nbs/18_training.ipynb #00000002
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from mfdl.accounting import Report
     from mfdl.attackers import TrustModel
+    from mfdl.participation import Participation
+    from mfdl.privacy import GaussianDP
 
 # %% ../nbs/18_training.ipynb #00000006
 def check_model(model) -> None:
@@ -156,12 +158,14 @@ def chain(model, record):  # list of layers, or None
     return list(model)
 
 # %% ../nbs/18_training.ipynb #0000000f
-LOSSES = ("squared", "cross-entropy")
+LOSSES = ("squared", "huber", "cross-entropy")
+NUMERIC = ("squared", "huber")  # losses of outputs that are numbers
 
 def record_loss(kind: str):  # (outputs, targets) -> one loss for each record
-    "Of outputs (.., records, outputs); targets are (.., records) classes, or for 'squared' (.., records, outputs) numbers, over which squares are summed."
+    "Of outputs (.., records, outputs); targets are (.., records) classes, or for numeric losses (.., records, outputs) numbers, over which squares are summed."
     with needed_for("training", "train"): import torch.nn.functional as F
     if kind == "squared": return lambda outputs, y: (outputs - y).square().sum(-1)
+    if kind == "huber": return lambda outputs, y: F.huber_loss(outputs, y.expand(outputs.shape), reduction="none").sum(-1)
     return lambda outputs, y: F.cross_entropy(outputs.flatten(0, -2), y.expand(outputs.shape[:-1]).flatten(), reduction="none").view(outputs.shape[:-1])
 
 PROTECTS = ("record", "node")
@@ -571,14 +575,14 @@ def check_outputs(model, buffers: dict, data: Dataset, record, expected: int | N
     if not torch.equal(given, record): raise ValueError("model changes the records that it is given: expected one that leaves them as they are")
     changed = [name for name, value in model.named_buffers() if not torch.equal(value.cpu(), buffers[name])]
     if changed: raise ValueError(f"model changes its buffer {changed[0]!r} when it is used: data would leave through it without noise; expected constants only")
-    if len(made) != 2 or expected is None or (made[1] != expected if loss_kind == "squared" else made[1] < expected):
+    if len(made) != 2 or expected is None or (made[1] != expected if loss_kind in NUMERIC else made[1] < expected):
         raise ValueError(f"model makes outputs of shape {made} for one record: expected (1, {expected}) for loss {loss_kind!r} on data {data.name!r}")
 
 # %% ../nbs/18_training.ipynb #0000002d
 def measure(model, layers, flat, X, y, loss_kind: str) -> dict:  # metric -> float (models,)
     "Of models (models, parameters) on records (records, ..); layers are chain(model, ..)."
     with needed_for("training", "train"): import torch
-    loss, found = record_loss(loss_kind), {name: np.zeros(len(flat)) for name in (["loss"] if loss_kind == "squared" else ["loss", "accuracy"])}
+    loss, found = record_loss(loss_kind), {name: np.zeros(len(flat)) for name in (["loss"] if loss_kind in NUMERIC else ["loss", "accuracy"])}
     shapes = {name: p.shape for name, p in model.named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
 
@@ -627,8 +631,8 @@ class Learner:
         self.start = [hashlib.sha256(weights[seed].numpy().tobytes()).hexdigest() for seed in seeds]
         self.X, self.y = (torch.tensor(array, device=self.device) for array in (data.X, data.y))
         self.X_test, self.y_test = (torch.tensor(array, device=self.device) for array in (data.X_test, data.y_test))
-        if self.loss_kind == "squared": self.y, self.y_test = (y.float().reshape(len(y), -1) for y in (self.y, self.y_test))
-        check_outputs(self.model, buffers, data, self.X[:1], self.y.shape[1] if self.loss_kind == "squared" else data.classes, self.loss_kind)
+        if self.loss_kind in NUMERIC: self.y, self.y_test = (y.float().reshape(len(y), -1) for y in (self.y, self.y_test))
+        check_outputs(self.model, buffers, data, self.X[:1], self.y.shape[1] if self.loss_kind in NUMERIC else data.classes, self.loss_kind)
         self.own = batches.index.max(axis=(1, 2))[:, None]  # for each node a record of its own, to stand in empty places
         self.layers, self.scratch = chain(self.model, self.X[:1]), Scratch()
         self.parts = chunks(self.layers, self.models, self.X[:1], batches.size)
@@ -769,7 +773,7 @@ class Simulation(Learner):
         lr: float | np.ndarray,  # learning rate, or one for each step, (T,)
         clip: float | None,  # norm to which gradients are clipped; None: not at all
         protect: str = "record",  # 'record': each record's gradient is clipped; 'node': the mean of a node's batch (its account: every_step(T), row_sensitivity(clip, 1, ..))
-        loss: str | None = None,  # 'squared' or 'cross-entropy'; by default as the data asks
+        loss: str | None = None,  # 'squared', 'huber' or 'cross-entropy'; by default as the data asks
         device: str = "cpu",
         record: bool = False,  # keep every message, in `transcript`: for each step a tensor (messages, runs, parameters), as in protocol.messages
     ):
@@ -943,6 +947,8 @@ class Trained:
     adjacency: str
     attackers: str
     fresh: bool  # the seed is known to nobody
+    overhearing: "GaussianDP | None" = None  # where the account is an estimate: what the same attackers learn at most if they hear everything
+    feature_norm: float | None = None  # to which features were scaled down, where that makes a promise
 
     @property
     def models(self) -> list:  # of torch.nn.Module, one for each node
@@ -954,20 +960,33 @@ class Trained:
         "Tests of all models while training."
         return self.simulation.history.to_frame()
 
+    def _promises(self, what: str) -> list[str]:
+        "What is promised, and what is estimated."
+        report = self.report
+        budget = f"({self.epsilon:g}, {self.delta:g})-differential privacy when {what}"
+        worst = int(np.argmax(report.mu))
+        from mfdl.accounting import in_short
+        pair = f"{in_short(report.attackers[worst])} learns at most mu = {report.mu[worst]:.4g} about {report.victims[worst]}, the worst pair"
+        if report.adaptive and report.updates is None: return [f"Promise: {budget}; {pair}."]
+        hidden = "Models and history of others are not to be shown to these attackers."
+        if report.adaptive:
+            assumed = (f"The model is a linear predictor, features were scaled down to norm {self.feature_norm:g}, "
+                       f"and so updates are {report.updates!r}, whatever the data.")
+            return [f"Promise: {budget}; whatever it sees, {pair}.", f"{assumed} {hidden}"]
+        estimate = f"An estimate, no promise: {budget}; {pair}, if gradients did not react to messages that these attackers do not see; in training they do."
+        if self.overhearing is None: return [estimate, hidden]
+        sure = f"epsilon = {self.overhearing.epsilon(self.delta):.4g} at delta = {self.delta:g} (mu = {self.overhearing.mu:.4g})"
+        return [f"Promise: {sure} when {what}, even if these attackers hear every message.", f"{estimate} {hidden}"]
+
     @property
     def statement(self) -> str:
         "What is protected, against whom, at which adjacency."
         sim, p = self.simulation, self.report.participation
         what = "one record is left out (its gradients are zero)" if self.adjacency == "zero-out" else "one record is replaced by another"
         everybody = set(self.report.victims) == set(sim.history.nodes)
-        promise = f"({self.epsilon:g}, {self.delta:g})-differential privacy when {what}; {self.report.worst.mu:.4g}-Gaussian DP for the worst pair"
-        if self.report.adaptive: promise = f"Promise: {promise}."
-        else:
-            promise = (f"No promise, an estimate: {promise}, if gradients did not react to messages that these attackers do not see; in training they do. "
-                       "Models and history of others are not to be shown to them.")
         return "\n".join([
             f"Protected: each single training record of every node{'' if everybody else ' but the attackers'}, in all {p.T} steps together, for any data of the others.",
-            promise,
+            *self._promises(what),
             f"Against: {self.attackers}.",
             f"Each record takes part in at most {p.k} steps, {p.b} apart; gradients are clipped to norm {sim.clip:g} and averaged over {sim.batches.size}.",
             f"Noise: {sim.runs[0].protocol.name}, standard deviation {sim.runs[0].scale:.4g} for each variable, "
@@ -987,6 +1006,28 @@ def in_words(trust) -> str:
     if type(trust) is SecureSum: sees = "in each round the weighted sum of the messages sent there"
     return f"whoever sits at {', '.join(map(str, trust.nodes))}, sees {sees}, and knows the gradients, the noise and all shared secrets of that place"
 
+# %% ../nbs/18_training.ipynb #bounded00
+def bounded(make_model: Callable, data: Dataset, loss: str | None, feature_norm: float, step: float, clip: float):  # Dataset, Lipschitz
+    "The data with features of bounded norm, and how strongly updates react then. Raises ValueError where no constant is known."
+    with needed_for("training", "train"): import torch
+    from mfdl.linear import linear_layer, updates_of, within_norm
+    with torch.random.fork_rng(): model = make_model()
+    layer = linear_layer(model)
+    kind = check_choice("loss", loss or ("squared" if data.classes is None else "cross-entropy"), LOSSES)
+    updates = updates_of(model, kind, feature_norm, step, clip)
+    if layer is None or updates is None:
+        raise ValueError(f"feature_norm={feature_norm}: it is not known how strongly updates of this model react "
+                         f"under loss {kind!r}; expected one linear layer and nothing else (chapter 17), or no feature_norm, and an estimate")
+    return within_norm(data, feature_norm, layer.bias is not None), updates
+
+def hears_everything(protocol: Protocol, watchers: Sequence, scheme: "Participation", sigma: float) -> "GaussianDP | None":
+    "What attackers learn at most who hear everything: no more than an eavesdropper, where noise is held by its node alone. None if that is an estimate too."
+    from mfdl.accounting import account
+    from mfdl.attackers import LDP, SecLDP
+    inside = [] if protocol.variables.held_alone else [SecLDP(model.nodes) for model in watchers if model.nodes]
+    report = account(protocol, inside or LDP(), scheme, sigma)
+    return report.worst if report.adaptive else None
+
 # %% ../nbs/18_training.ipynb #00000045
 def train(
     make_model: Callable,  # () -> torch.nn.Module, without batch statistics
@@ -999,13 +1040,15 @@ def train(
     holdings: list | None = None,  # for each node, the records it holds; by default all are dealt round robin
     epochs: int = 20,  # rounds through the batches
     b: int = 16,  # batches of each node
-    lr: float | np.ndarray = 0.1,  # or one for each step, (T,), against an eavesdropper
+    lr: float | np.ndarray = 0.1,  # or one for each step, (T,); against insiders only with a promise
     clip: float = 1.0,  # norm of each record's gradient
     adjacency: str = "replace-one",  # or 'zero-out'
     weights: str = "metropolis",  # of gossip
     seed: int = 0,  # of initial weights, which everybody may know
     secret: int | None = None,  # of the noise, up to 128 bits, for runs of one model that are to be repeated or resumed; None: a fresh one, which nobody knows
     secure: bool = False,  # noise from a cryptographic generator, whose last digits tell nothing; slower
+    loss: str | None = None,  # 'squared', 'huber' or 'cross-entropy'; by default as the data asks
+    feature_norm: float | None = None,  # scale features down to this norm (chapter 17, with the 1 of an intercept), for a promise against insiders; the model must be linear
     every: int | None = None,  # steps between tests; by default a round
     device: str = "cpu",
     checkpoint: str | Path | None = None,  # kept after every test, and resumed from when it exists (then give a secret)
@@ -1026,8 +1069,8 @@ def train(
     from mfdl.privacy import row_sensitivity
     from mfdl.strategies import strategy as named_strategy
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
-    data = data if isinstance(data, Dataset) else load_data(data)
-    batches = cut(round_robin(len(data.y), len(network)) if holdings is None else holdings, b)
+    records = data if isinstance(data, Dataset) else load_data(data)
+    batches = cut(round_robin(len(records.y), len(network)) if holdings is None else holdings, b)
     scheme, W = batches.participation(epochs), gossip_matrix(network, weights)
     if checkpoint is not None and secret is None: raise ValueError("checkpoint: a run that is to be resumed needs a secret, or its noise could not be drawn again")
     if checkpoint is not None and not Path(checkpoint).parent.is_dir(): raise FileNotFoundError(f"checkpoint={str(checkpoint)!r}: no such folder")
@@ -1039,17 +1082,27 @@ def train(
     if protocol.nodes != tuple(network):
         raise ValueError(f"strategy: {protocol.name} is for nodes {protocol.nodes[:4]}.., expected those of the graph, {tuple(network)[:4]}..")
     watchers = trust if isinstance(trust, list | tuple) else [trust]
-    if np.ndim(lr) and not all(knows_models(protocol, model, coalition_mask(protocol, model)) for model in watchers):
-        raise ValueError("lr changes from step to step: for attackers who do not see every model the account holds for a constant one; expected a number, or trust=LDP()")
-    report = account(protocol, trust, scheme).calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
+    rates = check_rates(lr, scheme.T)
+    updates = None
+    if feature_norm is not None: records, updates = bounded(make_model, records, loss, feature_norm, rates.max(), clip)
+    everything = all(knows_models(protocol, model, coalition_mask(protocol, model)) for model in watchers)
+    if np.ndim(lr) and not everything and updates is None:
+        raise ValueError("lr changes from step to step: for attackers who do not see every model that needs a promise; expected a number, a feature_norm, or trust=LDP()")
+    report = account(protocol, trust, scheme, updates=updates, rates=rates if np.ndim(lr) else None)
+    report = report.calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
+    overhearing = None if report.adaptive else hears_everything(protocol, watchers, scheme, report.sigma)
 
-    def simulation(key): return Simulation(make_model, data, batches, [Run(protocol.name, protocol, report.sigma * row, seed, key, secure)], lr, clip, device=device)
-    asked = repr((float(epsilon), float(delta), trust, strategy if isinstance(strategy, str) else protocol.name, adjacency, b, epochs))
+    def simulation(key): return Simulation(make_model, records, batches, [Run(protocol.name, protocol, report.sigma * row, seed, key, secure)], lr, clip, loss=loss, device=device)
+    of_updates = [] if feature_norm is None else [feature_norm]
+    asked = repr((float(epsilon), float(delta), trust, strategy if isinstance(strategy, str) else protocol.name, adjacency, b, epochs, *of_updates))
     settings = hashlib.sha256((asked + simulation(0).digest(exact=not isinstance(strategy, str))).encode()).hexdigest()
     key = derive_seed(fresh_secret() if secret is None else check_seed("secret", secret), int(settings[:32], 16))  # other settings, other noise
     trained = simulation(key)
     if checkpoint is not None and Path(checkpoint).exists(): trained.resume(checkpoint)
 
-    def spent(t): return account(protocol.until(-(-t // b) * b), trust, batches.participation(-(-t // b)), report.sigma).worst.mu  # at the end of the round
+    def spent(t):  # at the end of the round
+        ends = -(-t // b) * b
+        return account(protocol.until(ends), trust, batches.participation(ends // b), report.sigma, updates=updates, rates=rates[:ends] if np.ndim(lr) else None).worst.mu
+
     trained.run(batches.b if every is None else every, progress=progress, checkpoint=checkpoint, spent=spent if progress else None)
-    return Trained(trained, report, float(epsilon), float(delta), adjacency, in_words(trust), fresh=secret is None)
+    return Trained(trained, report, float(epsilon), float(delta), adjacency, in_words(trust), secret is None, overhearing, feature_norm)

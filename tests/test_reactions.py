@@ -58,15 +58,15 @@ def any_run(rng, maker=None):
     return MAKERS[maker or rng.choice(list(MAKERS))](W / W.sum(axis=1, keepdims=True), T)
 
 
-def information(run, trust, victim, r):
+def information(run, trust, victim, r, rates=None):
     """P of the victim when every gradient is r[t, v] times its node's model, exactly: the run is still linear."""
-    coalition = coalition_mask(run, trust)
+    coalition, rates = coalition_mask(run, trust), np.ones(run.T) if rates is None else rates
     G, Z, added = np.zeros((run.n, run.T)), np.zeros((run.n, run.drawn[-1])), run.mix.N.toarray().reshape(run.T, run.n, -1)
     A, B = [], []
     for t, step in enumerate(run.steps):
         factor = np.where(step.trains & ~coalition, 1 + r[t], 1.0)[:, None]
-        G, Z = factor * G, factor * Z + added[t]
-        if step.trains[victim]: G[victim, t] += 1
+        G, Z = factor * G, factor * Z + rates[t] * added[t]
+        if step.trains[victim]: G[victim, t] += rates[t]
         for one in step.rounds:
             A.append(G[one.senders])
             B.append(Z[one.senders])
@@ -87,14 +87,15 @@ def test_no_reaction_exceeds_the_promise(seed):
     scheme = schemes[rng.integers(len(schemes))]
     centre = float(rng.choice([0, c / 2, 0.9 * c]))
     updates = Lipschitz(c, centre)
-    made = promise(run, trust, scheme, updates)
+    rates = rng.uniform(0.3, 1, run.T) if rng.random() < 0.3 else None
+    made = promise(run, trust, scheme, updates, rates)
     assert (made.lower[made.routes == "flow"] <= made.sensitivity[made.routes == "flow"] * (1 + 1e-9)).all()
     assert made.verify() < 1e-9
     least, shape = 2 * centre - c, (run.T, run.n)
     r = np.where(rng.random(shape) < 0.7, rng.choice([least, c], shape), rng.uniform(least, c, shape)) - 1
     if rng.random() < 0.7: r = np.broadcast_to(r[0], shape)
     for u, bound in zip([u for u in range(run.n) if trust is LDP() or u not in trust.nodes], made.sensitivity, strict=True):
-        reached = worst_sensitivities(information(run, trust, u, r)[None], scheme)[0]
+        reached = worst_sensitivities(information(run, trust, u, r, rates)[None], scheme)[0]
         assert reached <= bound * (1 + 1e-5) + 1e-6, (run.name, trust, u)
 
 

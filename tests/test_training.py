@@ -191,8 +191,30 @@ def test_train_meets_its_budget(trust):
     run = done.simulation.runs[0]
     again = mfdl.account(run.protocol, LDP() if trust is None else trust, Participation.cyclic(4, 3), sigma=run.scale / (2 * 1.0 / done.simulation.batches.size))
     assert again.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
-    assert len(done.models) == 5 and ("No promise" in done.statement) == (trust is not None and trust != LDP())
+    insiders = trust is not None and trust != LDP()
+    assert len(done.models) == 5 and ("no promise" in done.statement) == insiders
+    if insiders: assert done.overhearing.mu >= done.report.worst.mu * (1 - 1e-9) and "even if these attackers hear every message" in done.statement
     assert "(3, 1e-05)-differential privacy when one record is replaced by another" in done.statement
+
+
+@pytest.mark.parametrize("loss, outputs", [("squared", 1), ("huber", 1), ("cross-entropy", 2)])
+def test_train_promises_for_linear_predictors(loss, outputs):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 60) if loss == "cross-entropy" else rng.normal(size=60)
+    data = Dataset("small", 3 * rng.normal(size=(60, 4)), y, 3 * rng.normal(size=(20, 4)), y[:20])
+    settings = dict(graph=GRAPH, epsilon=3.0, delta=1e-5, trust=PNDP.each(range(5)), epochs=2, b=3, lr=0.05, loss=loss, strategy="identity", progress=False)
+    done = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings)
+    features = done.simulation.X.numpy()
+    assert np.sqrt((features**2).sum(axis=1).max() + 1) <= 2
+    assert done.report.adaptive and done.report.verify() < 1e-9 and done.report.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
+    assert "whatever it sees" in done.statement and "Promise" in done.statement and "estimate" not in done.statement
+    estimate = train(lambda: nn.Linear(4, outputs), data, **settings)
+    assert "no promise" in estimate.statement and (done.report.nonreacting <= done.report.sensitivity * (1 + 1e-9)).all()
+    slower = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"lr": 0.05 / np.arange(1, 7)})
+    assert slower.report.adaptive and slower.report.verify() < 1e-9
+    with pytest.raises(ValueError, match="feature_norm=2.0: it is not known"): train(perceptron, data, feature_norm=2.0, **settings)
+    with pytest.raises(ValueError, match="feature_norm=0.5: expected"): train(lambda: nn.Linear(4, outputs), data, feature_norm=0.5, **settings)
+    with pytest.raises(ValueError, match="lr changes"): train(lambda: nn.Linear(4, outputs), data, **settings | {"lr": 0.05 / np.arange(1, 7)})
 
 
 def test_train_resumes_and_draws_fresh_seeds(tmp_path):
