@@ -319,7 +319,7 @@ def promised(
     "A promise about one attacker who does not know every model; the least sensitivities, and by which route."
     from mfdl.promises import promise
     made = promise(run, model, participation, updates, rates, keep=keep)
-    values, routes = made.sensitivity, list(made.routes)
+    values, routes = made.sensitivity, made.routes.tolist()
     if model.nodes and shares_noise(run):
         known, adaptive = knowledge(run, SecLDP(model.nodes), "auto")
         everything = sensitivities([known], [made.victims], participation, method)[0]
