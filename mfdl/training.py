@@ -165,8 +165,14 @@ def record_loss(kind: str):  # (outputs, targets) -> one loss for each record
     "Of outputs (.., records, outputs); targets are (.., records) classes, or for numeric losses (.., records, outputs) numbers, over which squares are summed."
     with needed_for("training", "train"): import torch.nn.functional as F
     if kind == "squared": return lambda outputs, y: (outputs - y).square().sum(-1)
-    if kind == "huber": return lambda outputs, y: F.huber_loss(outputs, y.expand(outputs.shape), reduction="none").sum(-1)
+    if kind == "huber": return huber
     return lambda outputs, y: F.cross_entropy(outputs.flatten(0, -2), y.expand(outputs.shape[:-1]).flatten(), reduction="none").view(outputs.shape[:-1])
+
+def huber(outputs, y):  # tensor (.., records)
+    "e^2 / 2 for errors up to 1, |e| - 1/2 beyond, summed over outputs."
+    errors = outputs - y
+    near = errors.clamp(-1, 1)
+    return (near * (errors - near / 2)).sum(-1)
 
 PROTECTS = ("record", "node")
 
