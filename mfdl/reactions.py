@@ -128,9 +128,6 @@ def paths_of(
     return Paths(transitions, blocked, strength * moves[:, None], run.trains, moves, memory)
 
 # %% ../nbs/11_reactions.ipynb #00000010
-PAY_ALL = 1e300  # a price at which everything is paid for at once
-FACTORS = 2.0, 5.0, 20.0, 100.0  # prices are also tried so many times higher, for where c > 1
-
 def spent(paths: Paths, paid: np.ndarray) -> np.ndarray:  # float64 (T, n, k); paid (T, n, k)
     "How far a plan shifts noise, in standard deviations."
     able = paths.strength[..., None] > 0
@@ -199,42 +196,56 @@ def line_search(paths: Paths, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return one + np.clip(share, 0, 1) * (other - one)
 
 # %% ../nbs/11_reactions.ipynb #00000f10
-def priced(
-    paths: Paths, c: np.ndarray, s: np.ndarray, paid: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    "Of plans: prices q (T, n, k), what is paid when prices are zero, and a lower bound (k,)."
-    moves = willing(paths)
-    tangent = slope(paths, paid)
-    anchor = paid - moves * tangent
+SHARES = 0.0, 0.2, 0.4, 0.6, 0.8, 1.0  # of what differs, in the plans at the start
+STRIDES = 1, 4, 16
+
+def first_plans(paths: Paths, c: np.ndarray, s: np.ndarray) -> np.ndarray:  # float64 (T, n, k)
+    "For each case the cheapest plan in which everybody pays the same share."
+    best, cost = np.zeros_like(s), np.full(s.shape[2], np.inf)
+    for share in SHARES:
+        paid, d = np.empty_like(s), s[0]
+        for t in range(len(s)):
+            able = paths.strength[t][:, None] > 0
+            paid[t] = np.where(paths.blocked[t][:, None], d, np.where(able, share * d, 0))
+            if t + 1 < len(s): d = stretched(paths, c, t, d - paid[t]) + s[t + 1]
+        better = ~(plan_cost(paths, paid) >= cost)
+        best[..., better] = paid[..., better]
+        cost = np.where(better, plan_cost(paths, paid), cost)
+    return best
+
+def lower_bound(paths: Paths, c: np.ndarray, s: np.ndarray, paid: np.ndarray) -> np.ndarray:  # (k,)
+    "No plan costs less, by the prices of this one."
+    if paths.memory is not None:
+        _, least = prices(paths, c, slope(paths, paid))
+        return (s * least).sum(axis=(0, 1)) - plan_cost(paths, paid)
+    moves = np.broadcast_to(willing(paths), s.shape)
+    now = np.divide(differences(paths, c, s, paid), moves, np.zeros_like(s), where=moves > 0)
+    _, p = prices(paths, c, now)
+    return (s * p - moves * p**2 / 2).sum(axis=(0, 1))
+
+def cheaper(paths: Paths, c: np.ndarray, s: np.ndarray, paid: np.ndarray, stride: float) -> np.ndarray:
+    "Plans (T, n, k) that cost less, by prices of the last ones."
+    moves = stride * willing(paths)
+    anchor = paid - moves * slope(paths, paid)
     able = np.broadcast_to(moves > 0, paid.shape)
-    all_now = np.divide(differences(paths, c, s, paid) - anchor, moves, np.zeros_like(s), where=able)
-    q, p = prices(paths, c, all_now)
-    if paths.memory is None:
-        return q, np.zeros_like(q), (s * p - moves * p**2 / 2).sum(axis=(0, 1))
-    _, least = prices(paths, c, tangent)
-    return q, anchor, (s * least).sum(axis=(0, 1)) - plan_cost(paths, paid)
+    now = np.divide(differences(paths, c, s, paid) - anchor, moves, np.zeros_like(s), where=able)
+    q, _ = prices(paths, c, now)
+    return line_search(paths, paid, plan_at(paths, c, s, np.maximum(anchor + moves * q, 0)))
 
 def best_plans(
     paths: Paths, c: np.ndarray, s: np.ndarray, tol: float = 1e-3, at_most: int = 200,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     "Plans (T, n, k) for k cases, their cost (k,), and a lower bound of what any plan costs (k,)."
-    paid = plan_at(paths, c, s, np.broadcast_to(PAY_ALL * willing(paths), s.shape))
+    paid = first_plans(paths, c, s)
     cost, bound = plan_cost(paths, paid), np.zeros(s.shape[2])
-    smooth = np.zeros_like(s)
     unsolved = np.flatnonzero(np.isfinite(cost))
-    for iteration in range(at_most):
+    for _ in range(at_most):
         plans, new = paid[..., unsolved], s[..., unsolved]
-        q, anchor, value = priced(paths, c, new, plans)
-        bound[unsolved] = np.maximum(bound[unsolved], value)
+        bound[unsolved] = np.maximum(bound[unsolved], lower_bound(paths, c, new, plans))
         left = cost[unsolved] - bound[unsolved] > tol * cost[unsolved]
         if not left.any(): break
         unsolved, plans, new = unsolved[left], plans[..., left], new[..., left]
-        q, anchor = q[..., left], anchor[..., left]
-        smooth[..., unsolved] = (smooth[..., unsolved] + q) / 2 if iteration else q
-        mean = smooth[..., unsolved]
-        for price in (q, mean, FACTORS[iteration % len(FACTORS)] * mean):
-            most = np.maximum(anchor + willing(paths) * price, 0)
-            plans = line_search(paths, plans, plan_at(paths, c, new, most))
+        for stride in STRIDES: plans = cheaper(paths, c, new, plans, stride)
         paid[..., unsolved] = plans
         cost[unsolved] = plan_cost(paths, plans)
     return paid, cost, bound
