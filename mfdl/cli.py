@@ -267,7 +267,7 @@ def reproduce_command(experiment, given, folder, workers):
     """Run an experiment notebook again (papermill), with other parameters if you like.
 
     EXPERIMENT is the path of a notebook, or all (every figure of the book: a sweep, kept in the folder `all` below the other one), or a name:
-    pndp (who learns how much about whom), theorem6 (every algorithm under every trust model),
+    pndp (who learns how much about whom), reactions (what insiders learn from training), theorem6 (every algorithm under every trust model),
     horizons (longer and longer runs), covariance (noise correlated between nodes), seeds (who shares it), story (all of it, shortly),
     housing, writers, quadratic, correlated and together (what is learned, on several tasks), audit (all of it, attacked).
     Its parameters are the variables of its first code cell.

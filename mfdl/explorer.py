@@ -218,7 +218,8 @@ def caution(
 ) -> str:  # '' if there is nothing to say
     "In which case the claim of a view does not hold (chapter 30)."
     if view.report.adaptive: return ""
-    return "An estimate, no promise: these attackers do not see every model, and the numbers hold if gradients do not react to what they do not see (chapter 11)."
+    return ("An estimate, no promise: these attackers do not see every model, and the numbers hold if gradients do not react to what they do not see. "
+            "In training they do; `--lipschitz 1` on the command line gives the promise for convex losses (chapter 11).")
 
 # %% ../nbs/30_explorer.ipynb #00000020
 def in_a_line(

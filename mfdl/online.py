@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from .accounting import Report, check_run
+from .accounting import Report, account, check_run
 from .attackers import TrustModel, follow, seen_alone
 from .files import seal, unseal
 from .gossip import hops
@@ -23,6 +23,7 @@ from .graphs import check_count, real_number
 from .participation import Participation
 from .protocol import Noise, Protocol, Round, Step
 from .sensitivities import worst_sensitivities
+from .reactions import Lipschitz
 from .streaming import BARE, NotStreamable, Stage, exposed, root_gain, state_space
 
 # %% ../nbs/12_online.ipynb #00000007
@@ -69,10 +70,13 @@ class OnlineAccountant:
         b: int = 1,  # a record takes part in every b-th step
         sigma: float = 1.0,  # standard deviation of each noise variable, divided by the row sensitivity
         method: str = "exact",  # 'exact' or 'bound'
+        updates: Lipschitz | None = None,  # how strongly nodes react that are not heard: then the numbers hold for training (chapter 11)
     ) -> None:
         self.nodes = None if nodes is None else tuple(nodes)
         self.b, self.sigma, self.method = check_count("b", b), sigma, method
         self.trust = list(trust) if isinstance(trust, Sequence) else [trust]
+        self.updates = updates
+        self.steps: tuple[Step, ...] = ()  # kept for a promise only, whose plans depend on the whole run
         self.last: Step | None = None
         self.hears = np.zeros((0, 0), dtype=bool)  # who ever heard whom
         self.gathered: list[Gathered] = []  # one for each attacker
@@ -90,8 +94,15 @@ class OnlineAccountant:
         return report
 
     def report(self) -> Report:
-        "Privacy lost so far, as if the run ended here. Raises ValueError before the first step."
+        """Privacy lost so far, as if the run ended here. Raises ValueError before the first step.
+
+        With `updates`, plans are made anew for all steps so far, and for as many more like the last one as the round of records has.
+        """
         if self.last is None: raise ValueError("no step so far: expected feed(step) before report()")
+        if self.updates is not None:
+            shown = self._participation()
+            whole = Protocol(self.nodes, (*self.steps, *[self.last] * (shown.T - self.t)), f"{self.t} steps")
+            return account(whole, self.trust, shown, self.sigma, self.method, updates=self.updates)
         run, shown = Protocol(self.nodes, [self.last]), self._participation()
         victims = [np.flatnonzero([node not in model.nodes for node in run.nodes]) for model in self.trust]
         distance = [hops(self.hears, np.isin(np.arange(run.n), run.index(model.nodes))) if model.nodes else np.full(run.n, np.nan) for model in self.trust]
@@ -143,6 +154,7 @@ class OnlineAccountant:
         self.gathered = gathered
         self.hears = run.hears | self.hears if self.t else run.hears
         self.last, self.t = step, self.t + 1
+        if self.updates is not None: self.steps += (step,)
 
     def _sensitivity(self, known: Gathered, method: str, over: float = 0.0) -> np.ndarray:  # float64 (m,)
         "Sensitivity of each victim, inf for a leak; an exact one only where the bound is above `over`, the bound elsewhere."
@@ -154,13 +166,15 @@ class OnlineAccountant:
         return np.where(known.uncovered.any(axis=0), np.inf, values)
 
     def _exceeds(self, mu: float) -> bool:
+        if self.updates is not None: return self.report().worst.mu > mu
         limit = mu * self.sigma
         return any((self._sensitivity(known, self.method, limit) > limit).any() for known in self.gathered)
 
 # %% ../nbs/12_online.ipynb #00000013
 def about(accountant: OnlineAccountant) -> str:
     "What an account is about: the nodes, the attackers, the noise, and how records take part."
-    described = accountant.nodes, accountant.trust, accountant.b, float(accountant.sigma), accountant.method
+    described: tuple = accountant.nodes, accountant.trust, accountant.b, float(accountant.sigma), accountant.method
+    if accountant.updates is not None: described += (accountant.updates.c.tolist(), accountant.updates.centre.tolist())
     return hashlib.sha256(repr(described).encode()).hexdigest()
 
 def step_arrays(step: Step) -> dict[str, np.ndarray]:
@@ -180,6 +194,7 @@ def save(accountant: OnlineAccountant, path: str | Path) -> Path:
     if accountant.last is None: raise ValueError("no step so far: nothing to save")
     arrays = {f"{i}/{name}": np.asarray(value) for i, known in enumerate(accountant.gathered) for name, value in vars(known).items()}
     last = {f"last/{name}": array for name, array in step_arrays(accountant.last).items()}
+    for t, step in enumerate(accountant.steps): last |= {f"step {t}/{name}": array for name, array in step_arrays(step).items()}
     return seal(path, {"account": about(accountant), "t": accountant.t}, {"hears": accountant.hears, **last, **arrays})
 
 def restore(
@@ -192,6 +207,10 @@ def restore(
         raise ValueError(f"path={str(path)!r}: this file is about other nodes, noise, attackers or participation; expected an accountant made as the saved one was")
     restored = copy.copy(accountant)
     restored.hears, restored.t = arrays["hears"], kept["t"]
-    restored.last = step_of({name.removeprefix("last/"): array for name, array in arrays.items() if name.startswith("last/")})
+
+    def kept_step(place): return step_of({name.removeprefix(place): array for name, array in arrays.items() if name.startswith(place)})
+
+    restored.last = kept_step("last/")
+    if accountant.updates is not None: restored.steps = tuple(kept_step(f"step {t}/") for t in range(restored.t))
     restored.gathered = [Gathered(**{name: arrays[f"{i}/{name}"] for name in Gathered.__dataclass_fields__}) for i in range(len(accountant.trust))]
     return restored
