@@ -123,7 +123,8 @@ class Report:
     @property
     def assumes(self) -> str:
         "For which gradients the numbers hold."
-        if self.updates is not None: return f"any, as long as updates of nodes that are not heard are {self.updates!r} (chapter 'The promise')"
+        if self.updates is not None:
+            return f"any that nodes compute from their models, as long as the updates of all but the attackers are {self.updates!r} (chapter 'The promise')"
         if self.adaptive: return "any, also those that react to everything their nodes have received"
         return ("those that do not react to what these attackers do not see (for training an estimate, no promise: "
                 "that needs updates=Lipschitz(c), or SecLDP, the same attackers hearing everything)")
@@ -373,7 +374,7 @@ def account(
     sigma: float = 1.0,  # standard deviation of each noise variable, divided by the row sensitivity (mfdl.privacy.row_sensitivity)
     method: str = "exact",  # 'exact' or 'bound', see mfdl.sensitivities.sensitivity
     backend: str = "auto",  # 'streaming' (mfdl.streaming), 'dense' (mfdl.attackers), or the first where it applies
-    updates: "Lipschitz | None" = None,  # how strongly nodes react that are not heard (mfdl.Lipschitz): then the numbers hold for training
+    updates: "Lipschitz | None" = None,  # how strongly updates of all but the attackers react (mfdl.Lipschitz): then the numbers hold for training
     rates: "ArrayLike | None" = None,  # (T,), learning rates if they change; matters for attackers who do not know every model
 ) -> Report:
     """Privacy of every node against every attacker: mu = sensitivity / sigma (U, Theorem 8).

@@ -167,7 +167,7 @@ def describe(report: accounting.Report, frame: "pd.DataFrame", delta: float, row
 @click.option("--method", default="exact", help="Sensitivity: exact, or bound (cheaper, never smaller).")
 @click.option("--backend", default="auto", help="Route: streaming (one pass over the steps), dense (the whole view), or auto (streaming where it applies).")
 @click.option("--lipschitz", type=float,
-              help="A promise for training: every update of a node that is not heard is so Lipschitz (1: convex losses). [default: gradients that do not react]")
+              help="A promise for training: every update but the attackers' is so Lipschitz (1: convex losses). [default: gradients that do not react]")
 @click.option("--rows", default=20, help="How many pairs the table shows, the most exposed first.")
 @click.option("--output", "-o", type=Path, multiple=True, help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
 def account_command(graph, algorithm, strategy, weights, trust, spec, steps, scheme, sigma, epsilon, delta, method, backend, lipschitz, rows, output):

@@ -70,7 +70,7 @@ class OnlineAccountant:
         b: int = 1,  # a record takes part in every b-th step
         sigma: float = 1.0,  # standard deviation of each noise variable, divided by the row sensitivity
         method: str = "exact",  # 'exact' or 'bound'
-        updates: Lipschitz | None = None,  # how strongly nodes react that are not heard: then the numbers hold for training (chapter 11)
+        updates: Lipschitz | None = None,  # how strongly updates of all but the attackers react: then the numbers hold for training (chapter 11)
     ) -> None:
         self.nodes = None if nodes is None else tuple(nodes)
         self.b, self.sigma, self.method = check_count("b", b), sigma, method
