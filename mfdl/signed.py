@@ -38,7 +38,7 @@ def before_update(
     places = np.arange(M.shape[-1])
     pulled = radius[:, None] * M
     fits = np.abs(pulled) @ (profile * (np.abs(centre) + radius))[..., None]
-    L = (1 + 1e-9) * fits[..., 0] / profile + TINY
+    L = (1 + 1e-6) * fits[..., 0] / profile + TINY
     P, worst = np.zeros_like(M), np.zeros_like(M)
     if centre.any():
         slack = -pulled * radius
