@@ -69,7 +69,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "data.a9a data.mnist graphs.facebook graphs.peertube graphs.data_folders graphs.find_file graphs.GraphSource",
     "patterns of more than 128 steps: tests/test_reference.py, nbs/08_sensitivity.ipynb": "sensitivities.grouped_start sensitivities.climb sensitivities.escape",
     "trains, with 200 random protocols: tests/test_protocol.py": "checking.*",
-    "hundreds of random runs and reactions: tests/test_reactions.py": "reactions.*",
+    "hundreds of random runs and reactions: tests/test_reactions.py": "reactions.* signed.* promises.* accounting.widest_gap",
+    "random data, models and clips: chapter 17, tests/test_training.py": "linear.*",
     "tests/test_space_time.py, tests/test_covariance.py, nbs/13_certificates.ipynb": "certificates.*",
     "trains: tests/test_audit.py": "auditing.WorstCase auditing.worst_pattern auditing.worst_case auditing.scripted auditing.plan auditing.Transcript auditing.regenerate "
     "auditing.replay "
@@ -336,7 +337,7 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "accounting.check_run algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
                "algorithms.local_dsgd algorithms.random_walk algorithms.check_strategy algorithms.covariance_root "
                "protocol.* workloads.gossip_kinds "
-               "accounting.check_updates accounting.promised accounting.in_short accounting.noise_sizes "
+               "accounting.check_updates accounting.promised accounting.with_promises accounting.shares_noise accounting.in_short accounting.noise_sizes "
                "algorithms.count_nodes algorithms.gossip_run algorithms.left_alone algorithms.node_sets algorithms.time_blocks "
                "algorithms.token_step algorithms.zip_step attackers.follow attackers.knows_models attackers.row_steps attackers.seen_alone "
                "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View attackers.decompose "
