@@ -1094,6 +1094,9 @@ def train(
     everything = all(knows_models(protocol, model, coalition_mask(protocol, model)) for model in watchers)
     if np.ndim(lr) and not everything and updates is None:
         raise ValueError("lr changes from step to step: for attackers who do not see every model that needs a promise; expected a number, a feature_norm, or trust=LDP()")
+    if secure and updates is not None and not everything:
+        raise ValueError("secure=True: gradients are rounded to a grid, and rounded updates are not Lipschitz, so that nothing is proved against insiders; "
+                         "expected secure=False, no feature_norm, or trust=LDP()")
     report = account(protocol, trust, scheme, updates=updates, rates=rates if np.ndim(lr) else None)
     report = report.calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
     overhearing = None if report.adaptive else hears_everything(protocol, watchers, scheme, report.sigma)
