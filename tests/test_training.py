@@ -213,6 +213,7 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     slower = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"lr": 0.05 / np.arange(1, 7)})
     assert slower.report.adaptive and slower.report.verify() < 1e-9
     with pytest.raises(ValueError, match="feature_norm=2.0: it is not known"): train(perceptron, data, feature_norm=2.0, **settings)
+    with pytest.raises(ValueError, match="rounded updates are not Lipschitz"): train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, secure=True, **settings)
     with pytest.raises(ValueError, match="feature_norm=0.5: expected"): train(lambda: nn.Linear(4, outputs), data, feature_norm=0.5, **settings)
     with pytest.raises(ValueError, match="lr changes"): train(lambda: nn.Linear(4, outputs), data, **settings | {"lr": 0.05 / np.arange(1, 7)})
 
