@@ -15,7 +15,7 @@ from mfdl.gossip import gossip_matrix
 from mfdl.graphs import load_graph
 from mfdl.participation import Participation
 from mfdl.sensitivities import worst_sensitivities
-from mfdl.streaming import Filter, StateSpace, gramian_rows, state_space, stream
+from mfdl.streaming import Filter, gramian_rows, state_space, stream
 
 ROUTES = {"pseudo-inverse": "C0", "dense": "C1", "auto": "C2"}
 
@@ -32,7 +32,7 @@ def pseudo_inverse(algorithm, attackers, participation):
 def rows_only(algorithm, attackers, settled):
     "Information without certificates, by Gramians; `settled=False` makes every step look different, so that nothing is reused."
     space = state_space(algorithm, attackers[0])
-    if not settled: space = StateSpace(tuple(replace(stage) for stage in space.stages), space.victims, space.nodes, space.complete)
+    if not settled: space = replace(space, stages=tuple(replace(stage) for stage in space.stages))
     gramian_rows(Filter(space))
 
 

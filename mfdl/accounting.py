@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .attackers import NOISE_FLOOR, Factorization, SecLDP, TrustModel, coalition_mask, decompose, knows_models, seen_alone, view
+from .attackers import CLEAR, Factorization, SecLDP, TrustModel, coalition_mask, decompose, knows_models, seen_alone, view
+from .exact import MOST_WORK, Exact, by_balls, exact, exact_leaks, exact_work
 from .files import needed_for
 from .gossip import check_gossip
 from .graphs import check_choice, check_count, real_number
@@ -223,7 +224,7 @@ def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | 
         N = np.linalg.solve(L, N)
     basis = np.eye(n) if mix.basis is None else mix.basis
     sizes, across = np.linalg.svd(N, compute_uv=False), np.linalg.svd(basis, compute_uv=False)
-    if sizes.min() * across.min() <= NOISE_FLOOR * sizes.max() * across.max(): return None
+    if sizes.min() * across.min() <= CLEAR * max(1.0, sizes.max() * across.max()): return None
     C = np.linalg.inv(N)
     return Overheard(C.swapaxes(1, 2) @ C, np.linalg.inv(basis).T**2)
 
@@ -266,18 +267,36 @@ def check_run(run: Protocol | MatrixProtocol, trust: TrustModel | Sequence[Trust
     return trusts
 
 # %% ../nbs/11_accounting.ipynb #00000012
-def knowledge(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) -> tuple[Streamed | Overheard | Factorization, bool]:  # whether it holds for adaptive gradients
+Known = Streamed | Overheard | Factorization | Exact
+
+def in_one_pass(run: Protocol | MatrixProtocol, trust: TrustModel) -> tuple[Streamed, bool]:  # whether it holds for adaptive gradients
+    "What one attacker learns, where the run is a recursion; raises NotStreamable."
+    space = state_space(run, trust)
+    return stream(space), space.complete
+
+def as_a_whole(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) -> tuple[Factorization | Exact, bool]:  # as above
+    "What one attacker learns from the whole view: in floating point where that is clear, otherwise without rounding."
+    seen = view(run, trust)
+    adaptive = seen.causal and seen.complete
+    if backend == "exact": return exact(run, trust), adaptive
+    found = decompose(seen)
+    if found.clear and found.full: return found, adaptive
+    leaks, rows = exact_leaks(run, trust)
+    if found.clear and len(rows) == len(found.Y): return replace(found, uncovered=leaks), adaptive
+    return by_balls(run, trust, leaks, rows), adaptive
+
+def knowledge(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) -> tuple[Known, bool]:  # as above
     "What one attacker learns: in one pass where the run is a recursion, one combination after the other where it hears everything, from the whole view otherwise."
-    if backend != "dense":
-        try:
-            space = state_space(run, trust)
-            return stream(space), space.complete
+    streamed = None
+    if backend in ("auto", "streaming"):
+        try: streamed = in_one_pass(run, trust)
         except NotStreamable:
             if backend == "streaming": raise
+        if streamed and (backend == "streaming" or streamed[0].certain): return streamed
         heard = overheard(run, trust)
         if heard is not None: return heard, True
-    seen = view(run, trust)
-    return decompose(seen), seen.causal and seen.complete
+    if streamed and exact_work(run, trust) > MOST_WORK: return streamed  # some that are covered may count as visible
+    return as_a_whole(run, trust, backend)
 
 def sensitivities(known: Sequence, victims: list, participation: Participation, method: str, spread: Callable = map) -> list:  # float64 (m,) for each attacker
     "Sensitivity of each victim of each attacker, inf where a gradient leaks; as many information matrices at a time as fit, which `spread` may share out."
@@ -365,7 +384,7 @@ def widest_gap(promises: tuple) -> float:
     return max(gaps)
 
 # %% ../nbs/11_accounting.ipynb #00000013
-BACKENDS = ("auto", "streaming", "dense")
+BACKENDS = ("auto", "streaming", "dense", "exact")
 
 def account(
     protocol: Protocol | MatrixProtocol,  # the run: who trains, which noise enters, who hears whom
@@ -373,7 +392,7 @@ def account(
     participation: Participation,  # the steps in which one record can take part; must cover the T steps of the protocol
     sigma: float = 1.0,  # standard deviation of each noise variable, divided by the row sensitivity (mfdl.privacy.row_sensitivity)
     method: str = "exact",  # 'exact' or 'bound', see mfdl.sensitivities.sensitivity
-    backend: str = "auto",  # 'streaming' (mfdl.streaming), 'dense' (mfdl.attackers), or the first where it applies
+    backend: str = "auto",  # 'streaming' (mfdl.streaming), 'dense' (mfdl.attackers), 'exact' (mfdl.exact); 'auto' takes the first that is certain
     updates: "Lipschitz | None" = None,  # how strongly updates of all but the attackers react (mfdl.Lipschitz): then the numbers hold for training
     rates: "ArrayLike | None" = None,  # (T,), learning rates if they change; matters for attackers who do not know every model
 ) -> Report:

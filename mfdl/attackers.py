@@ -215,6 +215,7 @@ def knows_models(run: Protocol, trust: TrustModel, coalition: np.ndarray) -> boo
 
 # %% ../nbs/05_attackers.ipynb #0000001e
 NOISE_FLOOR = float(np.sqrt(np.finfo(float).eps))  # directions with less noise than this fraction of the strongest are no cover
+CLEAR = 1e-5  # noise of at least this size, beside other noise and gradients, is known to ten digits
 
 # %% ../nbs/05_attackers.ipynb #0000001f
 class NotFactorizable(ValueError):
@@ -232,6 +233,8 @@ class Factorization:
     V: np.ndarray  # float64 (q, rank), orthonormal basis of the row space of B
     uncovered: np.ndarray  # bool (T, n): gradients with a component that no noise covers
     nodes: tuple
+    clear: bool  # noise is told from none in floating point, in all directions in which it was found
+    full: bool  # it was found in every direction
 
     @property
     def C(self) -> np.ndarray:  # float64 (q, nT)
@@ -261,7 +264,8 @@ def decompose(v: View) -> Factorization:
     seen = U[:, :rank].T @ v.A
     outside = np.linalg.norm(v.A - U[:, :cover] @ seen[:cover], axis=0)
     uncovered = outside > (rounding if cover else 0) * np.linalg.norm(v.A, axis=0)
-    return Factorization(seen / s[:rank, None], Vt[:rank].T, uncovered.reshape(v.T, len(v.nodes)), v.nodes)
+    clear = s[:rank].min(initial=np.inf) >= CLEAR * max(strongest, np.abs(v.A).max(initial=0))
+    return Factorization(seen / s[:rank, None], Vt[:rank].T, uncovered.reshape(v.T, len(v.nodes)), v.nodes, clear, bool(rank == m))
 
 def factorize(v: View) -> Factorization:
     "Factor a view, A = B C (U, Theorem 6); raises NotFactorizable, naming steps and nodes, when gradients leak."

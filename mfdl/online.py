@@ -24,7 +24,7 @@ from .participation import Participation
 from .protocol import Noise, Protocol, Round, Step
 from .sensitivities import worst_sensitivities
 from .reactions import Lipschitz
-from .streaming import BARE, NotStreamable, Stage, exposed, root_gain, state_space
+from .streaming import Doubtful, NotStreamable, Stage, bare_gradients, root_gain, state_space
 
 # %% ../nbs/12_online.ipynb #00000007
 @dataclass(frozen=True, eq=False)
@@ -34,28 +34,23 @@ class Gathered:
     strongest: np.ndarray  # float64 (), the most noise seen in an observation
     shifts: np.ndarray  # float64 (t, m, d), what a unit shift of each gradient has made of the hidden models
     P: np.ndarray  # float64 (m, t, t), information about each victim
-    uncovered: np.ndarray  # bool (t, m), gradients that were visible without noise
-    suspects: np.ndarray  # bool (m,), victims with a gradient that fresh noise did not cover
     known: np.ndarray  # bool (n,), models that it knows
     complete: np.ndarray  # bool (), whether it has known every model from which a gradient was computed
 
 def nothing(n: int, m: int) -> Gathered:
     "Before the first round."
-    everybody, nobody = np.ones(n, dtype=bool), np.zeros(m, dtype=bool)
-    return Gathered(np.zeros((m, 0)), np.zeros(()), np.zeros((0, m, m)), np.zeros((m, 0, 0)), np.zeros((0, m), dtype=bool), nobody, everybody, np.ones((), dtype=bool))
+    everybody = np.ones(n, dtype=bool)
+    return Gathered(np.zeros((m, 0)), np.zeros(()), np.zeros((0, m, m)), np.zeros((m, 0, 0)), everybody, np.ones((), dtype=bool))
 
-def watch(last: Gathered, stage: Stage, trains: np.ndarray, suspects: np.ndarray, models: tuple[bool, np.ndarray]) -> Gathered:
-    "One more round: who of the victims trains (m,), whose gradient fresh noise does not cover (m,), and which models are known then."
+def watch(last: Gathered, stage: Stage, trains: np.ndarray, models: tuple[bool, np.ndarray]) -> Gathered:
+    "One more round: who of the victims trains (m,), and which models are known then."
     gain, root, strongest = root_gain(stage, last.root, float(last.strongest))
     unit = np.eye(*last.shifts.shape[1:]) * trains[:, None]
     shifts = np.concatenate([last.shifts @ stage.A.T, unit[None]])
     shown = np.moveaxis(shifts @ gain.V.T, 1, 0)  # (m, t + 1, p)
-    suspects = last.suspects | suspects
-    bare = np.linalg.norm(shifts @ gain.bare.T, axis=2) > BARE
     P = np.pad(last.P, ((0, 0), (0, 1), (0, 1))) + shown @ shown.swapaxes(1, 2)
-    uncovered = np.pad(last.uncovered, ((0, 1), (0, 0))) | (bare & suspects)
     shifts = shifts - np.moveaxis(shown, 0, 1) @ gain.K.T
-    return Gathered(root, np.array(strongest), shifts, P, uncovered, suspects, models[1], last.complete & models[0])
+    return Gathered(root, np.array(strongest), shifts, P, models[1], last.complete & models[0])
 
 # %% ../nbs/12_online.ipynb #00000009
 class OnlineAccountant:
@@ -76,7 +71,8 @@ class OnlineAccountant:
         self.b, self.sigma, self.method = check_count("b", b), sigma, method
         self.trust = list(trust) if isinstance(trust, Sequence) else [trust]
         self.updates = updates
-        self.steps: tuple[Step, ...] = ()  # kept for a promise only, whose plans depend on the whole run
+        self.steps: tuple[Step, ...] = ()
+        self.clear = True  # noise has covered every gradient so far, and clearly
         self.last: Step | None = None
         self.hears = np.zeros((0, 0), dtype=bool)  # who ever heard whom
         self.gathered: list[Gathered] = []  # one for each attacker
@@ -99,7 +95,7 @@ class OnlineAccountant:
         With `updates`, plans are made anew for all steps so far, and for as many more like the last one as the round of records has.
         """
         if self.last is None: raise ValueError("no step so far: expected feed(step) before report()")
-        if self.updates is not None:
+        if self.updates is not None or not self.clear:
             shown = self._participation()
             whole = Protocol(self.nodes, (*self.steps, *[self.last] * (shown.T - self.t)), f"{self.t} steps")
             return account(whole, self.trust, shown, self.sigma, self.method, updates=self.updates)
@@ -112,8 +108,7 @@ class OnlineAccountant:
             victims=tuple(run.nodes[u] for its in victims for u in its),
             distance=np.concatenate([hop[its] for hop, its in zip(distance, victims, strict=True)]),
             sensitivity=np.concatenate([self._sensitivity(known, self.method) for known in self.gathered]),
-            leaks=tuple((model.nodes, int(t), run.nodes[its[i]]) for model, its, known in zip(self.trust, victims, self.gathered, strict=True)
-                        for t, i in np.argwhere(known.uncovered)),
+            leaks=(),
             adaptive=all(bool(known.complete) for known in self.gathered))
 
     def rounds_left(self, mu: float, step: Step | Protocol | None = None, at_most: int = 1000) -> int:
@@ -143,18 +138,23 @@ class OnlineAccountant:
         if not step.noise.fresh: raise NotStreamable("step: its noise has a memory; expected noise that is drawn afresh in every step")
         run = Protocol(self.nodes, [step] if self.last is None else [self.last, step])
         check_run(run, self.trust, Participation.every_step(run.T), self.sigma, self.method, "streaming")
-        gathered = []
-        for i, model in enumerate(self.trust):
-            space = state_space(run, model)
-            known = self.gathered[i] if self.t else nothing(run.n, len(space.victims))
-            coalition = ~np.isin(np.arange(run.n), space.victims)
-            seen = seen_alone(model.observation(run, coalition))[run.messages.step == run.T - 1]
-            models = follow(step, seen, coalition, known.known)
-            gathered.append(watch(known, space.stages[-1], space.trains[-1], exposed(space), models))
-        self.gathered = gathered
+        try: gathered = [self._gather(i, run) for i in range(len(self.trust))] if self.clear else []
+        except Doubtful: gathered = []
+        self.clear, self.gathered = bool(gathered), gathered
         self.hears = run.hears | self.hears if self.t else run.hears
         self.last, self.t = step, self.t + 1
-        if self.updates is not None: self.steps += (step,)
+        self.steps += (step,)
+
+    def _gather(self, i: int, run: Protocol) -> Gathered:
+        "What attacker i has gathered after the last step of a run; raises Doubtful where noise may not cover a gradient."
+        model, step = self.trust[i], run.steps[-1]
+        space = state_space(run, model)
+        if bare_gradients(space)[-1].any(): raise Doubtful("a gradient without fresh noise")
+        known = self.gathered[i] if self.t else nothing(run.n, len(space.victims))
+        coalition = ~np.isin(np.arange(run.n), space.victims)
+        seen = seen_alone(model.observation(run, coalition))[run.messages.step == run.T - 1]
+        models = follow(step, seen, coalition, known.known)
+        return watch(known, space.stages[-1], space.trains[-1], models)
 
     def _sensitivity(self, known: Gathered, method: str, over: float = 0.0) -> np.ndarray:  # float64 (m,)
         "Sensitivity of each victim, inf for a leak; an exact one only where the bound is above `over`, the bound elsewhere."
@@ -163,10 +163,10 @@ class OnlineAccountant:
         values = worst_sensitivities(P, participation, "bound")
         closer = values > over
         if method == "exact" and closer.any(): values[closer] = worst_sensitivities(P[closer], participation, "exact")
-        return np.where(known.uncovered.any(axis=0), np.inf, values)
+        return values
 
     def _exceeds(self, mu: float) -> bool:
-        if self.updates is not None: return self.report().worst.mu > mu
+        if self.updates is not None or not self.clear: return self.report().worst.mu > mu
         limit = mu * self.sigma
         return any((self._sensitivity(known, self.method, limit) > limit).any() for known in self.gathered)
 
@@ -193,9 +193,11 @@ def save(accountant: OnlineAccountant, path: str | Path) -> Path:
     "Write the state of an accountant to one sealed file (chapter 12), and return its path. Raises ValueError before the first step."
     if accountant.last is None: raise ValueError("no step so far: nothing to save")
     arrays = {f"{i}/{name}": np.asarray(value) for i, known in enumerate(accountant.gathered) for name, value in vars(known).items()}
-    last = {f"last/{name}": array for name, array in step_arrays(accountant.last).items()}
-    for t, step in enumerate(accountant.steps): last |= {f"step {t}/{name}": array for name, array in step_arrays(step).items()}
-    return seal(path, {"account": about(accountant), "t": accountant.t}, {"hears": accountant.hears, **last, **arrays})
+    last: dict[str, np.ndarray] = {}
+    kinds = list(dict.fromkeys(accountant.steps))
+    for k, step in enumerate(kinds): last |= {f"step {k}/{name}": array for name, array in step_arrays(step).items()}
+    state = {"hears": accountant.hears, "kinds": np.array([kinds.index(step) for step in accountant.steps])}
+    return seal(path, {"account": about(accountant), "t": accountant.t}, {**state, **last, **arrays})
 
 def restore(
     accountant: OnlineAccountant,  # a new one, made as the saved one was
@@ -210,7 +212,9 @@ def restore(
 
     def kept_step(place): return step_of({name.removeprefix(place): array for name, array in arrays.items() if name.startswith(place)})
 
-    restored.last = kept_step("last/")
-    if accountant.updates is not None: restored.steps = tuple(kept_step(f"step {t}/") for t in range(restored.t))
-    restored.gathered = [Gathered(**{name: arrays[f"{i}/{name}"] for name in Gathered.__dataclass_fields__}) for i in range(len(accountant.trust))]
+    different = [kept_step(f"step {k}/") for k in range(arrays["kinds"].max() + 1)]
+    restored.steps = tuple(different[k] for k in arrays["kinds"])
+    restored.last, restored.clear = restored.steps[-1], "0/P" in arrays
+    gathered = range(len(accountant.trust)) if restored.clear else ()
+    restored.gathered = [Gathered(**{name: arrays[f"{i}/{name}"] for name in Gathered.__dataclass_fields__}) for i in gathered]
     return restored

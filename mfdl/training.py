@@ -73,7 +73,12 @@ class LinearPart:
     def squares(self, delta):  # tensor (nodes, runs, records)
         "Squared norms of gradients of records, from derivatives by what the layer returned."
         self.delta = delta
-        return delta.square().sum(-1) * (self.entered.square().sum(-1) + self.bias)
+        return squared_norm(delta, -1) * (entering_norm(self.entered, -1) + self.bias)
+
+    def drop(self, bad):  # bool (nodes, runs, records)
+        "Leave records out, whatever their numbers are."
+        self.delta = self.delta.masked_fill(bad[..., None], 0)
+        self.entered = self.entered.expand(*bad.shape, -1).masked_fill(bad[..., None], 0)
 
     def total(self, factor):  # tensor (nodes, runs, its parameters)
         "Sum of gradients of records with factors (nodes, runs, records)."
@@ -92,7 +97,9 @@ class ExplicitPart:
 
     def squares(self, delta):
         self.each = self.gradients(delta)
-        return self.each.square().sum(-1)
+        return squared_norm(self.each, -1)
+
+    def drop(self, bad): self.each = self.each.masked_fill(bad[..., None], 0)
 
     def total(self, factor): return (factor[..., None, :] @ self.each)[..., 0, :]
 
@@ -175,11 +182,22 @@ def huber(outputs, y):  # tensor (.., records)
     return (near * (errors - near / 2)).sum(-1)
 
 PROTECTS = ("record", "node")
+ON_NONFINITE = ("stop", "zero")
 
-def clip_factors(norms, mask, clip: float | None, size: int):
-    "Factors with which gradients of records enter the sum: min(1, clip / norm) / size; 0 for empty places."
+def squared_norm(x, dim: int):  # tensor of float64
+    "Sums of squares, which float32 would round to zero below 1e-45 and to infinity above 1e38."
+    return x.double().square().sum(dim)
+
+def entering_norm(a, dim: int):  # tensor of float64
+    "Squared norms of what enters a linear layer; infinite from 2^80 on, where what float32 rounds to zero in the other factor would count."
+    squares = squared_norm(a, dim)
+    return squares.masked_fill(squares > 2.0**160, np.inf)
+
+def clip_factors(squares, mask, clip: float | None, size: int):
+    "From squared norms: factors with which gradients of records enter the sum, min(1, clip / norm) / size; 0 for empty places and for what is not finite."
     with needed_for("training", "train"): import torch
-    return mask / size if clip is None else torch.clamp(clip / norms.clamp_min(1e-30), max=1.0) * mask / size
+    scale = torch.ones_like(squares) if clip is None else torch.clamp(clip / squares.sqrt().clamp_min(1e-200), max=1.0)
+    return (scale.where(torch.isfinite(squares), 0) * mask / size).to(mask.dtype)
 
 def activations() -> dict:
     "Of each activation that a chain may have: what it does in place, and what it does in place to a derivative, given what it returned."
@@ -246,7 +264,7 @@ def dense_backward(pairs, matrices: list, returned: list, d, scratch: Scratch) -
 
 # %% ../nbs/18_training.ipynb #00000013
 def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: int, protect: str, scratch: Scratch):
-    "Clipped mean gradient (nodes, runs, parameters) of such a chain, in place; X is (nodes, records, ..)."
+    "Clipped mean gradient (nodes, runs, parameters) of such a chain, in place, and which records were left out; X is (nodes, records, ..)."
     with needed_for("training", "train"): import torch
     (n, runs, _), m, X = theta.shape, X.shape[1], X.flatten(2)
     with torch.no_grad(): matrices, returned = dense_forward(pairs, theta, X, scratch)
@@ -255,12 +273,15 @@ def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: in
     with torch.no_grad():
         deltas = dense_backward(pairs, matrices, returned, d.mT.reshape(n * runs, -1, m), scratch)
         if protect == "record":
-            squares = torch.zeros_like(mask)[:, None].repeat(1, runs, 1)
+            squares = torch.zeros(n, runs, m, dtype=torch.float64, device=mask.device)
             for k, ((linear, _), d) in enumerate(zip(pairs, deltas, strict=True)):
-                entering = returned[k - 1].square().sum(-2).view(n, runs, m) if k else X.square().sum(-1)[:, None]
-                squares.addcmul_(d.square().sum(-2).view(n, runs, m), entering + (linear.bias is not None))
-            factor = clip_factors(squares.sqrt_(), mask[:, None], clip, size)
-        else: factor = (mask / mask.sum(-1, keepdim=True).clamp_min(1))[:, None]
+                entering = entering_norm(returned[k - 1], -2).view(n, runs, m) if k else entering_norm(X, -1)[:, None]
+                squares.addcmul_(squared_norm(d, -2).view(n, runs, m), entering + (linear.bias is not None))
+            bad = ~torch.isfinite(squares)
+            factor = clip_factors(squares, mask[:, None], clip, size)
+            if bad.any():
+                for tensor in [*deltas, *returned[:-1]]: tensor.view(n, runs, -1, m).masked_fill_(bad[:, :, None], 0)
+        else: factor, bad = (mask / mask.sum(-1, keepdim=True).clamp_min(1))[:, None], torch.zeros_like(mask, dtype=torch.bool)[:, None]
         factor = factor.expand(n, runs, m).reshape(n * runs, 1, m)
         found, at = torch.empty_like(theta), 0
         for k, ((linear, _), d) in enumerate(zip(pairs, deltas, strict=True)):
@@ -272,7 +293,7 @@ def dense_gradients(pairs, theta, X, y, mask, loss, clip: float | None, size: in
             if linear.bias is not None:
                 found[..., at:at + linear.out_features] = d.sum(-1).view(n, runs, -1)
                 at += linear.out_features
-        return found
+        return found, bad & (mask > 0)[:, None]
 
 # %% ../nbs/18_training.ipynb #00000015
 def apply_layers(layers, theta, X):
@@ -292,15 +313,18 @@ def apply_layers(layers, theta, X):
     return a, parts, returned
 
 def layer_gradients(layers, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):
-    "Clipped mean gradient (nodes, runs, parameters) of a chain of layers; X is (nodes, records, ..)."
+    "Clipped mean gradient (nodes, runs, parameters) of a chain of layers, and which records were left out; X is (nodes, records, ..)."
     with needed_for("training", "train"): import torch
     outputs, parts, returned = apply_layers(layers, theta, X[:, None])
     deltas = torch.autograd.grad((loss(outputs, y[:, None]) * mask[:, None]).sum(), returned)
     with torch.no_grad():
-        squares = sum(part.squares(delta) for part, delta in zip(parts, deltas, strict=True))
-        if protect == "record": factor = clip_factors(squares.sqrt(), mask[:, None], clip, size)
+        squares = torch.stack([part.squares(delta) for part, delta in zip(parts, deltas, strict=True)]).sum(0)
+        bad = ~torch.isfinite(squares) if protect == "record" else torch.zeros_like(squares, dtype=torch.bool)
+        if protect == "record": factor = clip_factors(squares, mask[:, None], clip, size)
         else: factor = mask[:, None] / mask[:, None].sum(-1, keepdim=True).clamp_min(1)
-        return torch.cat([part.total(factor.expand(*theta.shape[:2], -1)) for part in parts], dim=-1)
+        if bad.any():
+            for part in parts: part.drop(bad)
+        return torch.cat([part.total(factor.expand(*theta.shape[:2], -1)) for part in parts], dim=-1), bad & (mask > 0)[:, None]
 
 # %% ../nbs/18_training.ipynb #00000016
 def any_gradients(model, theta, X, y, mask, loss, clip: float | None, size: int, protect: str):
@@ -317,18 +341,29 @@ def any_gradients(model, theta, X, y, mask, loss, clip: float | None, size: int,
     if protect == "record":
         def node(flat, records, targets, present):
             each = vmap(grad(lambda f, r, target: loss(outputs(f, r[None]), target[None])[0]), in_dims=(None, 0, 0))(flat, records, targets)
-            return clip_factors(each.norm(dim=-1), present, clip, size) @ each
+            squares = squared_norm(each, -1)
+            kept = torch.isfinite(squares)
+            return clip_factors(squares, present, clip, size) @ each.where(kept[:, None], 0), ~kept & (present > 0)
     else:
-        def node(flat, records, targets, present): return grad(lambda f: (loss(outputs(f, records), targets) * present).sum() / present.sum().clamp_min(1))(flat)
+        def node(flat, records, targets, present):
+            one = grad(lambda f: (loss(outputs(f, records), targets) * present).sum() / present.sum().clamp_min(1))(flat)
+            return one, torch.zeros_like(present, dtype=torch.bool)
     with torch.no_grad(): return vmap(vmap(node, in_dims=(0, None, None, None)))(theta, X, y, mask)
 
-def gradients(model, layers, theta, X, y, mask, loss, clip: float | None, size: int, protect: str, scratch: Scratch):  # tensor (nodes, runs, parameters)
-    "What each node of each run adds to its model in a step, before noise and learning rate; layers are chain(model, ..)."
-    if layers and (pairs := dense(layers)): one = dense_gradients(pairs, theta, X, y, mask, loss, clip, size, protect, scratch)
-    elif layers: one = layer_gradients(layers, theta, X, y, mask, loss, clip, size, protect)
-    else: one = any_gradients(model, theta, X, y, mask, loss, clip, size, protect)
-    if protect == "node" and clip is not None: one = one * clip_factors(one.norm(dim=-1), 1.0, clip, 1)[..., None]
-    return one
+def gradients(model, layers, theta, X, y, mask, loss, clip: float | None, size: int, protect: str, scratch: Scratch):
+    """What each node of each run adds to its model in a step, before noise and learning rate; layers are chain(model, ..).
+
+    Returns a tensor (nodes, runs, parameters), and an integer tensor (nodes, runs): gradients that were not finite and count as zero.
+    """
+    if layers and (pairs := dense(layers)): one, bad = dense_gradients(pairs, theta, X, y, mask, loss, clip, size, protect, scratch)
+    elif layers: one, bad = layer_gradients(layers, theta, X, y, mask, loss, clip, size, protect)
+    else: one, bad = any_gradients(model, theta, X, y, mask, loss, clip, size, protect)
+    lost = bad.sum(-1)
+    if protect == "node":
+        squares = squared_norm(one, -1)
+        lost = (~squares.isfinite()).int()
+        one = one.nan_to_num(0, 0, 0) * clip_factors(squares, one.new_ones(()), clip, 1)[..., None]
+    return one, lost
 
 # %% ../nbs/18_training.ipynb #0000001a
 @dataclass(frozen=True, eq=False)
@@ -547,6 +582,40 @@ def forward_code(module):
     code = getattr(type(module).forward, "__code__", None)
     return type(module).__qualname__, code and (code.co_code, code.co_names, [c for c in code.co_consts if isinstance(c, int | float | str | tuple)])
 
+def probe(record) -> list:  # of float64 tensors (4, ..)
+    "Records like this one (1, ..), fixed, of three sizes."
+    with needed_for("training", "train"): import torch
+    generator = torch.Generator().manual_seed(0)
+    shape = 4, *record.shape[1:]
+    return [size * torch.randn(shape, generator=generator, dtype=torch.float64) for size in (0.1, 1.0, 10.0)]
+
+def behaviour(model, record) -> np.ndarray:
+    """Outputs of a model on a probe, and their derivatives, to six digits: what `forward` does, whatever it calls.
+
+    The derivatives are by each parameter, of all outputs with fixed weights, as one number each.
+    """
+    import copy
+
+    with needed_for("training", "train"): import torch
+    twin = copy.deepcopy(model).cpu()
+    try: found = responses(twin.double(), probe(record))
+    except RuntimeError: found = responses(twin.float(), [records.float() for records in probe(record)])  # computes in float32 only
+    size = torch.stack([part.abs().max() for part in found]).max().clamp_min(1e-30)
+    numbers = torch.cat(found).double().numpy() / float(size)
+    return np.append(np.round(numbers, 6) + 0.0, float(f"{float(size):.5e}"))  # and not -0.0
+
+def responses(model, probes: list) -> list:  # of tensors
+    "Outputs, and for each parameter its derivative along a fixed direction."
+    with needed_for("training", "train"): import torch
+    found = []
+    for records in probes:
+        outputs = model(records)
+        weights = torch.linspace(0.5, 1.5, outputs.numel(), dtype=outputs.dtype).view(outputs.shape)
+        derivatives = torch.autograd.grad((outputs * weights).sum(), list(model.parameters()), allow_unused=True)
+        along = [one.flatten() @ torch.linspace(0.5, 1.5, one.numel(), dtype=one.dtype) for one in derivatives if one is not None]
+        found += [outputs.detach().flatten(), torch.stack(along) if along else outputs.new_zeros(1)]
+    return [part.nan_to_num(0.0, 0.0, 0.0) for part in found]
+
 def describe_protocol(protocol: Protocol, exact: bool = True) -> list:
     "What distinguishes a protocol, for a fingerprint; not exact: without the coefficients of noise, which depend on rounding."
     if exact: return [protocol.name, protocol.digest]
@@ -620,7 +689,10 @@ class Learner:
     rates: np.ndarray  # float64 (T,)
     t: int
 
-    def __init__(self, make_model: Callable, data: Dataset, batches: Batches, seeds: list, clip: float | None, protect: str, loss: str | None, device: str):
+    def __init__(
+        self, make_model: Callable, data: Dataset, batches: Batches, seeds: list, clip: float | None, protect: str, loss: str | None, device: str,
+        on_nonfinite: str = "stop",
+    ):
         with needed_for("training", "train"): import torch
         if clip is not None and not 1e-15 <= real_number(clip) < np.inf:
             raise ValueError(f"clip={clip!r}: expected a number >= 1e-15, below which squares of float32 vanish, or None")
@@ -630,6 +702,8 @@ class Learner:
         if batches.index.max() >= len(data.y): raise ValueError(f"batches name record {batches.index.max()}: data {data.name!r} has {len(data.y)}")
         self.loss_kind = check_choice("loss", loss or ("squared" if data.classes is None else "cross-entropy"), LOSSES)
         self.loss, self.clip, self.protect = record_loss(self.loss_kind), clip and float(clip), check_choice("protect", protect, PROTECTS)
+        self.on_nonfinite, self.nonfinite = check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE), 0
+        if clip is None and on_nonfinite == "zero": raise ValueError("on_nonfinite='zero': without clipping a gradient can be finite and still of any size; expected a clip")
         self.batches, self.device = batches, torch.device(device)
         weights, buffers, model = initial_weights(make_model, seeds)
         self.model = model.float().to(self.device)
@@ -654,18 +728,24 @@ class Learner:
         self.clip = less
 
     def changes(self, t: int):  # tensor (nodes, runs, parameters)
-        "The clipped gradients of step t. Raises FloatingPointError where one is not a number."
+        """The clipped gradients of step t.
+
+        A gradient that is not finite counts as zero, and is counted in `nonfinite`; with on_nonfinite='stop' it raises FloatingPointError.
+        """
         with needed_for("training", "train"): import torch
         index = self.batches.at(t)
         mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=self.device)
         records = torch.as_tensor(np.where(index >= 0, index, self.own), device=self.device)
         X, y = self.X[records], self.y[records]
         change = torch.empty_like(self.models)
+        lost = torch.zeros(change.shape[:2], dtype=torch.int64, device=self.device)
         how = self.loss, self.clip, self.batches.size, self.protect, self.scratch
-        for nodes, some in self.parts: change[nodes, some] = gradients(self.model, self.layers, self.models[nodes, some], X[nodes], y[nodes], mask[nodes], *how)
-        bad = torch.nonzero(~torch.isfinite(change.sum(dim=-1)))
-        if len(bad):
-            node, run = bad[0].tolist()
+        for nodes, some in self.parts:
+            change[nodes, some], lost[nodes, some] = gradients(self.model, self.layers, self.models[nodes, some], X[nodes], y[nodes], mask[nodes], *how)
+        self.nonfinite += int(lost.sum())
+        lost += ~torch.isfinite(change.sum(dim=-1))
+        if self.on_nonfinite == "stop" and lost.any():
+            node, run = torch.nonzero(lost)[0].tolist()
             raise FloatingPointError(f"step {t}: the gradient of node {self.history.nodes[node]!r} in run {self.history.runs[run]!r} is not a number")
         return change
 
@@ -708,16 +788,21 @@ class Learner:
         self.history.steps = arrays["steps"].tolist()
         self.history.metrics = {name.removeprefix("metric "): list(values) for name, values in arrays.items() if name.startswith("metric ")}
 
+    @cached_property
+    def behaviour(self) -> np.ndarray:
+        "What `forward` does, on a probe."
+        return behaviour(self.model, self.X[:1])
+
     def describe_model(self) -> list:
         "What distinguishes a model, for a fingerprint."
         model = self.model
         parts = [str(model), [forward_code(module) for module in model.modules()], [(name, tuple(p.shape)) for name, p in model.named_parameters()]]
-        return [*parts, *(buffer.cpu().numpy() for buffer in model.buffers()), *self.start]
+        return [*parts, *(buffer.cpu().numpy() for buffer in model.buffers()), *self.start, self.behaviour]
 
     def describe(self) -> list:
         "What a resumed run must share: model, loss, clipping, batches and data."
         data = (part.cpu().numpy() for part in (self.X, self.y))
-        return [*self.describe_model(), self.loss_kind, self.clip, self.protect, tuple(self.theta.shape), self.batches.index, *data]
+        return [*self.describe_model(), self.loss_kind, self.clip, self.protect, self.on_nonfinite, tuple(self.theta.shape), self.batches.index, *data]
 
 # %% ../nbs/18_training.ipynb #00000032
 def check_rates(lr, T: int) -> np.ndarray:  # float64 (T,)
@@ -781,6 +866,7 @@ class Simulation(Learner):
         protect: str = "record",  # 'record': each record's gradient is clipped; 'node': the mean of a node's batch (its account: every_step(T), row_sensitivity(clip, 1, ..))
         loss: str | None = None,  # 'squared', 'huber' or 'cross-entropy'; by default as the data asks
         device: str = "cpu",
+        on_nonfinite: str = "stop",  # a gradient that is not finite stops the run, which somebody may see; or counts as 'zero', and the guarantee covers it
         record: bool = False,  # keep every message, in `transcript`: for each step a tensor (messages, runs, parameters), as in protocol.messages
     ):
         if not runs: raise ValueError("runs=[]: expected at least one Run")
@@ -798,7 +884,7 @@ class Simulation(Learner):
         self.gossip: dict[Step, torch.Tensor] = {}
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
-        super().__init__(make_model, data, batches, [run.seed for run in runs], clip, protect, loss, device)
+        super().__init__(make_model, data, batches, [run.seed for run in runs], clip, protect, loss, device, on_nonfinite)
         self.spacing = {i: grid_spacing(run.scale * loudest(run.protocol), clip) for i, run in enumerate(runs) if run.secure and run.scale and clip is not None}
         if len({self.spacing.get(i) for i in range(len(runs))}) > 1:
             raise ValueError("runs: secure ones leave room for rounding, which depends on their noise; expected a simulation of its own for each amount of noise")
@@ -985,6 +1071,14 @@ class Trained:
         return [f"Promise: {sure} when {what}, even if these attackers hear every message.", f"{estimate} {hidden}"]
 
     @property
+    def _nonfinite(self) -> str:
+        "What becomes of gradients that are not finite."
+        if self.simulation.on_nonfinite == "zero":
+            return ("A gradient that is not finite counts as zero, which the guarantee covers; "
+                    "how many there were (`simulation.nonfinite`) it does not cover.")
+        return "A gradient that is not finite stops the training; that it stopped is not covered, and can tell of a record."
+
+    @property
     def statement(self) -> str:
         "What is protected, against whom, at which adjacency."
         sim, p = self.simulation, self.report.participation
@@ -998,6 +1092,7 @@ class Trained:
             f"Noise: {sim.runs[0].protocol.name}, standard deviation {sim.runs[0].scale:.4g} for each variable, "
             f"from a {'fresh secret, which nobody knows' if self.fresh else 'given secret, which must stay one'}"
             + (", drawn by a cryptographic generator, on one grid with the gradients." if sim.runs[0].secure else "."),
+            self._nonfinite,
             "Not covered: what was done to the data before, such as scaling by its means, and what was learned from it elsewhere.",
         ])
 
@@ -1054,6 +1149,7 @@ def train(
     secret: int | None = None,  # of the noise, up to 128 bits, for runs of one model that are to be repeated or resumed; None: a fresh one, which nobody knows
     secure: bool = False,  # noise from a cryptographic generator, whose last digits tell nothing; slower
     loss: str | None = None,  # 'squared', 'huber' or 'cross-entropy'; by default as the data asks
+    on_nonfinite: str = "stop",  # a gradient that is not finite stops the training, which somebody may see; or counts as 'zero', and the guarantee covers it
     feature_norm: float | None = None,  # scale features down to this norm (chapter 17, with the 1 of an intercept), for a promise against insiders; the model must be linear
     every: int | None = None,  # steps between tests; by default a round
     device: str = "cpu",
@@ -1101,7 +1197,10 @@ def train(
     report = report.calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
     overhearing = None if report.adaptive else hears_everything(protocol, watchers, scheme, report.sigma)
 
-    def simulation(key): return Simulation(make_model, records, batches, [Run(protocol.name, protocol, report.sigma * row, seed, key, secure)], lr, clip, loss=loss, device=device)
+    def simulation(key):
+        run = Run(protocol.name, protocol, report.sigma * row, seed, key, secure)
+        return Simulation(make_model, records, batches, [run], lr, clip, loss=loss, device=device, on_nonfinite=on_nonfinite)
+
     of_updates = [] if feature_norm is None else [feature_norm]
     asked = repr((float(epsilon), float(delta), trust, strategy if isinstance(strategy, str) else protocol.name, adjacency, b, epochs, *of_updates))
     settings = hashlib.sha256((asked + simulation(0).digest(exact=not isinstance(strategy, str))).encode()).hexdigest()

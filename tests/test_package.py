@@ -22,7 +22,7 @@ from mfdl.cli import app
 from mfdl.experiments import experiments
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CORE = {"numpy", "scipy", "networkx", "pandas", "click", "tqdm", "threadpoolctl", "platformdirs"}
+CORE = {"numpy", "scipy", "networkx", "pandas", "click", "tqdm", "threadpoolctl", "platformdirs", "python-flint"}
 BELOW = {"python-dateutil", "six", "tzdata", "pytz", "colorama"}  # what these need themselves, on some systems
 STORY = "account florentine --attackers Medici -T 20 -p cyclic:4,5 --sigma 2"
 

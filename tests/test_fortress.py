@@ -1,0 +1,180 @@
+"""No number is too small: noise of all sizes and of none, against exact fractions."""
+import os
+
+import networkx as nx
+import numpy as np
+import pytest
+import rationals
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mfdl import LDP, PNDP, Participation, Protocol, Round, SecLDP, Step, account, corn, dsgd, mf_dsgd
+from mfdl.gossip import gossip_matrix
+from mfdl.protocol import fresh_noise
+from mfdl.sensitivities import certify
+
+
+def test_no_noise_far_away_leaks():
+    run = dsgd(gossip_matrix(nx.path_graph(30)), 30)
+    report = account(run, PNDP([0]), Participation.single(30))
+    assert np.isinf(report.mu).all()
+
+
+def test_a_seed_that_the_attacker_holds_is_no_noise():
+    run = corn(gossip_matrix(nx.path_graph(12)), 12, np.eye(12))
+    assert np.isinf(account(run, PNDP([0]), Participation.single(12)).mu).all()
+
+
+def test_noise_that_is_missing_in_one_direction():
+    v = 2.0 ** -np.arange(20)
+    v /= np.linalg.norm(v)
+    W = gossip_matrix(nx.complete_graph(20))
+    assert np.isinf(account(corn(W, 5, np.eye(20) - np.outer(v, v)), LDP(), Participation.single(5)).mu).all()
+
+
+SIZES = st.one_of(st.just(0.0), st.floats(-16, 0).map(lambda power: 10.0**power))
+
+
+@st.composite
+def small_runs(draw):
+    """Weights from 1e-16 to 1, seeds of groups, nodes without noise, several rounds and none, noise with a memory."""
+    n, T = draw(st.integers(2, 4)), draw(st.integers(1, 4))
+
+    def gossip():
+        off = np.array([[0.0 if u == v else draw(SIZES) / n for u in range(n)] for v in range(n)])
+        return Round(off + np.diag(1 - off.sum(axis=1)))
+
+    def noise():
+        q = draw(st.integers(0, n + 1))
+        F = np.array([[draw(SIZES) for _ in range(q)] for _ in range(n)]).reshape(n, q)
+        extra = np.array([[draw(st.integers(0, 3)) == 0 for _ in range(n)] for _ in range(q)], dtype=bool).reshape(q, n)
+        holders = (F.T != 0) | extra
+        holders[~holders.any(axis=1), 0] = True
+        return fresh_noise(F, holders)
+
+    fixed = draw(st.booleans())
+    one = gossip()
+    steps = []
+    for _ in range(T):
+        trains = np.array([draw(st.integers(0, 4)) > 0 for _ in range(n)])
+        steps.append(Step(trains, noise(), [one if fixed else gossip() for _ in range(draw(st.integers(0, 2)))]))
+    nodes = sorted(draw(st.sets(st.integers(0, n - 1), max_size=n - 1)))
+    if draw(st.integers(0, 3)) == 0:
+        C = np.array([[10.0 ** draw(st.integers(-8, 0)) if s == t else draw(SIZES) if s < t else 0.0 for s in range(T)] for t in range(T)])
+        steps = [Step(step.trains, its.noise, step.rounds) for step, its in zip(steps, mf_dsgd(one.W, T, C).steps, strict=True)]
+    trust = LDP() if not nodes else draw(st.sampled_from([PNDP(nodes), SecLDP(nodes)]))
+    return Protocol(None, steps), trust, nodes
+
+
+def compare(run, trust, nodes, backend):
+    """(false leaks, true leaks); raises where a number is too small."""
+    leaks, P = rationals.information(run, nodes, hears_all=type(trust) is SecLDP)
+    single, every = (account(run, trust, scheme(run.T), backend=backend) for scheme in (Participation.single, Participation.every_step))
+    false, strongest = 0, np.abs(run.mix.N.data).max(initial=0)
+    for report, value in ((single, lambda Q: np.sqrt(np.diag(Q).max())), (every, lambda Q: np.sqrt(certify(Q).lower))):
+        for u, mu in zip(report.victims, report.mu, strict=True):
+            truth = np.inf if leaks[:, u].any() else value(P[u])
+            assert mu >= truth * (1 - 1e-9) - 1e-9, (u, mu, truth, report.participation)
+            false += bool(np.isinf(mu) and np.isfinite(truth) and truth * strongest < 2.0**25)
+            if np.isfinite(mu): assert mu <= truth * (1 + 1e-6) + 1e-9, (u, mu, truth)
+    return false, int(leaks.any())
+
+
+@pytest.mark.parametrize("backend", ["auto", "dense"])
+@settings(max_examples=int(os.environ.get("MFDL_CASES", 200)))
+@given(small_runs())
+def test_no_value_is_below_the_exact_one(backend, drawn):
+    """And no leak is named that is none."""
+    assert not compare(*drawn, backend)[0]
+
+
+def tiny(y=1.0, size=1.0, records=8):
+    from mfdl.data import Dataset
+    X = np.full((records, 2), size, dtype=np.float32)
+    targets = np.zeros(records, dtype=np.float32)
+    targets[0] = y
+    return Dataset("tiny", X, targets, X[:2], targets[:2], None)
+
+
+def linear(weight=0.0, cls=None):
+    from torch import nn
+
+    def make():
+        layer = nn.Linear(2, 1, bias=False)
+        nn.init.constant_(layer.weight, weight)
+        return layer if cls is None else cls(layer)
+    return make
+
+
+def wrapped():
+    from torch import nn
+
+    class Wrapped(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x): return self.layer(x)
+    return Wrapped
+
+
+def simulation(make, data, clip, **more):
+    from mfdl.data import cut, round_robin
+    from mfdl.training import Run, Simulation
+    run = dsgd(gossip_matrix(nx.path_graph(2)), 2)
+    return Simulation(make, data, cut(round_robin(len(data.y), 2), 2), [Run("a", run)], 0.1, clip, **more)
+
+
+@pytest.mark.parametrize("size, y, clip", [(1e19, 1e-23, 1e-4), (1e15, 1e-19, 1e-5), (1e18, 1e18, 1.0), (1e-30, 1e3, 1e-15)])
+@pytest.mark.parametrize("kind", ["chain", "any"])
+def test_clipping_holds_where_squares_leave_float32(size, y, clip, kind):
+    data = tiny(y, size)
+    from torch import nn
+    make = linear() if kind == "any" else lambda: nn.Sequential(linear()())
+    if kind == "any": make = linear(cls=wrapped())
+    sim = simulation(make, data, clip)
+    change = np.array([sim.changes(t).double().numpy() for t in range(2)])
+    assert 0 < np.linalg.norm(change, axis=-1).max() <= clip * (1 + 1e-6) / sim.batches.size
+
+
+@pytest.mark.parametrize("protect", ["record", "node"])
+@pytest.mark.parametrize("kind", ["dense", "layers", "any"])
+def test_a_record_that_overflows_counts_as_zero_or_stops(kind, protect):
+    from torch import nn
+    make = {"dense": lambda: nn.Sequential(linear(1.0)()), "layers": lambda: nn.Sequential(linear(1.0)(), nn.Identity()), "any": linear(1.0, wrapped())}[kind]
+    data, plain = tiny(3e38), tiny(1.0)
+    stops = simulation(make, data, 1.0, protect=protect)
+    with pytest.raises(FloatingPointError, match="not a number"): [stops.changes(t) for t in range(2)]
+    sim, other = simulation(make, data, 1.0, protect=protect, on_nonfinite="zero"), simulation(make, plain, 1.0, protect=protect)
+    changes, expected = (np.array([one.changes(t).numpy() for t in range(2)]) for one in (sim, other))
+    assert sim.nonfinite == 1 and np.isfinite(changes).all()
+    differs = np.abs(changes - expected).max(axis=(2, 3)) > 0
+    assert differs.sum() <= 1 and np.linalg.norm(changes - expected, axis=-1).max() <= (1 if protect == "node" else 0.5) * (1 + 1e-6)
+    with pytest.raises(ValueError, match="on_nonfinite"): simulation(make, data, 1.0, on_nonfinite="ignore")
+    with pytest.raises(ValueError, match="expected a clip"): simulation(make, data, None, on_nonfinite="zero")
+
+
+SHIFT = 0.0
+
+
+def helper(x): return x + SHIFT
+
+
+def test_a_secret_gives_other_noise_to_another_model(monkeypatch):
+    """Even where they differ by an attribute, a function in an attribute, or a global only."""
+    from torch import nn
+
+    class Scaled(nn.Module):
+        def __init__(self, factor=1.0, change=None):
+            super().__init__()
+            self.layer, self.factor, self.change = nn.Linear(2, 1), factor, change or (lambda x: x)
+
+        def forward(self, x): return helper(self.change(self.layer(x))) * self.factor
+
+    def digest(**how): return simulation(lambda: Scaled(**how), tiny(), 1.0).digest(exact=False)
+    plain = digest()
+    assert digest() == plain
+    assert digest(factor=1.001) != plain
+    assert digest(change=lambda x: x * 1.001) != plain
+    monkeypatch.setattr("test_fortress.SHIFT", 0.001)
+    assert digest() != plain
