@@ -13,7 +13,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -206,13 +206,23 @@ class Journal:
         except Timeout: raise ValueError(f"folder={str(folder)!r}: another process is rank {rank} there, perhaps a frozen one; expected that it is ended first") from None
         marks = self.files("run")
         self.known = 0 in marks and unseal(marks[0])[0].get("run") == run
-        if marks and not self.known and (self.files("step") or self.files("half")):
+        self.sent, self.heard = 0, dict[str, int]()  # steps of which this rank has sent, and heard from other ranks, the outcome
+        if 0 in self.files("trace"):
+            trace = unseal(self.path("trace", 0))[0]
+            self.sent, self.heard = trace["sent"], trace["heard"]
+        if marks and not self.known:
             raise ValueError(f"folder={str(folder)!r}: rank {rank} has kept another run there, or one with other settings, data or seeds; "
                              "expected that run, or new seeds and a new folder")
 
     def mark(self) -> None:
         "Remember that the run has begun."
         seal(self.path("run", 0), {"run": self.run}, {})
+
+    def trace(self, sent: int, heard: Iterable[int] = ()) -> None:
+        "Remember, apart from the outcomes themselves, how many steps this rank has sent, and that others have sent as many."
+        self.sent = max(self.sent, sent)
+        self.heard |= {str(rank): sent for rank in heard}
+        seal(self.path("trace", 0), {"run": self.run, "sent": self.sent, "heard": self.heard}, {})
 
     def path(self, kind: str, step: int) -> Path: return self.folder / f"rank-{self.rank}.{kind}-{step}"
 
@@ -236,7 +246,7 @@ class Journal:
     @property
     def reached(self) -> int:
         "The first step that this rank has not sent."
-        return max([0, *self.files("step"), *(step + 1 for step in self.files("half"))])
+        return max([self.sent, *self.files("step"), *(step + 1 for step in self.files("half"))])
 
     def usable(self) -> list[int]:
         "Steps from which this rank can go on without computing a step again that it may have sent."
@@ -251,7 +261,7 @@ class Journal:
 
 # %% ../nbs/22_distributed.ipynb #00000019
 def gap(
-    posts: list[dict],  # of each rank: `steps` from which it can go on, `reached`, the first that it has not sent, and `known`, whether it has a mark of the run
+    posts: list[dict],  # of each rank: `steps` from which it can go on, `reached`, the first that it has not sent, `known`, whether it has a mark of the run, and `heard`, how many steps from each other rank
     placement: np.ndarray,  # int (n,), the rank of each node
     protocol: Protocol,
 ) -> str | None:
@@ -264,6 +274,9 @@ def gap(
         hearing, sending = (placement[nodes] for nodes in np.nonzero(heard))
         for a, b in zip(hearing[bad := (reached[hearing] > t + 1) & (reached[sending] <= t)], sending[bad], strict=True):
             return f"rank {a} has heard step {t} from rank {b}, which knows nothing of it"
+    for a, post in enumerate(posts):
+        for b, steps in post["heard"].items():
+            if steps > reached[int(b)]: return f"rank {a} has heard step {steps - 1} from rank {b}, which knows nothing of it"
     if not set.intersection(*(set(post["steps"]) for post in posts)): return "there is no checkpoint that all ranks have"
     return None
 
@@ -296,7 +309,7 @@ class Host(Learner):
         protect: str = "record",  # see Simulation
         loss: str | None = None,
         device: str = "cpu",
-        folder: str | Path | None = None,  # where this rank keeps what it needs to go on after a failure; None: it cannot
+        folder: str | Path | None = None,  # where this rank keeps what it needs to go on after a failure; None: it cannot, and its seeds must never be used again
         record: bool = False,  # keep every message that nodes here hear from others, in `transcript`
     ):
         """Raises ValueError for settings that do not fit, on every rank where ranks disagree; PeerLost when one does not come."""
@@ -347,8 +360,8 @@ class Host(Learner):
         settings["folder"] = "none" if folder is None else "one"
         self.journal = None if folder is None else Journal(folder, network.rank, fingerprint(settings, sorted(committed.items()), *self.describe()))
         network.write("settings", {"settings": settings, "seeds": committed})
-        network.write("usable", {"steps": [0], "reached": 0, "known": False} if self.journal is None else
-                      {"steps": self.journal.usable(), "reached": self.journal.reached, "known": self.journal.known})
+        network.write("usable", {"steps": [0], "reached": 0, "known": False, "heard": {}} if self.journal is None else
+                      {"steps": self.journal.usable(), "reached": self.journal.reached, "known": self.journal.known, "heard": self.journal.heard})
         if different := disagreement(network.read_all("settings")): raise ValueError(f"ranks do not agree: {different}")
         kept = network.read_all("usable")
         if problem := gap(kept, self.placement, self.protocol):
@@ -393,7 +406,9 @@ class Peer(Host):
         if self.spacing: change[:, 0] = rounded(change[:, 0], self.spacing) + torch.cat(own)
         elif self.streams: change[:, 0] += torch.cat(own) * float(np.float32(self.scale))
         half = self.models - float(self.rates[self.t]) * change
-        if self.journal is not None: self.journal.write("half", self.t, {"half": half.cpu().numpy()})
+        if self.journal is not None:
+            self.journal.write("half", self.t, {"half": half.cpu().numpy()})
+            self.journal.trace(self.t + 1)  # should that file be lost
         return half
 
     def stop(self, rank: int | None) -> None:
@@ -425,6 +440,7 @@ class Peer(Host):
                 other = rank
                 work.wait()
         except RuntimeError: self.stop(other)
+        if self.journal is not None and routes.incoming: self.journal.trace(self.t + 1, routes.incoming)
         got = {name: part for rank, names in routes.incoming.items() for name, part in zip(names, arriving[rank], strict=True)}
         if self.transcript is not None: self.transcript |= {(self.t, k, name): part.cpu().clone() for name, part in got.items()}
         for names in routes.outgoing.values():

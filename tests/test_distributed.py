@@ -317,6 +317,51 @@ def test_restarts_that_would_use_noise_again_are_refused(tmp_path):
     for error in together(2, refused_restart, tmp_path, {}): assert isinstance(error, ValueError) and "no checkpoint that all ranks have" in str(error)
 
 
+@pytest.mark.parametrize("lost, says", [
+    (["half"], "no checkpoint that all ranks have"), (["half", "trace"], "rank 0 has heard step 4 from rank 1, which knows nothing of it")])
+def test_the_loss_of_the_last_outcome_is_noticed(tmp_path, lost, says):
+    """And it stays noticed, also when the model has changed by then, or when nothing but the mark of the run is left."""
+    assert together(2, part_of_run, tmp_path, 5) == [5, 5]
+    for kind in lost:
+        for path in (tmp_path / "1").glob({"half": "rank-1.half-4", "trace": "rank-1.trace-*"}[kind]): path.unlink()
+    for _ in range(2):
+        for error in together(2, refused_restart, tmp_path, {}): assert isinstance(error, ValueError) and says in str(error)
+    for path in [*tmp_path.glob("*/*half*"), *tmp_path.glob("*/*step*"), *tmp_path.glob("*/*trace*")]: path.unlink()
+    for error in together(2, refused_restart, tmp_path, {"clip": 0.1}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
+
+
+SHIFT = 0.0
+
+
+class Helped(torch.nn.Module):
+    """A model whose forward calls a function with a global."""
+    def __init__(self):
+        super().__init__()
+        self.net = network()
+
+    def forward(self, x): return shifted(self.net(x))
+
+
+def shifted(x): return x * (1 + SHIFT)
+
+
+def with_helper(net, folder, steps, shift):
+    global SHIFT
+    SHIFT = shift
+    return part_of_run(net, folder, steps, make_model=Helped)
+
+
+def test_what_forward_calls_is_part_of_a_restart(tmp_path):
+    assert together(2, with_helper, tmp_path, 3, 0.0) == [3, 3]
+    for error in together(2, with_helper, tmp_path, 0, 0.001): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
+    assert together(2, with_helper, tmp_path, 0, 0.0) == [2, 2]
+
+
+def test_what_is_kept_is_private(tmp_path):
+    together(2, part_of_run, tmp_path, 2)
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("*/rank-*") if path.suffix != ".lock"} == {0}
+
+
 def test_a_journal_notices_damage_and_strangers(tmp_path):
     journal = Journal(tmp_path, 0, "run")
     journal.mark()

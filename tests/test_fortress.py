@@ -178,3 +178,48 @@ def test_a_secret_gives_other_noise_to_another_model(monkeypatch):
     assert digest(change=lambda x: x * 1.001) != plain
     monkeypatch.setattr("test_fortress.SHIFT", 0.001)
     assert digest() != plain
+
+
+def forged(entries):
+    """An archive with the right digest, as `unseal` reads it, of raw entries."""
+    import hashlib
+    import io
+    import zipfile
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, raw in entries.items(): archive.writestr(name, raw)
+    return hashlib.sha256(content.getvalue()).digest() + content.getvalue()
+
+
+def npy(header, data=b""):
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+@pytest.mark.parametrize("header", [
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000,)}", "{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999999,)}",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (3, }", "{'descr': '<f8'}", "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", "((((", "{'descr': '<Q99', 'fortran_order': False, 'shape': (1,)}"])
+def test_forged_archives_are_refused_at_once(tmp_path, header):
+    import tracemalloc
+
+    from mfdl.files import seal, unseal
+    good = seal(tmp_path / "good", {}, {"x": np.arange(3.0)})
+    assert unseal(good)[1]["x"].tolist() == [0.0, 1.0, 2.0]
+    path = tmp_path / "forged"
+    path.write_bytes(forged({"about.npy": npy("{'descr': '<U2', 'fortran_order': False, 'shape': ()}", "{}".encode("utf-32-le")), "array/x.npy": npy(header)}))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="not a file of this project"): unseal(path)
+    assert tracemalloc.get_traced_memory()[1] < 1e7
+    tracemalloc.stop()
+
+
+def test_threads_that_save_at_once_leave_a_whole_file(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from mfdl.files import seal, unseal
+    path = tmp_path / "state"
+    with ThreadPoolExecutor(8) as pool: list(pool.map(lambda k: seal(path, {"k": k}, {"x": np.full(2000, k)}), range(120)))
+    about, arrays = unseal(path)
+    assert (arrays["x"] == about["k"]).all()
+    assert [p.name for p in tmp_path.iterdir()] == ["state"] and path.stat().st_mode & 0o777 == 0o600
