@@ -206,7 +206,7 @@ def optimize_covariance(
     """min tr(M R) subject to [R^-1]_ii <= c_i, M = sum of (W^k).T @ W^k for k = 1 .. horizon (C, Eq. 9, which has horizon = 1; chapter 15).
 
     If W is singular, directions without harm get as much noise as `bound` allows; `price` is positive then.
-    Raises ValueError for bad arguments, NotConverged when rounding keeps the gap above tol.
+    Raises ValueError for bad arguments, NotConverged when rounding keeps the gap above tol, or below -tol.
     """
     W = check_gossip(W)
     n = len(W)
@@ -229,8 +229,8 @@ def optimize_covariance(
             lower = noise_after(F, R)  # what it is; no bound on anything else
     if method in ("corn", "decor"): R = rescaled(R, c)
     found = Covariance(method, R / unit, budgets, noise_after(F, R) / unit, float(lower) / unit, price, iterations)
-    if not found.gap <= tol:
-        raise NotConverged(f"rounding keeps the gap at {found.gap:.2g}, above tol={tol:g}; a larger tol, a bound below {bound:g} (if W is nearly singular) "
+    if not -tol <= found.gap <= tol:  # a bound above the objective is none
+        raise NotConverged(f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, a bound below {bound:g} (if W is nearly singular) "
                            "or budgets c that are less far apart would help", found)
     return found
 

@@ -374,6 +374,11 @@ def check_heard(bases: list, run: Protocol) -> None:
         raise ValueError(f"trust: some noise of node {run.nodes[int(np.argmin(least))]!r} reaches none of the attackers and would vanish; "
                          "expected more of them, such as LDP() with a budget of 100")
 
+# %% ../nbs/21_insiders.ipynb #strats00
+def strategies_of(S: np.ndarray) -> list:  # of float64 (T, T)
+    "Strategy matrices C of noise with covariances S = inv(C.T @ C), (n, T, T)."
+    return [gram_factor((X + X.T) / 2) for X in np.linalg.inv(S)]
+
 # %% ../nbs/21_insiders.ipynb #0000000f
 @dataclass(frozen=True, eq=False)
 class LocalNoise(Optimum):
@@ -387,7 +392,7 @@ class LocalNoise(Optimum):
     @property
     def C(self) -> list:  # of float64 (T, T)
         "Strategy matrices of the nodes, for `mf_dsgd`."
-        return [gram_factor(X) for X in np.linalg.inv(self.S)]
+        return strategies_of(self.S)
 
     def protocol(self, W: np.ndarray | Sequence[np.ndarray], T: int | None = None, nodes: Iterable[Hashable] | None = None) -> Protocol:
         "MF-D-SGD in which each node has a strategy of its own; W is a gossip matrix (n, n), or T of them."
@@ -425,8 +430,11 @@ def optimize_local(
     factor, S, bound = np.linalg.inv(np.linalg.cholesky(together(H))), np.tile(np.eye(T), (n, 1, 1)), 0.0
 
     def excess(S):  # of squared sensitivities over squared budgets, by the account
-        run = mf_dsgd(Ws, T, [gram_factor(X) for X in np.linalg.inv(S)], nodes)
-        return (account(run, trusts, participation).sensitivity**2 / squares[:, 0]).max()
+        try: run = mf_dsgd(Ws, T, strategies_of(S), nodes)
+        except ValueError: raise np.linalg.LinAlgError from None  # a covariance that is none, by rounding
+        largest = (account(run, trusts, participation).sensitivity**2 / squares[:, 0]).max()
+        if not np.isfinite(largest): raise np.linalg.LinAlgError
+        return largest
 
     best = np.inf
     try:

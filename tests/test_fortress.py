@@ -223,3 +223,45 @@ def test_threads_that_save_at_once_leave_a_whole_file(tmp_path):
     about, arrays = unseal(path)
     assert (arrays["x"] == about["k"]).all()
     assert [p.name for p in tmp_path.iterdir()] == ["state"] and path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("seed", [165, 183, 502, 1308])
+def test_budgets_far_apart_end_in_the_documented_error(seed):
+    from mfdl import optimize_local
+    from mfdl.certificates import NotConverged
+    rng = np.random.default_rng(seed)
+    n, T = int(rng.integers(2, 5)), int(rng.integers(2, 7))
+    W = gossip_matrix(nx.path_graph(n) if rng.random() < 0.5 else nx.complete_graph(n))
+    trusts = [LDP(), *PNDP.each(range(n))]
+    mu = 10 ** rng.uniform(-5.9, 5.9, size=(len(trusts), n))
+    try: assert optimize_local(W, Participation.every_step(T), trusts, mu, tol=0.5, at_most=30).gap <= 0.5
+    except NotConverged as error: assert "rounding" in str(error) or "gap" in str(error)
+
+
+@pytest.mark.parametrize("bound", [1e4, 1e10, 1e12, 1e14])
+def test_a_lower_bound_is_never_above_the_objective(bound):
+    from mfdl import optimize_covariance
+    from mfdl.certificates import NotConverged
+    for graph in (nx.path_graph(2), nx.path_graph(5), nx.cycle_graph(4), nx.star_graph(4), nx.complete_graph(3)):
+        for weights in ("uniform", "metropolis"):
+            try: found = optimize_covariance(gossip_matrix(graph, weights), bound=bound)
+            except NotConverged: continue
+            assert found.lower_bound <= found.objective * (1 + 1e-8)
+
+
+def test_epsilon_is_as_accurate_as_it_says():
+    """Against 60 digits, for mu from 1e-5 to 100: an error of at most 1e-12 of the larger of epsilon and mu."""
+    import mpmath
+
+    from mfdl import GaussianDP
+    rng = np.random.default_rng(0)
+    with mpmath.workdps(60):
+        for _ in range(150):
+            mu, delta = 10 ** rng.uniform(-5, 2), 10 ** rng.uniform(-14, -0.31)
+            found = GaussianDP(mu).epsilon(delta)
+            if not found: continue
+
+            def log_delta(e, mu=mpmath.mpf(mu)): return mpmath.log(mpmath.ncdf(-e / mu + mu / 2) - mpmath.exp(e) * mpmath.ncdf(-e / mu - mu / 2))
+            radius = mpmath.mpf(1e-12) * max(found, mu)
+            above, below = mpmath.mpf(found) + radius, max(mpmath.mpf(found) - radius, mpmath.mpf(0))
+            assert log_delta(above) <= mpmath.log(delta) and (below == 0 or log_delta(below) >= mpmath.log(delta)), (mu, delta)
