@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TrustModel', 'LDP', 'PNDP', 'SecLDP', 'SecureSum', 'View', 'view', 'NotFactorizable', 'Factorization', 'decompose',
-           'factorize', 'parse_attackers']
+           'factorize', 'labelled', 'parse_attackers']
 
 # %% ../nbs/05_attackers.ipynb #00000003
 from collections.abc import Hashable, Iterable
@@ -274,6 +274,17 @@ def factorize(v: View) -> Factorization:
     return factorization
 
 # %% ../nbs/05_attackers.ipynb #00000033
+def labelled(
+    texts: Iterable[str],
+    nodes: Iterable[Hashable],  # labels
+) -> tuple:  # of labels
+    "The nodes whose labels read so (chapter 05); raises ValueError where there is none."
+    nodes = list(nodes)
+    labels = {str(node): node for node in nodes}
+    for text in texts:
+        if text not in labels: raise ValueError(f"attackers: {text!r} is not a node: expected 'all', 'first', or some of {', '.join(list(labels)[:6])}, ...")
+    return tuple(labels[text] for text in texts)
+
 def parse_attackers(
     spec: str,  # 'all', 'first', or labels: 'a,b' are two attackers, 'a+b' one coalition
     nodes: Iterable[Hashable],  # labels of the nodes
@@ -282,9 +293,12 @@ def parse_attackers(
     nodes = list(nodes)
     labels = {str(node): node for node in nodes}
     if spec in ("all", "first") and spec not in labels: return [(node,) for node in (nodes if spec == "all" else nodes[:1])]
-    def one(label: str) -> Hashable:
-        if label not in labels: raise ValueError(f"attackers={spec!r}: {label!r} is not a node: expected 'all', 'first', or some of {', '.join(list(labels)[:6])}, ...")
-        return labels[label]
-    groups = [tuple(one(label) for label in group.split("+")) for group in spec.split(",")]
+    def members(group: str) -> list[str]:
+        parts = group.split("+")
+        if group not in labels or len(parts) == 1: return parts
+        if set(parts) <= set(labels): raise ValueError(f"attackers={spec!r}: {group!r} is a node, and also a coalition of nodes; expected PNDP([{group!r}]) in Python, or other labels")
+        return [group]
+    try: groups = [labelled(members(group), nodes) for group in ([spec] if spec in labels and "," in spec else spec.split(","))]
+    except ValueError as error: raise ValueError(str(error).replace("attackers:", f"attackers={spec!r}:", 1)) from None
     if len(set(groups)) < len(groups): raise ValueError(f"attackers={spec!r}: expected each attacker once")
     return groups

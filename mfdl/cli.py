@@ -296,12 +296,35 @@ def graphs_command():
     click.echo("Parameters go after a colon: erdos-renyi:n=50,p=0.1,seed=3. Any edge list, GraphML or GML file works in place of a name.")
 
 # %% ../nbs/25_cli.ipynb #00000028
+MOST_PAGES = 8  # of the explorer at a time, each with a process of its own
+IDLE = 600  # seconds after which the process of a page that nobody has open is ended
+
+def guard(handler, **_) -> None:
+    "Refuse a page that another site asks for, and one more than MOST_PAGES."
+    from tornado.web import HTTPError
+    asked_by = handler.request.headers.get("Sec-Fetch-Site", "none")
+    if asked_by not in ("none", "same-origin"): raise HTTPError(403, f"asked for by another site ({asked_by})")
+    if len(handler.kernel_manager) >= MOST_PAGES: raise HTTPError(503, f"{MOST_PAGES} pages are open already: expected that one is closed first")
+
+def open_when_ready(address: str, port: int) -> None:
+    "Open the page in a browser as soon as somebody answers at the port."
+    import socket
+    import time
+    import webbrowser
+    for _ in range(300):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0: break
+        time.sleep(0.1)
+    webbrowser.open(address)
+
 @app.command("explore", cls=Command)
 @click.option("--port", type=click.IntRange(1, 65535), default=8866, help="Where the page is served, on 127.0.0.1 only.")
 @click.option("--no-browser", is_flag=True, help="Only serve the page, and say where.")
 def explore_command(port, no_browser):
     "A page on which to pick a graph and click on who is curious, and see who learns how much about whom."
+    import secrets
     import socket
+    import threading
     with needed_for("explore", "explore"):
         import anywidget  # noqa: F401, the page needs it
         import ipywidgets  # noqa: F401
@@ -316,10 +339,16 @@ def explore_command(port, no_browser):
     folder = home.with_name(home.name.replace("experiments", "app"))  # nbs/app in a checkout, mfdl/_app in an installed package
     os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("JUPYTER_PATH")]))  # where Voila finds the template
     options = {
-        "Voila.ip": "127.0.0.1", "Voila.port": port, "Voila.port_retries": 0, "Voila.open_browser": not no_browser, "Voila.log_level": "ERROR",
+        "Voila.ip": "127.0.0.1", "Voila.port": port, "Voila.port_retries": 0, "Voila.open_browser": False, "Voila.log_level": "ERROR",
         "VoilaConfiguration.template": "mfdl", "VoilaConfiguration.allow_template_override": "NO", "VoilaConfiguration.allow_theme_override": "NO",
         "KernelManager.transport": "ipc" if os.name == "posix" else "tcp",
+        "MappingKernelManager.cull_idle_timeout": IDLE, "MappingKernelManager.cull_interval": IDLE // 10,
     }
-    click.echo(f"the explorer is at http://127.0.0.1:{port} (Ctrl-C ends it)")
+    token = secrets.token_urlsafe(24)  # in the address only, not on a command line that others can see
+    address = f"http://127.0.0.1:{port}/?token={token}"
+    hosts = {"allow_remote_access": False, "local_hostnames": ["localhost", "127.0.0.1"]}  # a name that points here is not enough
+    pings = {"ws_ping_interval": 0}  # none: nothing between a browser and a server on one machine closes what is idle
+    click.echo(f"the explorer is at {address} (Ctrl-C ends it)")
+    if not no_browser: threading.Thread(target=open_when_ready, args=(address, port), daemon=True).start()
     Voila.launch_instance([str(folder / "explorer.ipynb"), *(f"--{name}={value}" for name, value in options.items())],
-                          config=Config({"Voila": {"tornado_settings": {"ws_ping_timeout": 30_000}}}))  # milliseconds, as long as the interval between pings
+                          config=Config({"Voila": {"token": token, "tornado_settings": hosts | pings}, "VoilaConfiguration": {"prelaunch_hook": guard}}))

@@ -131,7 +131,7 @@ def explore(
     large = too_large(settings, f"{settings.algorithm} with {len(network)} nodes in T={T} steps")
     if len(network) * rounds * T**2 > LARGEST["messages"]: raise large
     scheme = participation.Participation.parse(settings.participation, T)
-    labels = attackers.parse_attackers("+".join(settings.attackers), network)[0] if settings.attackers and not settings.eavesdropper else ()
+    labels = () if settings.eavesdropper else attackers.labelled(settings.attackers, network)
     collude = cli.TRUST[settings.trust]
     trust = collude(labels) if collude else attackers.LDP()
     W = gossip.gossip_matrix(network)
@@ -455,7 +455,7 @@ def page(
 
     def dropped(_, message, buffers):
         def change():
-            name = upload_name(str(message["name"]), int(message["size"]))
+            name = upload_name(str(message["name"]), max([int(message["size"]), *(len(part) for part in buffers)]))
             state.waits, field.graph.value, state.waits = True, name, False
             return keep_attackers(replace(read_settings(field, replace(state.settings, graph=name)), edges=bytes(buffers[0])))
         attempt(change)

@@ -20,7 +20,8 @@ SEED_BITS = 128
 def check_seed(argument: str, seed: object) -> int:
     "Return the seed; raise a ValueError unless it is an integer of up to 128 bits."
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**SEED_BITS:
-        raise ValueError(f"{argument}={seed!r}: expected an integer from 0 to 2^{SEED_BITS} - 1")
+        what = "a negative number" if isinstance(seed, int) and seed < 0 else "too large" if isinstance(seed, int) else f"of type {type(seed).__name__}"
+        raise ValueError(f"{argument} is {what}: expected an integer from 0 to 2^{SEED_BITS} - 1")  # which number it is may be a secret
     return int(seed)
 
 # %% ../nbs/03_randomness.ipynb #00000009

@@ -233,6 +233,10 @@ def run_here() -> None:
         different = [name for name, value in {**cell.about, "stem": cell.stem}.items() if value != {**written["about"], "stem": written["stem"]}.get(name)]
         if different: raise ValueError(f"{different[0]} is not what it was when the sweep began, or another on this machine: start the sweep again")
         reproduce(cell.experiment, cell.given, ".", progress=False)
+        package_code.cache_clear()
+        again, = make_cells(written["experiment"], [written["given"]])
+        edited = [name for name, value in again.about.items() if value != cell.about[name]]
+        if edited: raise ValueError(f"{edited[0]} was edited while the cell ran, and its results are of neither version: start the sweep again")
     except Exception as error:
         shown = error.traceback if isinstance(error, ExperimentFailed) else traceback.format_exc()
         Path("traceback.txt").write_text(f"{error}\n\n{shown}\n")
@@ -256,7 +260,7 @@ def run_cell(
         return "elsewhere"
     with lock:
         status = read_status(target)
-        if status["state"] == "done" or status["state"] == "failed" and status["began"] > since: return status["state"]
+        if status["state"] == "done" or status["state"] == "failed" and since < status["began"] <= time.time(): return status["state"]
         place = work / f"{cell.key[:16]}.{secrets.token_hex(4)}"
         place.mkdir()
         write_json(place / CELL, asdict(cell))

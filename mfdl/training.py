@@ -8,7 +8,7 @@ __all__ = ['Run', 'History', 'Simulation', 'Trained', 'train']
 # %% ../nbs/18_training.ipynb #00000002
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -373,7 +373,7 @@ class Run:
     protocol: Protocol
     scale: float = 0.0  # standard deviation of a noise variable, in the units of the gradient: sigma times row sensitivity
     seed: int = 0  # of initial weights, which everybody may know
-    secret: int | None = None  # of the noise, up to 128 bits; None: derived from the seed, for simulations whose results give nobody's data away
+    secret: int | None = field(default=None, repr=False)  # of the noise, up to 128 bits; None: derived from the seed, for simulations whose results give nobody's data away
     secure: bool = False  # noise from a cryptographic generator, and on one grid with the gradients (mfdl.randomness)
 
     @property
@@ -880,7 +880,7 @@ class Simulation(Learner):
             check_run(run, batches, clip)
             if run.secure and run.scale and run.secret is None:
                 raise ValueError(f"run {run.label!r}: secure=True without a secret; its noise would follow from the seed, which everybody may know")
-        self.runs, self.rates, self.t, self.broken = list(runs), check_rates(lr, first.T), 0, False
+        self.runs, self.rates, self.t, self.broken, self.forgotten = list(runs), check_rates(lr, first.T), 0, False, False
         self.gossip: dict[Step, torch.Tensor] = {}
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
@@ -995,6 +995,12 @@ class Simulation(Learner):
         bar.close()
         return self.history
 
+    def forget(self) -> None:
+        "Let go of the secrets of all runs, and of what was drawn from them: nothing can be trained, saved or resumed any more."
+        self.runs = [replace(run, secret=None) for run in self.runs]
+        for drawn in ("noise", "streams"): vars(self).pop(drawn, None)
+        self.forgotten = True
+
     def digest(self, exact: bool = True) -> str:
         """SHA-256 of everything that a resumed simulation must share, secrets included; for whoever lacks them it says nothing about the data.
 
@@ -1009,6 +1015,7 @@ class Simulation(Learner):
 
     def save(self, path) -> Path:
         "Write models, step and history to one file; whole or not at all."
+        if self.forgotten: raise RuntimeError("the secret of this training is forgotten, and it could not go on: give a secret to a run that is to be saved")
         if self.broken: raise RuntimeError(f"step {self.t} was interrupted: expected a simulation between two steps")
         return seal(path, {"training": self.digest(), "step": self.t}, self.state())
 
@@ -1213,4 +1220,5 @@ def train(
         return account(protocol.until(ends), trust, batches.participation(ends // b), report.sigma, updates=updates, rates=rates[:ends] if np.ndim(lr) else None).worst.mu
 
     trained.run(batches.b if every is None else every, progress=progress, checkpoint=checkpoint, spent=spent if progress else None)
+    if secret is None: trained.forget()
     return Trained(trained, report, float(epsilon), float(delta), adjacency, in_words(trust), secret is None, overhearing, feature_norm)

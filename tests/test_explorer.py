@@ -1,8 +1,11 @@
 """The explorer: what it shows is what the command line and the code beside it give, in the functions and in a browser, by clicking."""
+import contextlib
 import html
+import http.client
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -11,9 +14,11 @@ import subprocess
 import sys
 import time
 import tomllib
+import urllib.parse
 import urllib.request
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -24,7 +29,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mfdl import account, cli, explorer
+from mfdl import account, attackers, cli, explorer
 from mfdl.algorithms import dp_dsgd
 from mfdl.attackers import PNDP
 from mfdl.explorer import Settings, View, command_line, explore, in_a_line, load_network, python_code, toggle, upload_name
@@ -188,12 +193,13 @@ def explorer_at(folder, package=ROOT):
     command = [sys.executable, "-c", "from mfdl.cli import app; app()", "explore", "--no-browser", "--port", str(port)]
     server = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        assert server.stdout.readline() == f"the explorer is at http://127.0.0.1:{port} (Ctrl-C ends it)\n"
+        said = re.fullmatch(rf"the explorer is at (http://127.0.0.1:{port}/\?token=[\w-]{{32}}) \(Ctrl-C ends it\)\n", server.stdout.readline())
+        assert said
         for _ in range(300):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0: break
             time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}", server.pid
+        yield said[1], server.pid
         server.send_signal(signal.SIGINT)
         assert server.communicate(timeout=20)[0] == "" and server.returncode == 0
     finally:
@@ -210,6 +216,49 @@ def test_an_installed_package_has_the_page(tmp_path):
     with explorer_at(tmp_path / "empty", tmp_path / "site") as (address, _):
         page = urllib.request.urlopen(address, timeout=60).read().decode()
     assert 'document.title = "mfdl explore"' in page and "widget-view" in page and "cdn." not in page
+
+
+def asked(address, **headers):
+    """Status of a GET request, redirections not followed."""
+    there = urllib.parse.urlsplit(address)
+    connection = http.client.HTTPConnection(there.netloc, timeout=60)
+    connection.request("GET", f"{there.path or '/'}?{there.query}", headers=headers)
+    return connection.getresponse().status
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")
+def test_nobody_else_can_open_a_page(tmp_path):
+    """Neither without the token, nor by a name that points here (DNS rebinding), nor from another site: and no kernel is started."""
+    with contextlib.suppress(AssertionError), explorer_at(tmp_path) as (address, pid):  # what was refused is said on the terminal
+        refused = {"token": asked(address.partition("?")[0]), "host": asked(address, Host="rebound.example"), "site": asked(address, **{"Sec-Fetch-Site": "cross-site"})}
+        kernels = psutil.Process(pid).children(recursive=True)
+    assert refused == {"token": 302, "host": 403, "site": 403} and not kernels
+
+
+def test_pages_are_counted():
+    from tornado.web import HTTPError
+    handler = lambda pages, **headers: SimpleNamespace(request=SimpleNamespace(headers=headers), kernel_manager=[None] * pages)  # noqa: E731
+    cli.guard(handler(cli.MOST_PAGES - 1))
+    with pytest.raises(HTTPError, match="503"): cli.guard(handler(cli.MOST_PAGES))
+
+
+def test_a_label_with_a_plus_is_a_node():
+    graph = ["a", "b", "a+b", "c"]
+    assert attackers.labelled(("a+b",), graph) == ("a+b",) and attackers.labelled(("a", "b"), graph) == ("a", "b")
+    assert attackers.parse_attackers("x+y,z", ["x+y", "z"]) == [("x+y",), ("z",)] and attackers.parse_attackers("a+c", graph) == [("a", "c")]
+    with pytest.raises(ValueError, match="is a node, and also a coalition"): attackers.parse_attackers("a+b", graph)
+
+
+def test_an_upload_is_measured_as_received(monkeypatch):
+    page = explorer.page()
+    drops = [one for one in widgets(page) if type(one).__name__ == "EdgeList"]
+    drops[0]._msg_callbacks(drops[0], {"name": "big.csv", "size": 3}, [b"a,b\n" * 200_000])
+    assert "expected at most 500000" in str([one.value for one in widgets(page) if hasattr(one, "value")])
+
+
+def widgets(one):
+    """A widget and all below it."""
+    return [one, *(below for child in getattr(one, "children", ()) for below in widgets(child))]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")

@@ -1,4 +1,5 @@
 """The batched simulator against a plain loop over runs, nodes and records, for every algorithm; and what it does when it is interrupted or misused."""
+import gc
 from dataclasses import replace
 
 import networkx as nx
@@ -218,7 +219,8 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     with pytest.raises(ValueError, match="lr changes"): train(lambda: nn.Linear(4, outputs), data, **settings | {"lr": 0.05 / np.arange(1, 7)})
 
 
-def test_train_resumes_and_draws_fresh_seeds(tmp_path):
+def test_train_resumes_and_draws_fresh_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(Simulation, "forget", lambda self: None)
     def go(**options): return train(perceptron, CLASSES, GRAPH, epsilon=3.0, epochs=2, b=3, strategy="identity", progress=False, **options)
     whole, kept = go(secret=4), go(secret=4, checkpoint=tmp_path / "run")
     again = go(secret=4, checkpoint=tmp_path / "run")
@@ -583,7 +585,39 @@ def test_no_number_is_drawn_for_two_purposes(tmp_path):
     assert len(fresh) == sum(len(variables) for variables in {step: variables for step, variables in everything}.values())
 
 
-def test_a_fresh_secret_for_every_run():
+def test_a_fresh_secret_is_forgotten(tmp_path):
+    """No object that is reachable from what `train` returns holds it, or noise that was drawn from it."""
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        forget = Simulation.forget
+        patch.setattr(Simulation, "forget", lambda self: (found.append(self.runs[0].secret), forget(self)))
+        done = train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, epochs=1, b=4, strategy="identity", progress=False)
+    secret, = found
+    seen, waiting = set(), [done]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, type | type(pytest)): continue
+        seen.add(id(one))
+        assert one is not secret and not (isinstance(one, int) and one == secret)
+        waiting += [part for part in gc.get_referents(one) if not callable(part)]
+    with pytest.raises(RuntimeError, match="forgotten"): done.simulation.save(tmp_path / "run")
+    assert done.models and done.statement and str(secret) not in repr(done)
+
+
+@pytest.mark.parametrize("secret", [-12345678901, 2**130 + 12345678901, 12345678901.5, "12345678901"])
+def test_a_wrong_secret_is_not_printed(secret):
+    from mfdl import audit
+    run = Run("a", ALGORITHMS["DP-D-SGD"], 1.0, secret=secret)
+    assert "345678901" not in repr(run)
+    calls = [lambda: derive_seed(secret), lambda: Simulation(perceptron, CLASSES, BATCHES, [run], 0.1, 1.0).step(), lambda: deal_seeds(ALGORITHMS["DP-D-SGD"], secret),
+             lambda: train(perceptron, CLASSES, GRAPH, epsilon=3.0, epochs=1, b=3, secret=secret), lambda: audit(ALGORITHMS["DP-D-SGD"], LDP(), BATCHES.participation(2), secret=secret)]
+    for call in calls:
+        with pytest.raises(ValueError, match="expected an integer from 0") as error: call()
+        assert "345678901" not in str(error.value)
+
+
+def test_a_fresh_secret_for_every_run(monkeypatch):
+    monkeypatch.setattr(Simulation, "forget", lambda self: None)
     run = [train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, epochs=1, b=4, strategy="identity", progress=False) for _ in range(2)]
     assert len({one.simulation.runs[0].secret for one in run}) == 2 and deal_seeds(ALGORITHMS["DP-D-SGD"]) != deal_seeds(ALGORITHMS["DP-D-SGD"])
 
