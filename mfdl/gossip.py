@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import networkx as nx
 import numpy as np
 
-from .graphs import check_choice
+from .graphs import check_choice, check_plain
 
 # %% ../nbs/02_gossip.ipynb #00000009
 WEIGHTS = ("metropolis", "uniform")
@@ -20,6 +20,8 @@ WEIGHTS = ("metropolis", "uniform")
 def check_graph(graph: object) -> None:
     "Raise a ValueError for what is not a networkx graph."
     if not isinstance(graph, nx.Graph): raise ValueError(f"graph is a {type(graph).__name__}: expected an undirected networkx.Graph")
+    if graph.number_of_edges() != nx.Graph(graph).number_of_edges() and not graph.is_directed():
+        raise ValueError("graph has parallel edges, and weights of gossip know only whether there is one: expected a simple graph, such as networkx.Graph(graph)")
 
 def warn_if_disconnected(graph: nx.Graph) -> None:
     "Warn with the components when a graph has more than one."
@@ -61,6 +63,7 @@ def check_gossip(
     name: str = "W",  # what the caller calls it
 ) -> np.ndarray:  # float64 (n, n)
     "Return W as float64, or raise a ValueError that says why it is not a gossip matrix (U, Definition 2)."
+    check_plain(name, W)
     try: W = np.asarray(W).astype(float, casting="same_kind") if len(W) else np.zeros((0, 0))  # type: ignore[arg-type]  # what has no length is refused
     except (TypeError, ValueError): raise ValueError(f"{name} is not a matrix of numbers: expected (n, n)") from None
     if W.ndim != 2 or W.shape[0] != W.shape[1] or not len(W): raise ValueError(f"{name} has shape {W.shape}: expected a square matrix (n, n)")

@@ -51,8 +51,21 @@ def real_number(value: object) -> float:
     try: return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     except OverflowError: return math.inf
 
+def check_plain(argument: str, values: object) -> None:
+    "Raise a ValueError for a masked array, and for a table whose rows are in another order than its columns: as an array either would lose what it says."
+    if isinstance(values, np.ma.MaskedArray): raise ValueError(f"{argument} is a masked array, whose mask would be ignored: expected numbers everywhere, such as {argument}.filled(0)")
+    rows, columns = getattr(values, "index", None), getattr(values, "columns", None)
+    if rows is None or columns is None or list(rows) == list(columns): return
+    if set(rows) == set(columns): raise ValueError(f"{argument} has its columns in another order than its rows: expected the same, such as {argument}[{argument}.index]")
+
+def check_flag(argument: str, value: object) -> bool:
+    "The value if it is True or False; raises a ValueError for anything else."
+    if not isinstance(value, bool | np.bool_): raise ValueError(f"{argument}={value!r}: expected True or False")
+    return bool(value)
+
 def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> np.ndarray:  # float64, the same shape
     "Values as float64; raises a ValueError for anything but finite real numbers."
+    check_plain(argument, values)
     try: found = np.asarray(values).astype(float, casting="same_kind", copy=False)
     except (TypeError, ValueError): raise ValueError(f"{argument} is not an array of real numbers: expected {expected}") from None
     if not np.isfinite(found).all(): raise ValueError(f"{argument} has entries that are not finite: expected {expected}")

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, eye_array, kron
 
 from .gossip import check_gossip, hops, links
-from .graphs import check_count
+from .graphs import check_count, check_plain, real_array
 
 # %% ../nbs/04_protocol.ipynb #00000008
 def fingerprint(*parts: object) -> str:
@@ -58,6 +58,7 @@ def sealed(array: np.ndarray) -> np.ndarray:
 # %% ../nbs/04_protocol.ipynb #0000000a
 def coefficients(name: str, given: ArrayLike | csr_array, rows: int) -> csr_array:  # (rows, m)
     "Noise coefficients in canonical form, without columns before the first that is not zero."
+    check_plain(name, given)
     M = given if isinstance(given, csr_array) and given.dtype == np.float64 else csr_array(given, dtype=np.float64)
     if M.ndim != 2 or M.shape[0] != rows:
         raise ValueError(f"{name} has shape {M.shape}: expected {rows} rows of noise coefficients")
@@ -258,7 +259,7 @@ def fresh_noise(
     Noise
         Of one step (chapter 04).
     """
-    F = np.asarray(F, dtype=np.float64)
+    F = real_array("F", F)
     return Noise(F.T != 0 if holders is None else np.asarray(holders, dtype=bool), csr_array(F))
 
 # %% ../nbs/04_protocol.ipynb #00000012

@@ -329,7 +329,8 @@ def sweep(
     """
     from tqdm import tqdm
     if workers is not None: check_count("workers", workers, "a number of processes")
-    folder = Path(folder).resolve()
+    try: folder = Path(folder).resolve()
+    except (OSError, RuntimeError): raise ValueError(f"folder={str(folder)!r}: is a link that leads in a circle; expected a folder") from None
     if folder.exists() and not folder.is_dir(): raise ValueError(f"folder={str(folder)!r}: is a file; expected a folder")
     with executor(workers, scheduler) as (pool, capacity, threads, stop):
         (folder / WORK).mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from scipy.sparse import block_diag, csr_array, vstack
 from .algorithms import deal_seeds, noise_stream
 from .data import Batches, Dataset
 from .files import needed_for, seal, unseal
-from .graphs import check_choice, check_count, real_number
+from .graphs import check_choice, check_count, check_flag, real_array, real_number
 from .protocol import Protocol, Step, check_protocol_type, fingerprint
 from .randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret, grid_spacing, to_grid
 
@@ -639,6 +639,21 @@ def initial_weights(make_model: Callable, seeds: list) -> tuple:  # {seed: tenso
             weights[seed] = torch.nn.utils.parameters_to_vector(model.parameters()).detach().float()
     return weights, buffers, model
 
+def torch_device(device: object) -> "torch.device":
+    "The device, which exists; raises a ValueError otherwise."
+    with needed_for("training", "train"): import torch
+    try: return torch.zeros(1, device=device).device  # type: ignore[call-overload]  # whatever it is
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        raise ValueError(f"device={device!r}: {str(error).splitlines()[0]}; expected 'cpu', or one that torch sees here, such as 'cuda:0'") from None
+
+def check_differentiable(model, theta, record, y, loss) -> None:
+    "Raise a ValueError for a model whose gradient cannot be taken record by record."
+    with needed_for("training", "train"): import torch
+    try: any_gradients(model, theta, record[None], y[None], torch.ones(1, 1, device=theta.device), loss, 1.0, 1, "record")
+    except (RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"model: its gradient cannot be taken record by record ({str(error).splitlines()[0]}); "
+                         "expected layers that draw no random numbers and change nothing, such as Linear, Conv2d and GroupNorm") from None
+
 def check_outputs(model, buffers: dict, data: Dataset, record, expected: int | None, loss_kind: str) -> None:
     "Raise a ValueError for a model that does not fit to the data, record is (1, ..), or that changes what it is given or itself."
     with needed_for("training", "train"): import torch
@@ -704,7 +719,7 @@ class Learner:
         self.loss, self.clip, self.protect = record_loss(self.loss_kind), clip and float(clip), check_choice("protect", protect, PROTECTS)
         self.on_nonfinite, self.nonfinite = check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE), 0
         if clip is None and on_nonfinite == "zero": raise ValueError("on_nonfinite='zero': without clipping a gradient can be finite and still of any size; expected a clip")
-        self.batches, self.device = batches, torch.device(device)
+        self.batches, self.device = batches, torch_device(device)
         weights, buffers, model = initial_weights(make_model, seeds)
         self.model = model.float().to(self.device)
         self.models = torch.stack([weights[seed] for seed in seeds]).repeat(batches.n, 1, 1).to(self.device)
@@ -715,6 +730,7 @@ class Learner:
         check_outputs(self.model, buffers, data, self.X[:1], self.y.shape[1] if self.loss_kind in NUMERIC else data.classes, self.loss_kind)
         self.own = batches.index.max(axis=(1, 2))[:, None]  # for each node a record of its own, to stand in empty places
         self.layers, self.scratch = chain(self.model, self.X[:1]), Scratch()
+        if not self.layers: check_differentiable(self.model, self.models[:1, :1], self.X[:1], self.y[:1], self.loss)
         self.parts = chunks(self.layers, self.models, self.X[:1], batches.size)
 
     def leave_room(self, spacing: float | None) -> None:
@@ -807,13 +823,15 @@ class Learner:
 # %% ../nbs/18_training.ipynb #00000032
 def check_rates(lr, T: int) -> np.ndarray:  # float64 (T,)
     "One learning rate for each step; raises ValueError unless they are positive numbers."
-    rates = np.broadcast_to(np.asarray(lr, dtype=float), T) if np.ndim(lr) == 0 or np.shape(lr) == (T,) else None
-    if rates is None or not (np.isfinite(rates) & (rates > 0)).all(): raise ValueError(f"lr={lr!r}: expected a positive number, or {T} of them, one for each step")
-    return rates
+    expected = f"a positive number below 1e30, or {T} of them, one for each step"
+    rates = real_array("lr", lr, expected)
+    if rates.shape not in ((), (T,)) or not ((rates > 0) & (rates < 1e30)).all(): raise ValueError(f"lr={lr!r}: expected {expected}")
+    return np.broadcast_to(rates, T)
 
 def check_run(run: Run, batches: Batches, clip: float | None) -> None:
     "Raise a ValueError for a run whose noise, steps and batches do not fit together."
     check_protocol_type(run.protocol)
+    check_flag(f"run {run.label!r}: secure", run.secure)
     if not 0 <= real_number(run.scale) < np.inf: raise ValueError(f"run {run.label!r}: scale={run.scale!r}, expected a finite number >= 0")
     if run.scale and not len(run.protocol.variables.step): raise ValueError(f"run {run.label!r}: scale={run.scale!r}, but {run.protocol.name} draws no noise; expected 0")
     if run.protocol.T % batches.b:
@@ -1183,6 +1201,7 @@ def train(
     scheme, W = batches.participation(epochs), gossip_matrix(network, weights)
     if checkpoint is not None and secret is None: raise ValueError("checkpoint: a run that is to be resumed needs a secret, or its noise could not be drawn again")
     if checkpoint is not None and not Path(checkpoint).parent.is_dir(): raise FileNotFoundError(f"checkpoint={str(checkpoint)!r}: no such folder")
+    check_flag("progress", progress)
     if not real_number(epsilon) > 0: raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
     row = row_sensitivity(clip, batches.size, adjacency)
     protocol = mf_dsgd(W, scheme.T, named_strategy(strategy, scheme, W).C, nodes=network) if isinstance(strategy, str) else strategy

@@ -265,3 +265,56 @@ def test_epsilon_is_as_accurate_as_it_says():
             radius = mpmath.mpf(1e-12) * max(found, mu)
             above, below = mpmath.mpf(found) + radius, max(mpmath.mpf(found) - radius, mpmath.mpf(0))
             assert log_delta(above) <= mpmath.log(delta) and (below == 0 or log_delta(below) >= mpmath.log(delta)), (mu, delta)
+
+
+def test_what_would_lose_its_meaning_is_refused(tmp_path):
+    import pandas as pd
+
+    from mfdl import optimize
+    from mfdl.sweeps import sweep
+    W, single = gossip_matrix(nx.path_graph(3)), Participation.single(2)
+    masked = lambda array: np.ma.masked_array(array, mask=np.eye(len(array)))  # noqa: E731
+    frame = pd.DataFrame(W, index=[0, 1, 2], columns=[0, 1, 2])
+    assert (dsgd(frame, 2).steps[0].rounds[0].W == W).all()
+    for call, message in (
+        (lambda: dsgd(masked(W), 2), "W is a masked array"), (lambda: dsgd(frame[[2, 1, 0]], 2), "columns in another order"), (lambda: mf_dsgd(W, 2, masked(np.eye(2))), "masked"),
+        (lambda: corn(W, 2, pd.DataFrame(np.eye(3), index=[2, 0, 1], columns=[0, 1, 2])), "another order"), (lambda: optimize(masked(np.eye(2)), single), "masked"),
+        (lambda: gossip_matrix(nx.MultiGraph([(0, 1), (0, 1), (1, 2)])), "parallel edges"), (lambda: fresh_noise(masked(np.eye(3))), "masked"),
+    ):
+        with pytest.raises(ValueError, match=message): call()
+    assert gossip_matrix(nx.MultiGraph([(0, 1), (1, 2)])).shape == (3, 3)
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(ValueError, match="leads in a circle"): sweep([], tmp_path / "a")
+
+
+def test_training_names_what_is_wrong():
+    import torch
+    from torch import nn
+
+    from mfdl import train
+
+    class Random(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 1)
+
+        def forward(self, x): return self.layer(x + torch.randn_like(x))
+
+    spectral = lambda: torch.nn.utils.parametrizations.spectral_norm(nn.Linear(2, 1))  # noqa: E731
+    for options, message in (
+        ({"lr": "0.1"}, "lr is not"), ({"lr": 1e300}, "below 1e30"), ({"secure": "no"}, "secure='no': expected True or False"), ({"progress": "no"}, "expected True or False"),
+        ({"device": "cudaa"}, "device='cudaa'"), ({"device": "cuda:77"}, "device='cuda:77'"), ({"make_model": Random}, "record by record"), ({"make_model": spectral}, "record by record"),
+        ({"on_nonfinite": "drop"}, "on_nonfinite='drop'"),
+    ):
+        usual = {"make_model": linear(), "data": tiny(), "graph": "path:n=2", "epsilon": 5.0, "epochs": 1, "b": 2, "strategy": "identity", "progress": False}
+        with pytest.raises(ValueError, match=message): train(**(usual | options))
+
+
+def test_training_says_what_becomes_of_what_is_not_finite():
+    from mfdl import train
+    usual = {"data": tiny(3e38), "graph": "path:n=2", "epsilon": 5.0, "epochs": 1, "b": 2, "strategy": "identity", "progress": False}
+    with pytest.raises(FloatingPointError): train(linear(1.0), **usual)
+    done = train(linear(1.0), **usual, on_nonfinite="zero")
+    assert "counts as zero" in done.statement and done.simulation.nonfinite == 1 and all(np.isfinite(p.detach().numpy()).all() for model in done.models for p in model.parameters())
+    assert "stops the training" in train(linear(1.0), **usual | {"data": tiny()}).statement
