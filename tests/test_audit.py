@@ -80,8 +80,33 @@ def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
         noise[2] = 0
         return noise
     monkeypatch.setattr(training.NoiseSource, "__next__", forgetful)
+    with pytest.raises(ValueError, match="is trained otherwise than it is accounted for"): audit(dp_dsgd(W, T), LDP(), SCHEME)
+    monkeypatch.setattr("mfdl.auditing.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
     found = {victim: audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, victim=victim, replays=60) for victim in (1, 2)}
     assert found[2].refuted and not found[1].refuted
+
+
+def test_noise_that_is_not_independent_across_parameters_is_noticed(monkeypatch):
+    from mfdl import training
+    ready = training.NoiseSource.__next__
+    monkeypatch.setattr("mfdl.auditing.check_protocol", lambda protocol: 0.0)
+    for change in (lambda noise: noise * (np.arange(noise.shape[-1]) == 0), lambda noise: np.broadcast_to(noise[..., :1], noise.shape).copy()):
+        monkeypatch.setattr(training.NoiseSource, "__next__", lambda source, change=change: change(ready(source)))
+        assert audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
+
+
+def test_sums_that_are_clipped_instead_of_records_are_noticed(monkeypatch):
+    """Without the record the sum points to one side, with it to the other: two clips apart, where one is accounted for."""
+    from mfdl import training
+    monkeypatch.setattr("mfdl.auditing.check_protocol", lambda protocol: 0.0)
+
+    def gradients(model, layers, theta, X, y, mask, loss, clip, size, protect, scratch):
+        one, lost = sound(model, layers, theta, X, y, mask, loss, None, 1, protect, scratch)
+        return one * (clip / one.norm(dim=-1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0) / size, lost
+    sound = training.gradients
+    assert not audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
+    monkeypatch.setattr(training, "gradients", gradients)
+    assert audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
 
 
 def test_a_claim_that_is_too_low_is_refuted_and_one_too_high_is_not_tight():
@@ -123,7 +148,22 @@ def test_what_an_audit_refuses():
         ("is an attacker", {"victim": 4}), ("is not a node", {"victim": 9}), ("expected one trust model", {"trust": [LDP()]}),
         ("batches are cycled", {"participation": Participation.min_sep(2, 3, T)}),
         ("claimed=", {"claimed": "2"}), ("claimed=", {"claimed": float("nan")}), ("replays=4", {"replays": 4}), ("confidence=", {"confidence": 95}), ("delta=", {"delta": 0}),
-        ("secret=-1", {"secret": -1}), ("adjacency=", {"adjacency": "add"}), ("sigma=", {"sigma": 0}), ("no digits left", {"sigma": 1e38}), ("no digits left", {"sigma": 1e-9}),
+        ("secret is a negative", {"secret": -1}), ("adjacency=", {"adjacency": "add"}), ("sigma=", {"sigma": 0}), ("no digits left", {"sigma": 1e38}), ("no digits left", {"sigma": 1e-9}),
     ):
         with pytest.raises(ValueError, match=words): audit(**dict(zip(("protocol", "trust", "participation"), run, strict=True)) | change)
     with pytest.raises(ValueError, match="covers 6 steps"): worst_case(dp_dsgd(W, 4), LDP(), SCHEME)
+
+
+@pytest.mark.nightly
+def test_the_long_hunt_of_the_chapter():
+    """Planted faults, up to 4096 runs on each side: as the chapter says."""
+    import json
+
+    from conftest import ROOT
+    cells = json.loads((ROOT / "nbs" / "27_faults.ipynb").read_text())["cells"]
+    namespace = {}
+    for cell in cells:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code": exec(source.replace("most = 256", "most = 4096"), namespace)
+        if "needed = {" in source: break
+    assert namespace["seen"] == namespace["needed"]
