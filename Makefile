@@ -59,7 +59,7 @@ chromium:
 nightly: export OMP_NUM_THREADS = 1
 nightly: export MFDL_CASES ?= 10000
 nightly: setup
-	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "nightly or not nightly" tests/test_robustness.py tests/test_sweeps.py tests/test_distributed.py tests/test_streaming.py
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "nightly or not nightly" tests/test_robustness.py tests/test_sweeps.py tests/test_distributed.py tests/test_streaming.py tests/test_audit.py tests/test_fortress.py
 
 export: setup
 	@$(BIN)/nbdev_export

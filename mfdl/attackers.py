@@ -296,7 +296,8 @@ def parse_attackers(
     def members(group: str) -> list[str]:
         parts = group.split("+")
         if group not in labels or len(parts) == 1: return parts
-        if set(parts) <= set(labels): raise ValueError(f"attackers={spec!r}: {group!r} is a node, and also a coalition of nodes; expected PNDP([{group!r}]) in Python, or other labels")
+        if set(parts) <= set(labels):
+            raise ValueError(f"attackers={spec!r}: {group!r} is a node, and also a coalition of nodes; expected PNDP([{group!r}]) in Python, or other labels")
         return [group]
     try: groups = [labelled(members(group), nodes) for group in ([spec] if spec in labels and "," in spec else spec.split(","))]
     except ValueError as error: raise ValueError(str(error).replace("attackers:", f"attackers={spec!r}:", 1)) from None

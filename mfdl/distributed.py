@@ -261,7 +261,9 @@ class Journal:
 
 # %% ../nbs/22_distributed.ipynb #00000019
 def gap(
-    posts: list[dict],  # of each rank: `steps` from which it can go on, `reached`, the first that it has not sent, `known`, whether it has a mark of the run, and `heard`, how many steps from each other rank
+    # of each rank: `steps` from which it can go on, `reached`, the first that it has not sent, `known`, whether it has a mark of the run,
+    # and `heard`, how many steps from each other rank
+    posts: list[dict],
     placement: np.ndarray,  # int (n,), the rank of each node
     protocol: Protocol,
 ) -> str | None:

@@ -56,7 +56,8 @@ def check_plain(argument: str, values: object) -> None:
     if isinstance(values, np.ma.MaskedArray): raise ValueError(f"{argument} is a masked array, whose mask would be ignored: expected numbers everywhere, such as {argument}.filled(0)")
     rows, columns = getattr(values, "index", None), getattr(values, "columns", None)
     if rows is None or columns is None or list(rows) == list(columns): return
-    if set(rows) == set(columns): raise ValueError(f"{argument} has its columns in another order than its rows: expected the same, such as {argument}[{argument}.index]")
+    if set(rows) == set(columns):
+        raise ValueError(f"{argument} has its columns in another order than its rows: expected the same, such as {argument}[{argument}.index]")
 
 def check_flag(argument: str, value: object) -> bool:
     "The value if it is True or False; raises a ValueError for anything else."

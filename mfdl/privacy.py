@@ -60,7 +60,10 @@ class GaussianDP:
         return math.exp(log_delta(self.mu, epsilon)) if math.isfinite(self.mu) else 1.0
 
     def epsilon(self, delta: float) -> float:
-        "Smallest epsilon for which the mechanism is (epsilon, delta)-DP; 0 < delta < 1. Accurate to 1e-12 of the larger of epsilon and mu for delta up to 1/2 (above, 1 - delta has fewer digits)."
+        """Smallest epsilon for which the mechanism is (epsilon, delta)-DP; 0 < delta < 1.
+
+        Accurate to 1e-12 of the larger of epsilon and mu for delta up to 1/2 (above, 1 - delta has fewer digits).
+        """
         from scipy.optimize import brentq
         target = math.log(check_delta(delta))
         if self.mu == 0: return 0.0

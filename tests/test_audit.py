@@ -148,7 +148,8 @@ def test_what_an_audit_refuses():
         ("is an attacker", {"victim": 4}), ("is not a node", {"victim": 9}), ("expected one trust model", {"trust": [LDP()]}),
         ("batches are cycled", {"participation": Participation.min_sep(2, 3, T)}),
         ("claimed=", {"claimed": "2"}), ("claimed=", {"claimed": float("nan")}), ("replays=4", {"replays": 4}), ("confidence=", {"confidence": 95}), ("delta=", {"delta": 0}),
-        ("secret is a negative", {"secret": -1}), ("adjacency=", {"adjacency": "add"}), ("sigma=", {"sigma": 0}), ("no digits left", {"sigma": 1e38}), ("no digits left", {"sigma": 1e-9}),
+        ("secret is a negative", {"secret": -1}),
+        ("adjacency=", {"adjacency": "add"}), ("sigma=", {"sigma": 0}), ("no digits left", {"sigma": 1e38}), ("no digits left", {"sigma": 1e-9}),
     ):
         with pytest.raises(ValueError, match=words): audit(**dict(zip(("protocol", "trust", "participation"), run, strict=True)) | change)
     with pytest.raises(ValueError, match="covers 6 steps"): worst_case(dp_dsgd(W, 4), LDP(), SCHEME)

@@ -260,8 +260,9 @@ def test_epsilon_is_as_accurate_as_it_says():
             mu, delta = 10 ** rng.uniform(-5, 2), 10 ** rng.uniform(-14, -0.31)
             found = GaussianDP(mu).epsilon(delta)
             if not found: continue
+            mu = mpmath.mpf(mu)
 
-            def log_delta(e, mu=mpmath.mpf(mu)): return mpmath.log(mpmath.ncdf(-e / mu + mu / 2) - mpmath.exp(e) * mpmath.ncdf(-e / mu - mu / 2))
+            def log_delta(e, mu=mu): return mpmath.log(mpmath.ncdf(-e / mu + mu / 2) - mpmath.exp(e) * mpmath.ncdf(-e / mu - mu / 2))
             radius = mpmath.mpf(1e-12) * max(found, mu)
             above, below = mpmath.mpf(found) + radius, max(mpmath.mpf(found) - radius, mpmath.mpf(0))
             assert log_delta(above) <= mpmath.log(delta) and (below == 0 or log_delta(below) >= mpmath.log(delta)), (mu, delta)
@@ -304,7 +305,8 @@ def test_training_names_what_is_wrong():
     spectral = lambda: torch.nn.utils.parametrizations.spectral_norm(nn.Linear(2, 1))  # noqa: E731
     for options, message in (
         ({"lr": "0.1"}, "lr is not"), ({"lr": 1e300}, "below 1e30"), ({"secure": "no"}, "secure='no': expected True or False"), ({"progress": "no"}, "expected True or False"),
-        ({"device": "cudaa"}, "device='cudaa'"), ({"device": "cuda:77"}, "device='cuda:77'"), ({"make_model": Random}, "record by record"), ({"make_model": spectral}, "record by record"),
+        ({"device": "cudaa"}, "device='cudaa'"),
+        ({"device": "cuda:77"}, "device='cuda:77'"), ({"make_model": Random}, "record by record"), ({"make_model": spectral}, "record by record"),
         ({"on_nonfinite": "drop"}, "on_nonfinite='drop'"),
     ):
         usual = {"make_model": linear(), "data": tiny(), "graph": "path:n=2", "epsilon": 5.0, "epochs": 1, "b": 2, "strategy": "identity", "progress": False}

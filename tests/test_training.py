@@ -610,7 +610,8 @@ def test_a_wrong_secret_is_not_printed(secret):
     run = Run("a", ALGORITHMS["DP-D-SGD"], 1.0, secret=secret)
     assert "345678901" not in repr(run)
     calls = [lambda: derive_seed(secret), lambda: Simulation(perceptron, CLASSES, BATCHES, [run], 0.1, 1.0).step(), lambda: deal_seeds(ALGORITHMS["DP-D-SGD"], secret),
-             lambda: train(perceptron, CLASSES, GRAPH, epsilon=3.0, epochs=1, b=3, secret=secret), lambda: audit(ALGORITHMS["DP-D-SGD"], LDP(), BATCHES.participation(2), secret=secret)]
+             lambda: train(perceptron, CLASSES, GRAPH, epsilon=3.0, epochs=1, b=3, secret=secret),
+             lambda: audit(ALGORITHMS["DP-D-SGD"], LDP(), BATCHES.participation(2), secret=secret)]
     for call in calls:
         with pytest.raises(ValueError, match="expected an integer from 0") as error: call()
         assert "345678901" not in str(error.value)
