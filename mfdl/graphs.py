@@ -53,7 +53,8 @@ def real_number(value: object) -> float:
 
 def check_plain(argument: str, values: object) -> None:
     "Raise a ValueError for a masked array, and for a table whose rows are in another order than its columns: as an array either would lose what it says."
-    if isinstance(values, np.ma.MaskedArray): raise ValueError(f"{argument} is a masked array, whose mask would be ignored: expected numbers everywhere, such as {argument}.filled(0)")
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{argument} is a masked array, whose mask would be ignored: expected numbers everywhere, such as {argument}.filled(0)")
     rows, columns = getattr(values, "index", None), getattr(values, "columns", None)
     if rows is None or columns is None or list(rows) == list(columns): return
     if set(rows) == set(columns):
