@@ -36,21 +36,27 @@ class Gathered:
     P: np.ndarray  # float64 (m, t, t), information about each victim
     known: np.ndarray  # bool (n,), models that it knows
     complete: np.ndarray  # bool (), whether it has known every model from which a gradient was computed
+    bare: np.ndarray  # bool (), whether fresh noise has left a gradient uncovered
 
 def nothing(n: int, m: int) -> Gathered:
     "Before the first round."
     everybody = np.ones(n, dtype=bool)
-    return Gathered(np.zeros((m, 0)), np.zeros(()), np.zeros((0, m, m)), np.zeros((m, 0, 0)), everybody, np.ones((), dtype=bool))
+    return Gathered(np.zeros((m, 0)), np.zeros(()), np.zeros((0, m, m)), np.zeros((m, 0, 0)), everybody, np.ones((), dtype=bool), np.zeros((), dtype=bool))
 
-def watch(last: Gathered, stage: Stage, trains: np.ndarray, models: tuple[bool, np.ndarray]) -> Gathered:
-    "One more round: who of the victims trains (m,), and which models are known then."
+def watch(last: Gathered, stage: Stage, trains: np.ndarray, bare: bool, models: tuple[bool, np.ndarray]) -> Gathered:
+    """One more round: who of the victims trains (m,), whether fresh noise leaves a gradient uncovered, and which models are known then.
+
+    Raises Doubtful where a message may show such a gradient without noise.
+    """
     gain, root, strongest = root_gain(stage, last.root, float(last.strongest))
+    bare = bare or bool(last.bare)
+    if bare and gain.bare: raise Doubtful("a message without noise, and a gradient that none covers")
     unit = np.eye(*last.shifts.shape[1:]) * trains[:, None]
     shifts = np.concatenate([last.shifts @ stage.A.T, unit[None]])
     shown = np.moveaxis(shifts @ gain.V.T, 1, 0)  # (m, t + 1, p)
     P = np.pad(last.P, ((0, 0), (0, 1), (0, 1))) + shown @ shown.swapaxes(1, 2)
     shifts = shifts - np.moveaxis(shown, 0, 1) @ gain.K.T
-    return Gathered(root, np.array(strongest), shifts, P, models[1], last.complete & models[0])
+    return Gathered(root, np.array(strongest), shifts, P, models[1], last.complete & models[0], np.array(bare))
 
 # %% ../nbs/12_online.ipynb #00000009
 class OnlineAccountant:
@@ -149,12 +155,11 @@ class OnlineAccountant:
         "What attacker i has gathered after the last step of a run; raises Doubtful where noise may not cover a gradient."
         model, step = self.trust[i], run.steps[-1]
         space = state_space(run, model)
-        if bare_gradients(space)[-1].any(): raise Doubtful("a gradient without fresh noise")
         known = self.gathered[i] if self.t else nothing(run.n, len(space.victims))
         coalition = ~np.isin(np.arange(run.n), space.victims)
         seen = seen_alone(model.observation(run, coalition))[run.messages.step == run.T - 1]
         models = follow(step, seen, coalition, known.known)
-        return watch(known, space.stages[-1], space.trains[-1], models)
+        return watch(known, space.stages[-1], space.trains[-1], bool(bare_gradients(space)[-1].any()), models)
 
     def _sensitivity(self, known: Gathered, method: str, over: float = 0.0) -> np.ndarray:  # float64 (m,)
         "Sensitivity of each victim, inf for a leak; an exact one only where the bound is above `over`, the bound elsewhere."

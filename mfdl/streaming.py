@@ -272,6 +272,7 @@ class Gain:
     "What one observation takes away: an error e of the state becomes e - K @ V @ e, and V @ e shows, in units of the noise."
     K: np.ndarray  # float64 (d, r)
     V: np.ndarray  # float64 (r, d)
+    bare: int = 0  # messages that show no noise
 
 # %% ../nbs/10_streaming.ipynb #00000015
 class Settling:
@@ -323,7 +324,7 @@ def root_gain(stage: Stage, root: np.ndarray, strongest: float) -> tuple[Gain, n
     U, s, Vt = svd(heard[noisy], full_matrices=False)
     if len(s) < noisy.sum() or s.min(initial=np.inf) < CLEAR * max(strongest, 1.0):
         raise Doubtful("some noise is too weak beside other noise to be told from none in floating point; expected backend='dense'")
-    gain = Gain(root @ Vt.T, U.T @ stage.H[noisy] / s[:, None])
+    gain = Gain(root @ Vt.T, U.T @ stage.H[noisy] / s[:, None], int((~noisy).sum()))
     root = root - gain.K @ Vt
     alone = np.count_nonzero(stage.H, axis=1) == 1
     root[stage.H[alone].any(axis=0)] = 0  # what is seen is known, without the rounding of the line before
@@ -536,7 +537,8 @@ def stream(space: StateSpace) -> Streamed:
 
     Raises NotStreamable when rounding could hide weak noise beside strong noise.
     """
-    found, filtered = bare_gradients(space) & space.reached, Filter(space)
+    filtered = Filter(space)
+    found = bare_gradients(space) & space.reached & any(gain.bare for gain in filtered.gains)
     uncovered = np.zeros((space.T, len(space.nodes)), dtype=bool)
     uncovered[:, space.victims] = found
     certain = not found.any() or not any(stage.G.any() for stage in space.stages)
