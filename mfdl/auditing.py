@@ -19,13 +19,13 @@ from .attackers import TrustModel, coalition_mask, decompose, view
 from .checking import check_protocol
 from .data import Batches, Dataset
 from .files import needed_for
-from .graphs import check_count, real_array, real_number
+from .graphs import check_choice, check_count, real_array, real_number
 from .participation import Participation
 from .privacy import GaussianDP, check_delta, row_sensitivity
 from .protocol import Protocol, check_protocol_type
 from .randomness import block_size, check_seed, derive_seed, draw_block
 from .sensitivities import certify
-from .training import Run, Simulation
+from .training import PROTECTS, Run, Simulation
 
 # %% ../nbs/26_audit.ipynb #00000007
 @dataclass(frozen=True, eq=False)
@@ -120,13 +120,14 @@ def embedded(case: WorstCase, seed: int) -> tuple[WorstCase, np.ndarray]:  # flo
     Q = np.linalg.qr(random)[0]
     return replace(case, shifts=case.shifts @ Q[:, :d].T, weights=case.weights @ Q[:, :d].T), Q
 
-def plan(case: WorstCase, n: int, b: int, sign: float) -> tuple[Dataset, Batches]:
-    "Data in which the record has its worst gradients times `sign`, among others that stay the same."
+def plan(case: WorstCase, n: int, b: int, sign: float, protect: str = "record") -> tuple[Dataset, Batches]:
+    "Data in which the record has its worst gradients times `sign`, among others that stay the same; alone at its node where whole nodes are protected."
     directions = np.random.default_rng(0).normal(size=(n, b, PLACES - 1, *case.shifts.shape))
     directions /= np.linalg.norm(directions, axis=-1, keepdims=True)
     index = np.full((n, b, PLACES), -1)
     index[..., :-1] = np.arange(n * b * (PLACES - 1)).reshape(n, b, -1)
     batch = case.victim, case.pattern[0] % b
+    if protect == "node": index[batch][1:] = -1
     directions[batch][0], directions[batch][1] = sign * case.shifts, -case.shifts
     directions = (directions * np.array(NORMS)[:, None, None] / 4).reshape(-1, *case.shifts.shape)
     if len(np.unique(case.shifts, axis=0)) == 1: directions = directions[:, 0]
@@ -159,12 +160,13 @@ def replay(
     sign: float,  # 1: the record takes part, 0: an empty one, -1: the opposite one
     secrets: Sequence[int],  # one for each run
     secure: bool = False,  # see mfdl.training.Run
+    protect: str = "record",  # or 'node', see mfdl.training.Simulation
 ) -> Transcript:
     "Train once for each secret with the real code, and keep what the attacker gets (chapter 26)."
-    data, batches = plan(case, protocol.n, participation.b, sign)
+    data, batches = plan(case, protocol.n, participation.b, sign, protect)
     lr, spread = LR / max(1.0, scale), scale if len(protocol.variables.step) else 0.0
     runs = [Run("replay", protocol, spread, secret=secret, secure=secure) for secret in secrets]
-    simulation = Simulation(lambda: scripted(case.shifts), data, batches, runs, lr, 1.0, record=True)
+    simulation = Simulation(lambda: scripted(case.shifts), data, batches, runs, lr, 1.0, protect, record=True)
     for simulation.model.t in range(protocol.T): simulation.step()
     assert simulation.transcript is not None  # record=True
     sent = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)
@@ -317,6 +319,7 @@ def audit(
     delta: float = 1e-5,
     secret: int = 0,  # of all noise, up to 128 bits
     secure: bool = False,  # see mfdl.training.Run
+    protect: str = "record",  # or 'node': all data of a node, whose mean gradient is clipped
 ) -> Audit:
     """Train many times on two neighbouring inputs, with the real code, and measure how well attackers tell them apart (chapter 26).
 
@@ -334,13 +337,13 @@ def audit(
     check_confidence(confidence)
     check_delta(delta)
     check_seed("secret", secret)
-    scale = sigma * row_sensitivity(1.0, PLACES, adjacency)
+    scale = sigma * row_sensitivity(1.0, PLACES if check_choice("protect", protect, PROTECTS) == "record" else 1, adjacency)
     if not 1e-6 <= scale <= 1e6: raise ValueError(f"sigma={sigma!r}: beside or under noise of this size float32 has no digits left; expected a number between about 1e-5 and 1e6")
     case, basis = embedded(worst_case(protocol, trust, participation, victim), derive_seed(secret, 2))
     sides = []
     for sign in (0.0 if adjacency == "zero-out" else -1.0, 1.0):
         secrets = [derive_seed(secret, int(sign) + 1, r) for r in range(replays)]
-        parts = [replay(protocol, trust, participation, case, scale, sign, secrets[i:i + CHUNK], secure) for i in range(0, replays, CHUNK)]
+        parts = [replay(protocol, trust, participation, case, scale, sign, secrets[i:i + CHUNK], secure, protect) for i in range(0, replays, CHUNK)]
         sides.append(Transcript(np.concatenate([part.messages for part in parts]), np.concatenate([part.noise for part in parts]), parts[0].held))
     best = [likelihood_ratio(protocol, trust, case, side) for side in sides]
     taught = learned(*(replace(side, messages=side.messages @ basis, noise=side.noise @ basis) for side in sides))

@@ -64,6 +64,15 @@ def test_audits_find_what_is_claimed(number, run, trust):
     assert found.tight, found
 
 
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_audits_of_whole_nodes_find_what_is_claimed(adjacency):
+    sensitivity = account(RUNS["changing"], TRUSTS["one"], SCHEME).sensitivity.max()
+    usual = {"sigma": sensitivity / 3, "adjacency": adjacency, "replays": 80, "protect": "node"}
+    assert audit(RUNS["changing"], TRUSTS["one"], SCHEME, **usual).tight
+    assert audit(RUNS["changing"], TRUSTS["one"], SCHEME, **usual, claimed=1.5).refuted
+    with pytest.raises(ValueError, match="protect="): audit(RUNS["changing"], TRUSTS["one"], SCHEME, protect="edge")
+
+
 @pytest.mark.parametrize("run", ["in time", "DECOR"])
 def test_secure_noise_is_as_strong(run):
     sensitivity = account(RUNS[run], TRUSTS["two"], SCHEME).sensitivity.max()
