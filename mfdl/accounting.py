@@ -280,7 +280,8 @@ def as_a_whole(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) 
     adaptive = seen.causal and seen.complete
     if backend == "exact": return exact(run, trust), adaptive
     found = decompose(seen)
-    if found.clear and found.full: return found, adaptive
+    rounded = isinstance(run, MatrixProtocol)  # entries that are rounded themselves: what is below their rounding says nothing
+    if found.clear and (found.full or rounded): return found, adaptive
     leaks, rows = exact_leaks(run, trust)
     if found.clear and len(rows) == len(found.Y): return replace(found, uncovered=leaks), adaptive
     return by_balls(run, trust, leaks, rows), adaptive

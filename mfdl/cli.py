@@ -301,7 +301,7 @@ IDLE = 600  # seconds after which the process of a page that nobody has open is 
 
 def guard(handler, **_) -> None:
     "Refuse a page that another site asks for, and one more than MOST_PAGES."
-    from tornado.web import HTTPError
+    with needed_for("explore", "explore"): from tornado.web import HTTPError
     asked_by = handler.request.headers.get("Sec-Fetch-Site", "none")
     if asked_by not in ("none", "same-origin"): raise HTTPError(403, f"asked for by another site ({asked_by})")
     if len(handler.kernel_manager) >= MOST_PAGES: raise HTTPError(503, f"{MOST_PAGES} pages are open already: expected that one is closed first")
