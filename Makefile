@@ -14,8 +14,8 @@ help:
 	@echo "make test-browser  set up, with Chromium, then run every notebook in JupyterLab, and all else that is seen in a browser"
 	@echo "make nightly    set up, then ten thousand random cases over every public function, more kills, all benchmarks in small (about twenty minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
-	@echo "make chapter    begin a new chapter: NAME=30_explorer TITLE='...', perhaps QUESTION='...?' and MODULE=explorer"
-	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=08_sensitivity"
+	@echo "make chapter    begin a new chapter: NAME=noise/59_price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
+	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=language/10_graphs"
 	@echo "make hooks      set up, then check what is quick to check before every commit"
 	@echo "make readme     write README.md from nbs/index.ipynb"
 	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
@@ -65,11 +65,11 @@ export: setup
 	@$(BIN)/nbdev_export
 
 chapter: setup
-	@$(BIN)/python tools/chapter.py "$$NAME" "$$TITLE" "$$QUESTION" "$$MODULE"
+	@$(BIN)/python tools/chapter.py "$$NAME" "$$TITLE" "$$QUESTION" "$$EXPORT"
 
-NOTEBOOKS = $(if $(NAME),nbs/$(NAME).ipynb,nbs/*.ipynb nbs/tutorials/*.ipynb nbs/experiments/*.ipynb)
+NOTEBOOKS = $(if $(NAME),nbs/$(NAME).ipynb,$(filter-out nbs/app/%,$(wildcard nbs/*.ipynb nbs/*/*.ipynb)))
 refresh: setup
-	@test -z "$$NAME" -o -f "nbs/$$NAME.ipynb" || { echo "NAME=$$NAME: there is no nbs/$$NAME.ipynb; expected a name such as 08_sensitivity or tutorials/train" >&2; exit 2; }
+	@test -z "$$NAME" -o -f "nbs/$$NAME.ipynb" || { echo "NAME=$$NAME: there is no nbs/$$NAME.ipynb; expected a name such as language/10_graphs or tutorials/your_model" >&2; exit 2; }
 	@$(BIN)/nbdev_export
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to notebook --execute --inplace $(NOTEBOOKS)
 	@$(BIN)/nbdev_clean --fname nbs
@@ -77,7 +77,7 @@ refresh: setup
 readme: setup
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --output-dir . --output README \
 	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns='^#\|\s*hide' nbs/index.ipynb
-	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(([0-9]{2}_|tutorials/|experiments/)#](nbs/\1#g' README.md && rm README.md.bak
+	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((ground|language|accounting|first_run|noise|learning|evidence|workshop|tutorials|experiments)/)#](nbs/\1#g' README.md && rm README.md.bak
 
 docs: setup
 	@$(BIN)/python docs/build.py

@@ -8,9 +8,9 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.covariance import optimize_covariance
-from mfdl.figures import PALETTE, STYLE
-from mfdl.gossip import gossip_matrix
+from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.language.gossip import gossip_matrix
+from mfdl.noise.covariance import optimize_covariance
 
 COLORS = {"mfdl": PALETTE["ours"], "Clarabel": PALETTE["ldp"], "SCS": PALETTE["squared"]}
 

@@ -7,11 +7,11 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.figures import PALETTE, STYLE
-from mfdl.gossip import gossip_matrix
-from mfdl.gram import gram_factor, local_gram, modes
-from mfdl.participation import Participation
-from mfdl.strategies import best_toeplitz, optimize, toeplitz_harm
+from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.noise.gram import gram_factor, local_gram, modes
+from mfdl.noise.strategies import best_toeplitz, optimize, toeplitz_harm
 
 COLORS = {"mfdl": PALETTE["ours"], "jax-privacy": PALETTE["squared"], "cvxpy": PALETTE["ldp"], "opake": PALETTE["as_plotted"]}
 

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.figures import PALETTE, STYLE
+from mfdl.ground.figures import PALETTE, STYLE
 
 ENVIRONMENT = {**ONE_THREAD, "GLOO_SOCKET_IFNAME": "lo"}
 BAND = 8
@@ -22,11 +22,11 @@ def rank_main(rank, name, d, T, way, port, folder, answers):
     import torch.distributed as dist
     from torch import nn
 
-    from mfdl.algorithms import deal_seeds, mf_dsgd
-    from mfdl.data import Dataset, cut
-    from mfdl.distributed import Peer, join
-    from mfdl.gossip import gossip_matrix
-    from mfdl.training import Run
+    from mfdl.language.algorithms import deal_seeds, mf_dsgd
+    from mfdl.language.gossip import gossip_matrix
+    from mfdl.learning.data import Dataset, cut
+    from mfdl.learning.training import Run
+    from mfdl.workshop.distributed import Peer, join
 
     class InTurn(Peer):
         "First the messages, then the noise."
@@ -54,7 +54,7 @@ def rank_main(rank, name, d, T, way, port, folder, answers):
 def measure(name, d, T, way):
     import torch.distributed as dist
     context, store = multiprocessing.get_context("forkserver"), dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    context.set_forkserver_preload(["__main__", "torch.distributed", "mfdl.distributed"])
+    context.set_forkserver_preload(["__main__", "torch.distributed", "mfdl.workshop.distributed"])
     answers, nodes = context.Queue(), graph(name)
     with tempfile.TemporaryDirectory(dir=".") as folder:
         ranks = [context.Process(target=rank_main, args=(rank, name, d, T, way, store.port, folder, answers)) for rank in range(len(nodes))]

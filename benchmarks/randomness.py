@@ -6,14 +6,14 @@ import networkx as nx
 from harness import ONE_THREAD, main
 from torch import nn
 
-from mfdl.algorithms import dp_dsgd, mf_dsgd
-from mfdl.data import cut, load_data, round_robin
-from mfdl.figures import PALETTE, STYLE
-from mfdl.gossip import gossip_matrix
-from mfdl.participation import Participation
-from mfdl.randomness import draw_block
-from mfdl.strategies import strategy
-from mfdl.training import Run, Simulation
+from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.ground.randomness import draw_block
+from mfdl.language.algorithms import dp_dsgd, mf_dsgd
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.learning.data import cut, load_data, round_robin
+from mfdl.learning.training import Run, Simulation
+from mfdl.noise.strategies import strategy
 
 DIMENSIONS = (650, 10_000, 100_000)
 

@@ -9,9 +9,9 @@ from harness import main
 from scipy.sparse import coo_array, csr_array, diags_array
 
 from mfdl import PNDP, Lipschitz, Participation, account, dp_dsgd, gossip_matrix, load_graph
-from mfdl.figures import PALETTE, STYLE
-from mfdl.graphs import find_file
-from mfdl.reactions import Paths, best_plans
+from mfdl.accounting.reactions import Paths, best_plans
+from mfdl.ground.downloads import find_file
+from mfdl.ground.figures import PALETTE, STYLE
 
 T = {"all attackers": 10, "pairs": 20}
 

@@ -6,11 +6,11 @@ import matplotlib.pyplot as plt
 import networkx as nx
 from harness import main
 
-from mfdl.figures import PALETTE, STYLE
-from mfdl.gossip import gossip_matrix
-from mfdl.graphs import load_graph
-from mfdl.participation import Participation
-from mfdl.space_time import optimize_space_time
+from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.graphs import load_graph
+from mfdl.language.participation import Participation
+from mfdl.noise.directions import optimize_space_time
 
 COLORS = {"exact": PALETTE["squared"], "directions": PALETTE["ours"]}
 

@@ -8,14 +8,14 @@ import numpy as np
 from harness import main
 
 from mfdl import account
-from mfdl.algorithms import dp_dsgd
-from mfdl.attackers import PNDP, view
-from mfdl.figures import PALETTE, STYLE
-from mfdl.gossip import gossip_matrix
-from mfdl.graphs import load_graph
-from mfdl.participation import Participation
-from mfdl.sensitivities import worst_sensitivities
-from mfdl.streaming import Filter, gramian_rows, state_space, stream
+from mfdl.accounting.sensitivities import worst_sensitivities
+from mfdl.accounting.streaming import Filter, gramian_rows, state_space, stream
+from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.language.algorithms import dp_dsgd
+from mfdl.language.attackers import PNDP, view
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.graphs import load_graph
+from mfdl.language.participation import Participation
 
 ROUTES = {"pseudo-inverse": "C0", "dense": "C1", "auto": "C2"}
 

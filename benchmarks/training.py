@@ -8,11 +8,11 @@ import torch
 from harness import main
 from torch import nn
 
-from mfdl.algorithms import dp_dsgd
-from mfdl.data import Dataset, cut, load_data, round_robin
-from mfdl.figures import PALETTE, STYLE
-from mfdl.gossip import gossip_matrix
-from mfdl.training import Run, Simulation
+from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.language.algorithms import dp_dsgd
+from mfdl.language.gossip import gossip_matrix
+from mfdl.learning.data import Dataset, cut, load_data, round_robin
+from mfdl.learning.training import Run, Simulation
 
 CLIP, RATE, SCALE = 1.0, 0.1, 0.01
 

@@ -53,7 +53,7 @@ def stage_notebook(source: Path, target: Path) -> str | None:
         if cell.cell_type == "markdown": cell.source = site_links(cell.source)
     describe_figures(cells)
     if source.stem[:2].isdigit(): cells[0].source = cells[0].source.replace("# ", f"# {source.stem[:2]} ", 1)
-    if module: cells.append(mk_cell(f"Reference: [`mfdl.{module}`](api/{module}.rst)", "markdown"))
+    if module: cells.append(mk_cell(f"Reference: [`mfdl.{module}`](../api/{module}.rst)", "markdown"))
     if target.name == "index.ipynb": cells.append(mk_cell((ROOT / "docs" / "contents.md").read_text(), "markdown"))
     target.parent.mkdir(parents=True, exist_ok=True)
     write_nb(processor.nb, target)
@@ -93,7 +93,7 @@ def stage(target: Path) -> None:
     for source in sorted((ROOT / "nbs").rglob("*.ipynb")):
         if APART & set(source.parts): continue
         module = stage_notebook(source, target / source.relative_to(ROOT / "nbs"))
-        if module: chapters[module] = source.stem
+        if module: chapters[module] = source.relative_to(ROOT / "nbs").with_suffix("").as_posix()
     stage_reference(chapters, target / "api")
     (target / "benchmarks").mkdir()
     (target / "benchmarks" / "index.rst").write_text(headed("Time and memory", "What ``make benchmarks`` measured.\n\n.. toctree::\n   :glob:\n\n   *"))

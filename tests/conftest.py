@@ -1,5 +1,6 @@
 import json
 import os
+import pkgutil
 import shutil
 from pathlib import Path
 
@@ -7,13 +8,16 @@ import matplotlib
 import pytest
 from hypothesis import settings
 
-from mfdl.graphs import find_file
+import mfdl
+from mfdl.ground.downloads import find_file
 
 matplotlib.use("Agg")
 settings.register_profile("mfdl", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("mfdl")
 
 ROOT = Path(__file__).parent.parent
+CHAPTERS = sorted((ROOT / "nbs").glob("*/[0-9][0-9]_*.ipynb"))
+MODULES = [module.name.removeprefix("mfdl.") for module in pkgutil.walk_packages(mfdl.__path__, "mfdl.") if not module.ispkg and "._" not in module.name]
 FIGURES = [path for path in sorted((ROOT / "figures").glob("*.ipynb")) if ".failed." not in path.name]
 
 CHROMIUM = "--no-sandbox --disable-gpu --disable-quic --no-first-run --no-proxy-server --disable-background-networking --disable-component-update --disable-sync".split()

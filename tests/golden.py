@@ -6,11 +6,11 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 
-from mfdl.accounting import account
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
-from mfdl.attackers import LDP, PNDP, SecLDP
-from mfdl.gossip import gossip_matrix
-from mfdl.participation import Participation
+from mfdl.accounting.account import account
+from mfdl.language.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.language.attackers import LDP, PNDP, SecLDP
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import Participation
 
 FILE = Path(__file__).parent / "golden_accounts.json"
 COUNT = 300

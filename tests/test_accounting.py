@@ -10,12 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
-from mfdl.attackers import LDP, PNDP, NotFactorizable, SecLDP, decompose, factorize, view
-from mfdl.gossip import churn, gossip_matrix
-from mfdl.participation import Participation
-from mfdl.randomness import derive_seed, draw
-from mfdl.sensitivities import certify, sensitivity, worst_sensitivity
+from mfdl.accounting.sensitivities import certify, sensitivity, worst_sensitivity
+from mfdl.ground.randomness import derive_seed, draw
+from mfdl.language.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.language.attackers import LDP, PNDP, NotFactorizable, SecLDP, decompose, factorize, view
+from mfdl.language.gossip import churn, gossip_matrix
+from mfdl.language.participation import Participation
 
 TOL = 1e-8
 
@@ -136,7 +136,7 @@ def test_an_algorithm_stopped_early_is_its_beginning(case, data):
 
 
 def test_two_processes_draw_the_same_secret():
-    code = "from mfdl.randomness import draw; print(draw(11, 5, 3).tolist())"
+    code = "from mfdl.ground.randomness import draw; print(draw(11, 5, 3).tolist())"
     first, second = (subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout for _ in range(2))
     assert first == second and eval(first) == draw(11, 5, 3).tolist() != draw(11, 6, 3).tolist() != draw(12, 5, 3).tolist()
 
@@ -310,7 +310,7 @@ def test_bad_arguments_are_named(arguments, message):
 
 
 def test_no_work_is_done_before_the_check(monkeypatch):
-    monkeypatch.setattr("mfdl.accounting.view", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("mfdl.accounting.account.view", lambda *_: pytest.fail("work was done"))
     for arguments in (dict(sigma=0), dict(method="x"), dict(trust=[LDP(), PNDP([9])])):
         with pytest.raises(ValueError): account(**(dict(protocol=RUN, trust=LDP(), participation=Participation.every_step(4)) | arguments))
 

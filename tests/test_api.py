@@ -1,16 +1,12 @@
 """What is public says what it does, in which shapes, and where it comes from."""
 import importlib
 import inspect
-import pkgutil
 import re
 from dataclasses import fields, is_dataclass
 
 import pytest
-from conftest import ROOT
+from conftest import CHAPTERS, MODULES
 
-import mfdl
-
-MODULES = [m.name for m in pkgutil.iter_modules(mfdl.__path__) if not m.name.startswith("_")]
 PAPER = r"\b(?:U|C), (?:Theorem|Lemma|Proposition|Corollary|Definition|Remark|Eq\.|Eqs\.|Appendix|Algorithm|Figure|Table|Section)\s?\S"
 SOURCE = rf"{PAPER}|et al\.,? \d{{4}}|[A-Z]\w+(?: (?:and|&) [A-Z]\w+)?,? (?:19|20)\d\d|\bchapter \d\d\b|arXiv \d{4}\.\d{5}"
 ARRAY = r"ndarray|Tensor|csr_array"
@@ -55,7 +51,7 @@ def test_public_names_are_documented(module):
 
 
 def test_chapters_that_docstrings_name_exist():
-    chapters = {path.name[:2] for path in (ROOT / "nbs").glob("[0-9][0-9]_*.ipynb")}
+    chapters = {path.name[:2] for path in CHAPTERS}
     for module in MODULES:
         for name, thing in public(module):
             wrong = set(re.findall(r"\bchapter (\d\d)\b", thing.__doc__ or "")) - chapters

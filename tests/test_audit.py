@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mfdl.accounting import account
-from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
-from mfdl.attackers import LDP, PNDP, SecLDP, SecureSum, view
-from mfdl.auditing import audit, epsilon_shown, interval, worst_case
-from mfdl.gossip import churn, gossip_matrix
-from mfdl.participation import Participation
-from mfdl.privacy import GaussianDP
-from mfdl.space_time import optimize_space_time
-from mfdl.strategies import strategy
+from mfdl.accounting.account import account
+from mfdl.accounting.privacy import GaussianDP
+from mfdl.evidence.auditing import audit, epsilon_shown, interval, worst_case
+from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
+from mfdl.language.attackers import LDP, PNDP, SecLDP, SecureSum, view
+from mfdl.language.gossip import churn, gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.noise.directions import optimize_space_time
+from mfdl.noise.strategies import strategy
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
 W, N = gossip_matrix(GRAPH, "uniform"), 5
@@ -81,7 +81,7 @@ def test_secure_noise_is_as_strong(run):
 
 def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
     """One node adds none: its own audit refutes the claim, and those of others, of whom the eavesdropper learns no more, do not."""
-    from mfdl import training
+    from mfdl.learning import training
     ready = training.NoiseSource.__next__
 
     def forgetful(source):
@@ -90,15 +90,15 @@ def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
         return noise
     monkeypatch.setattr(training.NoiseSource, "__next__", forgetful)
     with pytest.raises(ValueError, match="is trained otherwise than it is accounted for"): audit(dp_dsgd(W, T), LDP(), SCHEME)
-    monkeypatch.setattr("mfdl.auditing.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
+    monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
     found = {victim: audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, victim=victim, replays=60) for victim in (1, 2)}
     assert found[2].refuted and not found[1].refuted
 
 
 def test_noise_that_is_not_independent_across_parameters_is_noticed(monkeypatch):
-    from mfdl import training
+    from mfdl.learning import training
     ready = training.NoiseSource.__next__
-    monkeypatch.setattr("mfdl.auditing.check_protocol", lambda protocol: 0.0)
+    monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)
     for change in (lambda noise: noise * (np.arange(noise.shape[-1]) == 0), lambda noise: np.broadcast_to(noise[..., :1], noise.shape).copy()):
         monkeypatch.setattr(training.NoiseSource, "__next__", lambda source, change=change: change(ready(source)))
         assert audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
@@ -106,8 +106,8 @@ def test_noise_that_is_not_independent_across_parameters_is_noticed(monkeypatch)
 
 def test_sums_that_are_clipped_instead_of_records_are_noticed(monkeypatch):
     """Without the record the sum points to one side, with it to the other: two clips apart, where one is accounted for."""
-    from mfdl import training
-    monkeypatch.setattr("mfdl.auditing.check_protocol", lambda protocol: 0.0)
+    from mfdl.learning import training
+    monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)
 
     def gradients(model, layers, theta, X, y, mask, loss, clip, size, protect, scratch):
         one, lost = sound(model, layers, theta, X, y, mask, loss, None, 1, protect, scratch)
@@ -170,7 +170,7 @@ def test_the_long_hunt_of_the_chapter():
     import json
 
     from conftest import ROOT
-    cells = json.loads((ROOT / "nbs" / "27_faults.ipynb").read_text())["cells"]
+    cells = json.loads((ROOT / "nbs" / "evidence" / "73_faults.ipynb").read_text())["cells"]
     namespace = {}
     for cell in cells:
         source = "".join(cell["source"])

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.algorithms import corn, deal_seeds, noise_stream
-from mfdl.attackers import LDP, SecLDP
-from mfdl.covariance import CALIBRATIONS, METHODS, hidden_groups, optimize_coalition, optimize_covariance, privacy_constraint, seed_groups
-from mfdl.gossip import gossip_matrix
-from mfdl.participation import Participation
-from mfdl.privacy import GaussianDP
+from mfdl.accounting.privacy import GaussianDP
+from mfdl.language.algorithms import corn, deal_seeds, noise_stream
+from mfdl.language.attackers import LDP, SecLDP
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.noise.coalitions import hidden_groups, optimize_coalition, seed_groups
+from mfdl.noise.covariance import CALIBRATIONS, METHODS, optimize_covariance, privacy_constraint
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_covariance.json").read_text())
 FAMILY = {"edges": "edges", "nbhd": "neighbourhoods", "loo": "leave-one-out", "cyc": "windows"}
@@ -157,7 +158,7 @@ def test_coalition_without_solver_says_what_to_install(monkeypatch):
 AGENT = """
 import json, sys
 import numpy as np
-from mfdl.algorithms import corn, noise_stream
+from mfdl.language.algorithms import corn, noise_stream
 given = json.load(sys.stdin)
 run = corn(np.array(given["W"]), given["T"], [np.array(R) for R in given["R"]], given["groups"])
 seeds = {int(row): seed for row, seed in given["seeds"].items()}

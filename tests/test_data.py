@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mfdl import data
-from mfdl.data import Batches, by_group, cut, dirichlet, load_data, round_robin
-from mfdl.graphs import find_file
+from mfdl.ground.downloads import find_file
+from mfdl.learning import data
+from mfdl.learning.data import Batches, by_group, cut, dirichlet, load_data, round_robin
 
 FILES = {"housing": "california_housing/cal_housing.csv", "houses": "california_housing/cal_housing.csv", "a9a": "a9a/a9a.t", "mnist": "mnist/t10k-labels-idx1-ubyte"}
 

@@ -19,21 +19,34 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import mfdl.files
-from mfdl import algorithms
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, noise_stream, random_walk, zip_dl
-from mfdl.attackers import PNDP, coalition_mask
-from mfdl.data import Batches, Dataset, cut
-from mfdl.distributed import Journal, Peer, PeerLost, join
-from mfdl.gossip import churn, gossip_matrix
-from mfdl.participation import Participation
-from mfdl.randomness import derive_seed, draw
-from mfdl.space_time import optimize_space_time
-from mfdl.training import Run, Simulation
+import mfdl.ground.files
+from mfdl.ground.randomness import derive_seed, draw
+from mfdl.language import algorithms
+from mfdl.language.algorithms import (
+    anti_pgd,
+    corn,
+    deal_seeds,
+    decor,
+    dp_dsgd,
+    dsgd,
+    local_dsgd,
+    mf_dsgd,
+    muffliato,
+    noise_stream,
+    random_walk,
+    zip_dl,
+)
+from mfdl.language.attackers import PNDP, coalition_mask
+from mfdl.language.gossip import churn, gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.learning.data import Batches, Dataset, cut
+from mfdl.learning.training import Run, Simulation
+from mfdl.noise.directions import optimize_space_time
+from mfdl.workshop.distributed import Journal, Peer, PeerLost, join
 
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "mfdl.distributed", "mfdl.space_time", "cvxpy"])
+CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "mfdl.workshop.distributed", "mfdl.noise.space_time", "cvxpy"])
 N, T, B, RATE, SCALE, SECRET = 5, 6, 3, 0.2, 0.3, 11
 RNG = np.random.default_rng(0)
 HOUSE = nx.house_graph()
@@ -245,8 +258,8 @@ DIFFERENT = {
 def disagreeing(net, what):
     change = {} if net.rank == 0 else {"version": {}, "shared": {"secret": 12}}.get(what, DIFFERENT.get(what))
     if what == "version" and net.rank:
-        import mfdl.distributed
-        mfdl.distributed.package_code = lambda: {"version": "9.9", "code": "0" * 64}
+        import mfdl.workshop.distributed
+        mfdl.workshop.distributed.package_code = lambda: {"version": "9.9", "code": "0" * 64}
     placement = change.pop("placement", [0, 1, 0, 0, 1]) if what != "placement" else [0, 1, 0, 0, 1] if not net.rank else [0, 1, 1, 0, 1]
     algorithm = change.pop("algorithm", dp_dsgd(W, T) if what != "shared" else decor(W, T))
     make_peer(net, placement=placement, algorithm=algorithm, **{key: value for key, value in change.items() if key != "placement"})
@@ -570,14 +583,14 @@ def test_seeds_are_checked_before_anything(alone):
 
 def orderly(net, folder):
     "What happens in which order: notices, what is settled on the disk, what is sent."
-    events, settle, write = [], mfdl.files.settle, net.write
-    mfdl.files.settle = lambda *paths: (settle(*paths), events.extend(("settled", os.path.basename(path)) for path in paths))
+    events, settle, write = [], mfdl.ground.files.settle, net.write
+    mfdl.ground.files.settle = lambda *paths: (settle(*paths), events.extend(("settled", os.path.basename(path)) for path in paths))
     net.write = lambda topic, content: (events.append(("notice", topic, len(json.dumps(content)))), write(topic, content))
     peer = make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1])
     exchange = peer.exchange
     peer.exchange = lambda k, *rest: (events.append(("sent", peer.t)), exchange(k, *rest))[1]
     try: peer.run(every=2)
-    finally: mfdl.files.settle = settle
+    finally: mfdl.ground.files.settle = settle
     return events
 
 

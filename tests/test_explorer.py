@@ -29,13 +29,15 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mfdl import account, attackers, cli, explorer
-from mfdl.algorithms import dp_dsgd
-from mfdl.attackers import PNDP
-from mfdl.explorer import Settings, View, command_line, explore, in_a_line, load_network, python_code, toggle, upload_name
-from mfdl.gossip import gossip_matrix
-from mfdl.graphs import load_graph, read_graph
-from mfdl.participation import Participation
+from mfdl import account
+from mfdl.language import attackers
+from mfdl.language.algorithms import dp_dsgd
+from mfdl.language.attackers import PNDP
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.graphs import load_graph, read_graph
+from mfdl.language.participation import Participation
+from mfdl.workshop import cli, explorer
+from mfdl.workshop.explorer import Settings, View, command_line, explore, in_a_line, load_network, python_code, toggle, upload_name
 
 EDGES = b"# who talks to whom\nanna,ben\nben,carl\ncarl,dora\ndora,anna\ndora,O'Hara & <b>\n"
 SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliato": "muffliato:K=2", "decor": "decor:sigma_edge=2", "zip-dl": "zip-dl:self_noise=1",
@@ -190,7 +192,7 @@ def explorer_at(folder, package=ROOT):
     """The address of `mfdl explore`, started as a user would; ended by Ctrl-C, it leaves nothing behind and has said nothing else."""
     port = free_port()
     environment = os.environ | {"PYTHONPATH": os.fspath(package)}
-    command = [sys.executable, "-c", "from mfdl.cli import app; app()", "explore", "--no-browser", "--port", str(port)]
+    command = [sys.executable, "-c", "from mfdl.workshop.cli import app; app()", "explore", "--no-browser", "--port", str(port)]
     server = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         said = re.fullmatch(rf"the explorer is at (http://127.0.0.1:{port}/\?token=[\w-]{{32}}) \(Ctrl-C ends it\)\n", server.stdout.readline())

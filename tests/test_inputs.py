@@ -13,14 +13,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mfdl import graphs
-from mfdl.algorithms import dp_dsgd
-from mfdl.cli import app
-from mfdl.gossip import check_gossip, gossip_matrix
-from mfdl.graphs import load_graph
-from mfdl.participation import Participation
-from mfdl.privacy import GaussianDP, calibrate_sigma
-from mfdl.workloads import workload
+from mfdl.accounting.privacy import GaussianDP, calibrate_sigma
+from mfdl.language import graphs
+from mfdl.language.algorithms import dp_dsgd
+from mfdl.language.gossip import check_gossip, gossip_matrix
+from mfdl.language.graphs import load_graph
+from mfdl.language.participation import Participation
+from mfdl.language.workloads import workload
+from mfdl.workshop.cli import app
 
 RING = nx.cycle_graph(5)
 
@@ -182,5 +182,5 @@ def test_a_command_whose_reader_is_gone_ends_without_a_word():
     reads, writes = os.pipe()
     os.close(reads)
     with os.fdopen(writes, "w") as closed:
-        done = subprocess.run([sys.executable, "-c", "from mfdl.cli import app; app()", "graphs"], stdout=closed, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([sys.executable, "-c", "from mfdl.workshop.cli import app; app()", "graphs"], stdout=closed, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (1, "")

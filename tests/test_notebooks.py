@@ -10,10 +10,10 @@ from conftest import FIGURES, ROOT
 from nbclient import NotebookClient
 from traitlets.config import Config
 
-from mfdl.experiments import experiments, reproduce
-from mfdl.graphs import find_file
+from mfdl.ground.downloads import find_file
+from mfdl.workshop.experiments import experiments, reproduce
 
-CHAPTERS = sorted([*(ROOT / "nbs").glob("*.ipynb"), *(ROOT / "nbs" / "tutorials").glob("*.ipynb")])
+CHAPTERS = [path for path in sorted((ROOT / "nbs").rglob("[!.]*.ipynb")) if not {"app", "experiments", ".ipynb_checkpoints"} & set(path.parts)]
 SMOKE = {  # a size at which each experiment takes seconds
     "pndp": {"graph": "ring:n=8", "T": 3}, "theorem6": {"graph": "ring:n=5", "T": 3}, "horizons": {"graph": "ring:n=6", "T": "3,30"},
     "audit": {"graph": "ring:n=4", "replays": 40},
@@ -66,7 +66,7 @@ def test_notebook_holds_for_the_package(path, tmp_path, monkeypatch):
     """The cells that are neither exported nor slow, run against the module instead of the notebook's own definitions."""
     monkeypatch.chdir(tmp_path)
     cells = nbformat.read(path, as_version=4).cells
-    name = next(re.search(r"default_exp\s+(\w+)", c.source)[1] for c in cells if directive(c, "default_exp"))
+    name = next(re.search(r"default_exp\s+([\w.]+)", c.source)[1] for c in cells if directive(c, "default_exp"))
     namespace = {**vars(importlib.import_module(f"mfdl.{name}")), "__name__": "__main__", "display": print}
     for i, cell in enumerate(cells):
         if cell.cell_type == "code" and not directive(cell, "(export|default_exp|slow)"): exec(compile(cell.source, f"{path.name}[{i}]", "exec"), namespace)

@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 
-from mfdl.cli import app
-from mfdl.experiments import experiments
+from mfdl.workshop.cli import app
+from mfdl.workshop.experiments import experiments
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = {"numpy", "scipy", "networkx", "pandas", "click", "tqdm", "threadpoolctl", "platformdirs", "python-flint"}
@@ -88,7 +88,7 @@ def imports(node, extra=None):
 
 def test_imports_beyond_the_core_name_the_extra_that_brings_them():
     brought, wrong, extras = packages_distributions(), [], set()
-    for path in (ROOT / "mfdl").glob("*.py"):
+    for path in (ROOT / "mfdl").rglob("*.py"):
         for module, extra, line in imports(ast.parse(path.read_text())):
             distributions = set(map(normal, brought.get(module, [module])))
             if module in sys.stdlib_module_names or module == "mfdl" or distributions & CORE: continue
@@ -124,8 +124,8 @@ INSIDE = """
 import importlib, json, pkgutil
 from importlib.metadata import distributions
 import mfdl
-for module in pkgutil.iter_modules(mfdl.__path__): importlib.import_module(f"mfdl.{module.name}")
-print(json.dumps([mfdl.__file__, [d.name for d in distributions()], sorted(mfdl.experiments.experiments())]))
+for module in pkgutil.walk_packages(mfdl.__path__, "mfdl."): importlib.import_module(module.name)
+print(json.dumps([mfdl.__file__, [d.name for d in distributions()], sorted(mfdl.workshop.experiments.experiments())]))
 """
 LACKING = {  # command: what it ends with
     "account florentine -o picture.png": "error: drawing needs matplotlib: pip install 'mfdl[notebooks]'",

@@ -17,8 +17,8 @@ from execnb.nbio import nb2str, read_nb
 from nbdev.clean import clean_nb
 from test_reading import lacks
 
-from mfdl.cli import app
-from mfdl.experiments import experiments
+from mfdl.workshop.cli import app
+from mfdl.workshop.experiments import experiments
 
 
 def test_package_is_what_the_notebooks_export(tmp_path):
@@ -26,7 +26,7 @@ def test_package_is_what_the_notebooks_export(tmp_path):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
     (tmp_path / "mfdl").mkdir()
     subprocess.run([sys.executable, "-c", "from nbdev.doclinks import nbdev_export; nbdev_export()"], cwd=tmp_path, check=True)
-    exported, committed = ({p.name: p.read_text() for p in (folder / "mfdl").glob("*.py")} for folder in (tmp_path, ROOT))
+    exported, committed = ({str(p.relative_to(folder)): p.read_text() for p in (folder / "mfdl").rglob("*.py")} for folder in (tmp_path, ROOT))
     assert sorted(exported) == sorted(committed), "run make export: a module has no notebook, or a notebook no module"
     different = [name for name in exported if exported[name] != committed[name]]
     assert not different, f"run make export: {different} differ from their notebooks"
@@ -64,30 +64,37 @@ def test_a_chapter_begins_with_one_command_and_runs_with_another(tmp_path):
     for folder in ("nbs", "mfdl"): (tmp_path / folder).mkdir()
     workshop(tmp_path, "tools", "settings.ini", "pyproject.toml", "nbs/index.ipynb", "mfdl/__init__.py")
     title = "A node's \"own\" view of $5"
-    made = make(tmp_path, "chapter", "NAME=98_trial", f"TITLE={title.replace('$', '$$')}", "QUESTION=What can one see from there?", "MODULE=trial")
-    assert made.returncode == 0 and "make refresh NAME=98_trial" in made.stdout and "nbs/index.ipynb" in made.stdout, made.stderr
-    again = make(tmp_path, "chapter", "NAME=98_trial", "TITLE=Another")
-    assert again.returncode and again.stderr.startswith("error: NAME='98_trial': 98_trial.ipynb exists")
-    chapter = tmp_path / "nbs" / "98_trial.ipynb"
+    made = make(tmp_path, "chapter", "NAME=workshop/98_trial", f"TITLE={title.replace('$', '$$')}", "QUESTION=What can one see from there?", "EXPORT=yes")
+    assert made.returncode == 0 and "make refresh NAME=workshop/98_trial" in made.stdout and "nbs/index.ipynb" in made.stdout, made.stderr
+    again = make(tmp_path, "chapter", "NAME=workshop/98_trial", "TITLE=Another")
+    assert again.returncode and again.stderr.startswith("error: NAME='workshop/98_trial': chapter 98 is 98_trial.ipynb")
+    chapter = tmp_path / "nbs" / "workshop" / "98_trial.ipynb"
     assert read_nb(chapter).cells[0].source.startswith(f"# {title}\n\n> What can one see from there?\n")
-    refreshed = make(tmp_path, "refresh", "NAME=98_trial")
+    refreshed = make(tmp_path, "refresh", "NAME=workshop/98_trial")
     assert refreshed.returncode == 0, refreshed.stderr
-    assert "def spread(" in (tmp_path / "mfdl" / "trial.py").read_text() and "0.039 after 8 rounds" in chapter.read_text()
+    assert "def spread(" in (tmp_path / "mfdl" / "workshop" / "trial.py").read_text() and "0.039 after 8 rounds" in chapter.read_text()
     assert not lacks(chapter, within=8) and not subprocess.run([sys.executable, "-m", "ruff", "check", "-q", tmp_path / "nbs"]).returncode
 
 
 @pytest.mark.parametrize("given, message", [
-    (["9_trial", "T"], "NAME='9_trial': expected two digits"), (["98_Trial", "T"], "NAME='98_Trial': expected two digits"), (["", "T"], "NAME='': expected two digits"),
-    (["98_trial", ""], "TITLE=''"), (["01_graphs", "T"], "NAME='01_graphs': 01_graphs.ipynb exists"), (["98_trial", "T", "No."], "QUESTION='No.'"),
-    (["98_trial", "T", "", "graphs"], "MODULE='graphs': mfdl.graphs belongs"), (["98_trial", "T", "", "class"], "MODULE='class': expected"),
+    (["noise/9_trial", "T"], "NAME='noise/9_trial': expected a part"),
+    (["noise/98_Trial", "T"], "NAME='noise/98_Trial': expected a part"),
+    (["98_trial", "T"], "NAME='98_trial': expected a part"),
+    (["noise/98_class", "T"], "NAME='noise/98_class': class is a word of Python"),
+    (["noise/98_trial", ""], "TITLE=''"),
+    (["noise/10_trial", "T"], "NAME='noise/10_trial': chapter 10 is 10_graphs.ipynb"),
+    (["noise/98_graphs", "T"], "NAME='noise/98_graphs': graphs is language/10_graphs.ipynb"),
+    (["noise/98_trial", "T", "No."], "QUESTION='No.'"),
+    (["noise/98_trial", "T", "", "graphs"], "EXPORT='graphs': expected yes"),
 ])
 def test_a_chapter_that_cannot_be_is_refused(tmp_path, given, message):
-    for folder in ("nbs", "mfdl"): (tmp_path / folder).mkdir()
-    for path in ("nbs/01_graphs.ipynb", "mfdl/graphs.py"): shutil.copy(ROOT / path, tmp_path / path)
+    there, before = tmp_path / "nbs" / "language" / "10_graphs.ipynb", ROOT / "nbs" / "language" / "10_graphs.ipynb"
+    there.parent.mkdir(parents=True)
+    shutil.copy(before, there)
     write_chapter = runpy.run_path(str(ROOT / "tools" / "chapter.py"))["write_chapter"]
     with pytest.raises(ValueError, match=re.escape(message)): write_chapter(tmp_path / "nbs", *given, *[""] * (4 - len(given)))
-    assert [path.name for path in (tmp_path / "nbs").iterdir()] == ["01_graphs.ipynb"]
-    assert (tmp_path / "nbs" / "01_graphs.ipynb").read_bytes() == (ROOT / "nbs" / "01_graphs.ipynb").read_bytes()
+    assert list((tmp_path / "nbs").rglob("*.ipynb")) == [there]
+    assert there.read_bytes() == before.read_bytes()
 
 
 def test_refresh_names_a_notebook_that_is_not_there(tmp_path):
@@ -104,10 +111,11 @@ def test_hooks_pass_and_notice(tmp_path):
     for command in ("init -q", "add ."): subprocess.run(["git", *command.split()], cwd=tmp_path, env=env, check=True)
     passed = hooks()
     assert passed.returncode == 0, passed.stdout
-    (tmp_path / "mfdl" / "graphs.py").write_text("by_hand = 1\n")
-    dirty = json.loads((tmp_path / "nbs" / "01_graphs.ipynb").read_text())
+    (tmp_path / "mfdl" / "language" / "graphs.py").write_text("by_hand = 1\n")
+    chapter = tmp_path / "nbs" / "language" / "10_graphs.ipynb"
+    dirty = json.loads(chapter.read_text())
     next(cell for cell in dirty["cells"] if cell["cell_type"] == "code")["execution_count"] = 7
-    (tmp_path / "nbs" / "01_graphs.ipynb").write_text(json.dumps(dirty))
+    chapter.write_text(json.dumps(dirty))
     (tmp_path / "README.md").write_text("by hand")
     (tmp_path / "nbs" / "untidy.py").write_text("import os\n")
     for command in ("add .",): subprocess.run(["git", *command.split()], cwd=tmp_path, env=env, check=True)
@@ -212,8 +220,8 @@ def test_import_is_light():
 
 def test_accounting_does_without_torch():
     heavy = run_python(
-        "import sys; from mfdl import account; from mfdl.algorithms import dp_dsgd; from mfdl.attackers import PNDP; from mfdl.gossip import gossip_matrix\n"
-        "from mfdl.graphs import load_graph; from mfdl.participation import Participation\n"
+        "import sys; from mfdl import account; from mfdl.language.algorithms import dp_dsgd; from mfdl.language.attackers import PNDP\n"
+        "from mfdl.language.gossip import gossip_matrix; from mfdl.language.graphs import load_graph; from mfdl.language.participation import Participation\n"
         "r = account(dp_dsgd(gossip_matrix(load_graph('ring:n=5')), 3), PNDP([0]), Participation.every_step(3)); r.to_frame(); r.epsilon(1e-6)\n"
         "print([m for m in ('torch', 'matplotlib', 'papermill', 'cvxpy') if m in sys.modules])")
     assert heavy == "[]"

@@ -35,11 +35,11 @@ from mfdl import (
     train,
     zip_dl,
 )
-from mfdl.attackers import decompose, view
-from mfdl.data import Batches
-from mfdl.protocol import Noise
-from mfdl.streaming import covariance_gains, state_space
-from mfdl.training import Run, Simulation
+from mfdl.accounting.streaming import covariance_gains, state_space
+from mfdl.language.attackers import decompose, view
+from mfdl.language.protocol import Noise
+from mfdl.learning.data import Batches
+from mfdl.learning.training import Run, Simulation
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, N, T = gossip_matrix(GRAPH), 5, 6

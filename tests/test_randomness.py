@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from mfdl.randomness import grid_spacing, secure_normal
+from mfdl.ground.randomness import grid_spacing, secure_normal
 
 
 def share(z):

@@ -33,11 +33,11 @@ from mfdl import (
     random_walk,
     zip_dl,
 )
-from mfdl.attackers import coalition_mask
-from mfdl.cli import app
-from mfdl.promises import new_differences, promise
-from mfdl.reactions import best_plans, paths_of, plan_at, plan_cost
-from mfdl.sensitivities import worst_sensitivities
+from mfdl.accounting.promises import new_differences, promise
+from mfdl.accounting.reactions import best_plans, paths_of, plan_at, plan_cost
+from mfdl.accounting.sensitivities import worst_sensitivities
+from mfdl.language.attackers import coalition_mask
+from mfdl.workshop.cli import app
 
 SEEDS = st.integers(0, 2**32 - 1)
 MAKERS = {
@@ -157,7 +157,7 @@ def test_a_later_pattern_costs_no_more(scheme, monkeypatch):
     for updates in (Lipschitz(1), Lipschitz(1, 0.8)):
         quick = promise(run, PNDP([0]), scheme, updates, tol=1e-6).sensitivity
         with monkeypatch.context() as patch:
-            patch.setattr("mfdl.reactions.Paths.begins_anywhere", False)
+            patch.setattr("mfdl.accounting.reactions.Paths.begins_anywhere", False)
             slow = promise(run, PNDP([0]), scheme, updates, tol=1e-6).sensitivity
         if scheme.separation == "exactly": np.testing.assert_allclose(quick, slow, rtol=1e-4)
         else: assert (quick >= slow * (1 - 1e-4)).all() and (quick <= 1.05 * slow).all()
@@ -211,7 +211,7 @@ def recombined(W, T): return Protocol(None, [Step(True, Noise(np.ones((4, 4), dt
 @pytest.mark.parametrize("run, what", [(zip_dl, "on single messages"), (shared_memory, "with a memory"), (recombined, "recombined")])
 def test_what_is_not_proved_is_refused_before_any_work(run, what, monkeypatch):
     W = gossip_matrix(nx.path_graph(4))
-    monkeypatch.setattr("mfdl.accounting.knowledge", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("mfdl.accounting.account.knowledge", lambda *_: pytest.fail("work was done"))
     with pytest.raises(ValueError, match=what): account(run(W, 4), PNDP([0]), Participation.every_step(4), updates=Lipschitz(1))
     for wrong in (1.0, "convex", Lipschitz(np.ones(3))):
         with pytest.raises(ValueError, match="updates"): account(dp_dsgd(W, 4), PNDP([0]), Participation.every_step(4), updates=wrong)

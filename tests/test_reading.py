@@ -3,9 +3,8 @@ import re
 
 import nbformat
 import pytest
-from conftest import ROOT
+from conftest import CHAPTERS, ROOT
 
-CHAPTERS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 TUTORIALS = sorted((ROOT / "nbs" / "tutorials").glob("*.ipynb"))
 
 

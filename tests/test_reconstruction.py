@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from mfdl.accounting import account
-from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato
-from mfdl.attackers import LDP, PNDP, SecLDP, decompose, view
-from mfdl.data import Dataset, cut
-from mfdl.gossip import gossip_matrix
-from mfdl.participation import Participation
-from mfdl.reconstruction import estimate, heard, image_of, picture_error, play
-from mfdl.training import Run, Simulation
+from mfdl.accounting.account import account
+from mfdl.evidence.reconstruction import estimate, heard, image_of, picture_error, play
+from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato
+from mfdl.language.attackers import LDP, PNDP, SecLDP, decompose, view
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.learning.data import Dataset, cut
+from mfdl.learning.training import Run, Simulation
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, T, N = gossip_matrix(GRAPH), 4, 5

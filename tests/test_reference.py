@@ -6,11 +6,11 @@ import pytest
 from conftest import ROOT
 
 from mfdl import account
-from mfdl.accounting import VARIANTS, message_by_message
-from mfdl.algorithms import dp_dsgd
-from mfdl.attackers import PNDP
-from mfdl.gossip import gossip_matrix
-from mfdl.participation import Participation
+from mfdl.accounting.account import VARIANTS, message_by_message
+from mfdl.language.algorithms import dp_dsgd
+from mfdl.language.attackers import PNDP
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import Participation
 
 GRAPH = nx.florentine_families_graph()
 

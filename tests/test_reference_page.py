@@ -6,7 +6,7 @@ import pytest
 from conftest import ROOT
 
 NBS = ROOT / "nbs"
-PAGE = "\n\n".join(cell.source for cell in nbformat.read(NBS / "31_reference.ipynb", as_version=4).cells if cell.cell_type == "markdown")
+PAGE = "\n\n".join(cell.source for cell in nbformat.read(NBS / "evidence" / "76_reference.ipynb", as_version=4).cells if cell.cell_type == "markdown")
 LINK = re.compile(r"\]\(([\w/]+\.ipynb)(?:#([^)|]+?))?\)(?= *(?:\||,|$|\.))", re.M)
 
 
@@ -55,4 +55,4 @@ def test_words_are_sorted_and_defined_once():
 
 
 def test_a_wrong_link_is_noticed():
-    assert not section("09_theorem8.ipynb", "No-such-heading") and not checks(section("index.ipynb", "Licence"))
+    assert not section("accounting/24_theorem8.ipynb", "No-such-heading") and not checks(section("index.ipynb", "Licence"))

@@ -12,7 +12,6 @@ import itertools
 import json
 import math
 import os
-import pkgutil
 import sys
 import tarfile
 import threading
@@ -23,41 +22,27 @@ import mpmath
 import networkx as nx
 import numpy as np
 import pytest
+from conftest import MODULES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import mfdl
-from mfdl import (
-    accounting,
-    algorithms,
-    attackers,
-    auditing,
-    cli,
-    covariance,
-    data,
-    files,
-    gossip,
-    gram,
-    graphs,
-    online,
-    participation,
-    privacy,
-    protocol,
-    randomness,
-    reconstruction,
-    sensitivities,
-    space_time,
-    sweeps,
-    workloads,
-)
-from mfdl import strategies as noise
+from mfdl.accounting import account as accounting
+from mfdl.accounting import online, privacy, reactions, sensitivities
+from mfdl.evidence import auditing, reconstruction
+from mfdl.ground import arguments, downloads, files, randomness
+from mfdl.language import algorithms, attackers, gossip, graphs, participation, protocol, workloads
+from mfdl.learning import data
+from mfdl.noise import coalitions, covariance, directions, gram, insiders, space_time
+from mfdl.noise import strategies as noise
+from mfdl.workshop import cli, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 1000))
+HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
     "neural networks: tests/test_training.py": "training.*",
     "processes, networks and what they keep: tests/test_distributed.py": "distributed.*",
-    "pictures: tests/test_project.py and the chapters": "figures.* accounting.plot_distance accounting.plot_heatmap",
+    "pictures: tests/test_project.py and the chapters": "figures.* account.plot_distance account.plot_heatmap",
     "commands, of which the parts are here: tests/test_inputs.py, tests/test_sweeps.py": "cli.Command cli.app cli.finite cli.write_report cli.check_settings cli.describe "
     "cli.account_command cli.describe_sweep cli.conclude cli.run_sweep cli.sweep_command cli.collect_command cli.reproduce_command cli.graphs_command",
     "a page, with properties and clicks of its own: tests/test_explorer.py": "explorer.* cli.explore_command",
@@ -66,16 +51,16 @@ ELSEWHERE = {  # why -> names without a campaign here
     "sweeps.executor sweeps.sweep sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.without_run_times experiments.reproduce",
     "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.split data.digits data.diabetes data.housing_table data.housing data.houses "
-    "data.a9a data.mnist graphs.facebook graphs.peertube graphs.data_folders graphs.find_file graphs.GraphSource",
-    "patterns of more than 128 steps: tests/test_reference.py, nbs/08_sensitivity.ipynb": "sensitivities.grouped_start sensitivities.climb sensitivities.escape",
+    "data.a9a data.mnist graphs.facebook graphs.peertube downloads.data_folders downloads.find_file graphs.GraphSource",
+    "patterns of more than 128 steps: tests/test_reference.py, nbs/accounting/22_sensitivities.ipynb": "sensitivities.grouped_start sensitivities.climb sensitivities.escape",
     "trains, with 200 random protocols: tests/test_protocol.py": "checking.*",
-    "hundreds of random runs and reactions: tests/test_reactions.py": "reactions.* signed.* promises.* accounting.widest_gap",
-    "random data, models and clips: chapter 17, tests/test_training.py": "linear.*",
-    "tests/test_space_time.py, tests/test_covariance.py, nbs/13_certificates.ipynb": "certificates.*",
-    "thousands of random runs against exact fractions: tests/test_fortress.py": "exact.* accounting.as_a_whole accounting.in_one_pass",
-    "wrong arrays and flags by name: tests/test_fortress.py": "graphs.check_plain graphs.check_flag files.read_entries files.version space_time.strategies_of",
+    "hundreds of random runs and reactions: tests/test_reactions.py": "reactions.* signed.* promises.* account.widest_gap",
+    "random data, models and clips: chapter 61, tests/test_training.py": "linear.*",
+    "tests/test_space_time.py, tests/test_covariance.py, nbs/noise/50_certificates.ipynb": "certificates.*",
+    "thousands of random runs against exact fractions: tests/test_fortress.py": "exact.* account.as_a_whole account.in_one_pass",
+    "wrong arrays and flags by name: tests/test_fortress.py": "arguments.check_plain arguments.check_flag files.read_entries files.version insiders.strategies_of",
     "labels and pages: tests/test_explorer.py": "attackers.labelled cli.guard cli.open_when_ready",
-    "guesses of a mechanism that is known: chapter 26": "one_run.*",
+    "guesses of a mechanism that is known: chapter 72": "one_run.*",
     "trains: tests/test_audit.py": "auditing.WorstCase auditing.worst_pattern auditing.worst_case auditing.scripted auditing.plan auditing.Transcript auditing.regenerate "
     "auditing.embedded "
     "auditing.replay "
@@ -131,7 +116,7 @@ def campaign(share: int, names: str, *cases, **named):
 
 
 def expanded(names: str) -> list:
-    return [full for name in names.split() for full in (public(name[:-2]) if name.endswith(".*") else [f"mfdl.{name}"])]
+    return [full for name in names.split() for full in (public(name[:-2]) if name.endswith(".*") else [f"mfdl.{HOME[name.partition('.')[0]]}.{name.partition('.')[2]}"])]
 
 
 def lookup(name: str):
@@ -141,9 +126,9 @@ def lookup(name: str):
 
 def public(module: str) -> list:
     """The functions and classes of a module, also those that it keeps out of its public interface; constants need no cases."""
-    found = importlib.import_module(f"mfdl.{module}")
+    found = importlib.import_module(f"mfdl.{HOME[module]}")
     named = {*found.__all__, *(name for name, thing in vars(found).items() if getattr(thing, "__module__", "") == found.__name__ and not name.startswith("_"))}
-    return [f"mfdl.{module}.{name}" for name in sorted(named) if callable(getattr(found, name))]
+    return [f"mfdl.{HOME[module]}.{name}" for name in sorted(named) if callable(getattr(found, name))]
 
 
 def refused(call, *words):
@@ -211,7 +196,7 @@ NEAR = attackers.PNDP([0])
 H = gram.local_gram(RING, 4)
 PARTS = [np.arange(0, 6), np.arange(6, 12)]
 ENTRANCES = {  # what is called, with arguments that are good; each of them is replaced by junk
-    graphs.check_count: {"argument": "count", "value": 3}, graphs.check_choice: {"argument": "choice", "value": "a", "choices": ["a", "b"]},
+    arguments.check_count: {"argument": "count", "value": 3}, arguments.check_choice: {"argument": "choice", "value": "a", "choices": ["a", "b"]},
     graphs.parse_spec: {"spec": "ring:n=3"},
     graphs.erdos_renyi: {"n": 5, "p": 0.9, "seed": 0}, graphs.grid: {"rows": 2, "columns": 3}, graphs.load_graph: {"name": "ring:n=5"},
     gossip.gossip_matrix: {"graph": nx.path_graph(3), "weights": "uniform"},
@@ -235,9 +220,9 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     noise.strategy: {"name": "banded", "participation": CYCLE, "W": RING, "bands": 2, "tol": 1e-6},
     noise.restart: {"one": noise.strategy("identity", CYCLE), "R": 2},
     covariance.privacy_constraint: {"epsilon": 1.0, "delta": 1e-6, "T": 3, "clip": 1.0, "calibration": "rdp"},
-    covariance.seed_groups: {"W": RING, "family": "windows", "size": 2},
+    coalitions.seed_groups: {"W": RING, "family": "windows", "size": 2},
     covariance.optimize_covariance: {"W": RING, "c": 1.0, "horizon": 2, "method": "decor", "tol": 1e-6, "bound": 100.0},
-    space_time.optimize_space_time: {"W": RING, "participation": CYCLE, "tol": 1e-3, "price": 1e-3, "groups": [[0, 1], [2, 3]], "method": "exact"},
+    directions.optimize_space_time: {"W": RING, "participation": CYCLE, "tol": 1e-3, "price": 1e-3, "groups": [[0, 1], [2, 3]], "method": "exact"},
     online.OnlineAccountant(NEAR).feed: {"step": RUN.steps[0]}, online.OnlineAccountant(NEAR).rounds_left: {"mu": 1.0, "step": RUN.steps[0], "at_most": 3},
     data.round_robin: {"records": 9, "n": 3, "seed": 0}, data.dirichlet: {"labels": [0, 1] * 9, "n": 3, "alpha": 1.0, "seed": 0},
     data.by_group: {"groups": [0, 0, 1, 2], "n": 3, "size": 1, "seed": 0}, data.cut: {"holdings": PARTS, "b": 2, "size": 3},
@@ -251,16 +236,16 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     reconstruction.estimate: {"v": attackers.view(RUN, NEAR), "messages": np.zeros((8, 2)), "scale": 1.0, "b": 2},
     reconstruction.image_of: {"gradient": np.arange(1.0, 7.0), "outputs": 2, "inputs": 2}, reconstruction.picture_error: {"image": [1.0, 2.0], "record": [2.0, 1.0]},
 }
-KINDS = {noise.restart: "one", graphs.check_count: "argument", noise.check_gram: "T"}  # arguments of which the caller is trusted
+KINDS = {noise.restart: "one", arguments.check_count: "argument", noise.check_gram: "T"}  # arguments of which the caller is trusted
 SPOKEN = {"nodes": "", "name": "", "spec": "", "value": "", "holdings": "", "argument": ""}  # what messages say in place of the argument's name
 
 
 @campaign(50, " ".join(f"{call.__module__.removeprefix('mfdl.')}.{call.__name__}" for call in ENTRANCES if not hasattr(call, "__self__")), JUNK)
 def test_junk_is_refused_by_name(junk):
     """Every argument of every function that is an entrance: junk is refused by an error that the function documents and that names the argument, unless it happens to be good."""
-    for call, arguments in ENTRANCES.items():
-        for name in set(arguments) - {KINDS.get(call), "choices", "equal_norm"}:
-            try: refused(lambda: call(**arguments | {name: junk}), SPOKEN.get(name, name))  # noqa: B023, called at once
+    for call, given_by in ENTRANCES.items():
+        for name in set(given_by) - {KINDS.get(call), "choices", "equal_norm"}:
+            try: refused(lambda: call(**given_by | {name: junk}), SPOKEN.get(name, name))  # noqa: B023, called at once
             except RuntimeError: assert "RuntimeError" in call.__doc__
 
 
@@ -338,11 +323,11 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
     return all(mu == pytest.approx(other[v], rel=1e-6, abs=1e-9) or careful and math.inf in (mu, other[v]) for v, mu in one.items())
 
 
-@campaign(140, "accounting.account accounting.Report accounting.knowledge accounting.sensitivities accounting.plain accounting.overheard accounting.Overheard accounting.apart "
-               "accounting.check_run algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
+@campaign(140, "account.account account.Report account.knowledge account.sensitivities account.plain account.overheard account.Overheard account.apart "
+               "account.check_run algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
                "algorithms.local_dsgd algorithms.random_walk algorithms.check_strategy algorithms.covariance_root "
                "protocol.* workloads.gossip_kinds "
-               "accounting.check_updates accounting.promised accounting.with_promises accounting.shares_noise accounting.in_short accounting.noise_sizes "
+               "account.check_updates account.promised account.with_promises account.shares_noise account.in_short account.noise_sizes "
                "algorithms.count_nodes algorithms.gossip_run algorithms.left_alone algorithms.node_sets algorithms.time_blocks "
                "algorithms.token_step algorithms.zip_step attackers.follow attackers.knows_models attackers.row_steps attackers.seen_alone "
                "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View attackers.decompose "
@@ -368,7 +353,7 @@ def test_accounts_of_anything_legal(case):
     assert alike(near, by_victim(elsewhere, attackers.PNDP(few), scheme), extreme) and (elsewhere.hears == run.hears).all() and len(repr(elsewhere)) < 200
     assert refused(lambda: protocol.check_protocol_type(elsewhere), "protocol") is None
     assert all(near[v] == 0 for v, hops in zip(run.nodes, run.distances(few), strict=True) if v in near and hops > sum(len(step.rounds) for step in run.steps))
-    promise = refused(lambda: by_victim(run, attackers.PNDP(few), scheme, updates=mfdl.Lipschitz(1)), "updates")
+    promise = refused(lambda: by_victim(run, attackers.PNDP(few), scheme, updates=reactions.Lipschitz(1)), "updates")
     if promise is not None: assert at_most({v: mu for v, mu in near.items() if np.isfinite(mu)}, promise)
     report = accounting.account(run, attackers.LDP(), scheme, sigma=2.0)
     assert "react" in repr(report)
@@ -376,7 +361,7 @@ def test_accounts_of_anything_legal(case):
     if np.isfinite(report.mu).all(): assert (report.calibrate(3.0, 1e-6).epsilon(1e-6) <= 3).all() and (report.rdp(2) == report.mu**2).all()
 
 
-@campaign(10, "streaming.* algorithms.dsgd attackers.factorize attackers.NotFactorizable accounting.message_by_message graphs.real_number graphs.real_array", SEEDS)
+@campaign(10, "streaming.* algorithms.dsgd attackers.factorize attackers.NotFactorizable account.message_by_message arguments.real_number arguments.real_array", SEEDS)
 def test_runs_of_some_more_steps(seed):
     """In one pass and from the whole view the same, where windows are many; earlier accounting never knows less; without noise there is no factorization."""
     rng = np.random.default_rng(seed)
@@ -392,7 +377,7 @@ def test_runs_of_some_more_steps(seed):
     seen = attackers.view(algorithms.dsgd(W, 3), attackers.PNDP([0]))
     if len(seen.A): assert refused(lambda: attackers.factorize(seen), "no factorization") is None
     assert attackers.factorize(attackers.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
-    assert graphs.real_number(np.float32(0.5)) == 0.5 and math.isnan(graphs.real_number("1"))
+    assert arguments.real_number(np.float32(0.5)) == 0.5 and math.isnan(arguments.real_number("1"))
 
 
 @campaign(40, "randomness.derive_seed randomness.check_seed algorithms.deal_seeds randomness.block_size randomness.draw_block randomness.draw algorithms.noise_stream "
@@ -527,7 +512,7 @@ def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
         if exactly and one.C.ndim == 2: assert sensitivities.worst_sensitivity(noise.restart(one, 2).X, participation.Participation.cyclic(2 * k, b)) <= 1 + 1e-9
 
 
-@campaign(40, "covariance.optimize_covariance covariance.Covariance covariance.privacy_constraint covariance.seed_groups covariance.covariance_factor covariance.check_budgets "
+@campaign(40, "covariance.optimize_covariance covariance.Covariance covariance.privacy_constraint coalitions.seed_groups covariance.covariance_factor covariance.check_budgets "
               "covariance.best_covariance covariance.bounded_covariance covariance.decor_covariance covariance.dual_step covariance.spectrum "
               "covariance.noise_after covariance.rescaled",
           networks(), st.integers(1, 3), scales(1e-3, 1e3), SEEDS, scales(1e-12, 0.4), scales(1e-3, 40))
@@ -543,42 +528,42 @@ def test_covariances_keep_what_they_claim(W, horizon, c, seed, delta, epsilon):
     limit = covariance.privacy_constraint(epsilon, delta, 3, c)
     assert privacy.GaussianDP(2 * c * math.sqrt(3 * limit)).epsilon(delta) <= epsilon and covariance.privacy_constraint(epsilon, delta, 3, c, "rdp") <= limit * (1 + 1e-9)
     for family in covariance.FAMILIES:
-        groups = covariance.seed_groups(W, family)
+        groups = coalitions.seed_groups(W, family)
         assert all(0 <= u < n for group in groups for u in group) and all(len(set(group)) == len(group) for group in groups)
 
 
-@campaign(4, "covariance.optimize_coalition covariance.CoalitionCovariance covariance.check_groups covariance.hidden_groups covariance.positive_part covariance.embed "
-             "covariance.solve_coalitions covariance.coalition_bound covariance.priced",
+@campaign(4, "coalitions.optimize_coalition coalitions.CoalitionCovariance coalitions.check_groups coalitions.hidden_groups coalitions.positive_part coalitions.embed "
+             "coalitions.solve_coalitions coalitions.coalition_bound coalitions.priced",
           networks(5, ("metropolis", "uniform")), st.integers(0, 2), st.sampled_from(covariance.FAMILIES), scales(0.01, 100))
 def test_coalitions_keep_what_they_claim(W, q, family, c):
     """The account of the seeds against each coalition keeps the budget, and the bound is below."""
-    groups, n = covariance.seed_groups(W, family), len(W)
+    groups, n = coalitions.seed_groups(W, family), len(W)
     assume(q < n)
-    found = covariance.optimize_coalition(W, groups, q, c, tol=1e-3)
+    found = coalitions.optimize_coalition(W, groups, q, c, tol=1e-3)
     run = algorithms.corn(W, 1, *found.seeds)
     assert found.lower_bound <= found.objective * (1 + 1e-9)
     for coalition in itertools.combinations(range(n), q):
         trust = attackers.SecLDP(coalition) if q else attackers.LDP()
         assert accounting.account(run, trust, participation.Participation.single(1)).mu.max()**2 <= c * (1 + 1e-6)
-    for wrong in ([[n]], "ab", [[]], [["a"]], 5, [[-1]], [[True]]): refused(lambda: pytest.fail(str(covariance.optimize_coalition(W, wrong, q, c))), "groups")  # noqa: B023
+    for wrong in ([[n]], "ab", [[]], [["a"]], 5, [[-1]], [[True]]): refused(lambda: pytest.fail(str(coalitions.optimize_coalition(W, wrong, q, c))), "groups")  # noqa: B023
 
 
-@campaign(10, "space_time.optimize_space_time space_time.exact_space_time space_time.SpaceTime space_time.best_within space_time.dual_point "
+@campaign(10, "directions.optimize_space_time space_time.exact_space_time space_time.SpaceTime space_time.best_within space_time.dual_point "
               "space_time.scattered space_time.pattern_blocks space_time.patterns_of space_time.following_blocks space_time.check_optimizer space_time.check_partition "
-              "space_time.along_directions "
-              "space_time.echoes space_time.direction_grams space_time.best_along space_time.any_noise_bound space_time.weighed_directions space_time.certified_noise "
-              "space_time.largest_square space_time.optimize_local space_time.LocalNoise space_time.equation_root space_time.row_space space_time.insider_information "
-              "space_time.check_pairs space_time.check_heard space_time.bound_without_price",
+              "directions.along_directions "
+              "directions.echoes directions.direction_grams directions.best_along directions.any_noise_bound directions.weighed_directions directions.certified_noise "
+              "space_time.largest_square insiders.optimize_local insiders.LocalNoise insiders.equation_root insiders.row_space insiders.insider_information "
+              "insiders.check_pairs insiders.check_heard space_time.bound_without_price",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 2), st.integers(1, 2),
           st.sampled_from(["exact", "directions"]), st.sampled_from([0.0, 1e-3]))
 def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, price):
     """The account of the noise is at most 1, its bound is below, and independent noise is no better; nearly singular W may be refused."""
     scheme = participation.Participation.cyclic(k, b)
-    best = refused(lambda: space_time.optimize_space_time(W, scheme, 1e-3, price, method=method), "W: ")
+    best = refused(lambda: directions.optimize_space_time(W, scheme, 1e-3, price, method=method), "W: ")
     if best is not None:
         assert 0 < best.lower_bound <= best.objective * (1 + 1e-9) and best.lower_bound <= best.independent
         assert accounting.account(best.protocol(W), attackers.LDP(), scheme).mu.max() <= 1 + 1e-6
-    local = refused(lambda: space_time.optimize_local(W, scheme, attackers.LDP(), tol=0.05, at_most=50), "W", "mu", "trust")
+    local = refused(lambda: insiders.optimize_local(W, scheme, attackers.LDP(), tol=0.05, at_most=50), "W", "mu", "trust")
     assert local is None or local.lower_bound <= local.objective * (1 + 1e-9)
 
 
@@ -649,7 +634,7 @@ def test_sealed_files(tmp_path_factory, about, size, damage, forgery):
 EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda e: e[0] != e[1]), min_size=1, max_size=8)
 
 
-@campaign(100, "graphs.read_graph graphs.parse_edges graphs.read_bytes graphs.load_graph graphs.tar_member graphs.checked graphs.fetch data.gunzip", EDGES,
+@campaign(100, "graphs.read_graph graphs.parse_edges downloads.read_bytes graphs.load_graph downloads.tar_member downloads.checked downloads.fetch data.gunzip", EDGES,
           st.sampled_from([" ", "\t", ",", ", "]), st.sampled_from(["", " {}", " {'weight': 1, 'b': 2}", " 7"]), DAMAGE, st.text(max_size=60),
           st.sampled_from([".edges", ".csv", ".graphml", ".gml", ""]))
 def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, text, suffix):
@@ -669,11 +654,11 @@ def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, tex
         assert found is None or isinstance(found, nx.Graph) and found.number_of_edges() and not found.is_directed() and nx.number_of_selfloops(found) == 0
     archive, wanted = folder / "a.tar.gz", hashlib.sha256(path.read_bytes()).hexdigest()
     with tarfile.open(archive, "w:gz") as tar: tar.add(path, "in/good.edges")
-    assert graphs.tar_member("in/good.edges")(archive) == path.read_bytes() == graphs.fetch("x", wanted, "", bytes, path)
-    for member in ("in", "in/other", "../good.edges"): refused(lambda: pytest.fail(graphs.tar_member(member)(archive)), "not a complete archive")  # noqa: B023
+    assert downloads.tar_member("in/good.edges")(archive) == path.read_bytes() == downloads.fetch("x", wanted, "", bytes, path)
+    for member in ("in", "in/other", "../good.edges"): refused(lambda: pytest.fail(downloads.tar_member(member)(archive)), "not a complete archive")  # noqa: B023
     archive.write_bytes(damaged(archive.read_bytes(), *damage))
-    unpacked = refused(lambda: graphs.tar_member("in/good.edges")(archive), "path=")
-    assert unpacked is None or damage[1] == "append" or unpacked == path.read_bytes() or refused(lambda: graphs.checked(unpacked, wanted, "x"), "damaged") is None
+    unpacked = refused(lambda: downloads.tar_member("in/good.edges")(archive), "path=")
+    assert unpacked is None or damage[1] == "append" or unpacked == path.read_bytes() or refused(lambda: downloads.checked(unpacked, wanted, "x"), "damaged") is None
     refused(lambda: data.gunzip(archive), "path=")
 
 
@@ -842,8 +827,7 @@ def test_noise_beyond_the_range_of_squares(strength):
 
 def test_every_public_name_has_a_campaign_or_a_reason():
     """A new public function needs a campaign here, or a reason why it has none; none has both."""
-    modules = [module.name for module in pkgutil.iter_modules(mfdl.__path__) if not module.name.startswith("_")]
-    every = {name for module in modules for name in public(module)}
+    every = {name for module in HOME for name in public(module)}
     excused = {full for names in ELSEWHERE.values() for full in expanded(names)}
     assert set(FUZZED) <= every and excused <= every, "a name that is not public"
     assert not set(FUZZED) & excused, f"with a campaign and with a reason for none: {sorted(set(FUZZED) & excused)}"

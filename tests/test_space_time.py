@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mfdl.accounting import account, overheard
-from mfdl.algorithms import deal_seeds, dp_dsgd, mf_dsgd, noise_stream
-from mfdl.attackers import LDP, PNDP, SecLDP, decompose, view
-from mfdl.covariance import optimize_covariance
-from mfdl.gossip import gossip_matrix
-from mfdl.gram import consequences
-from mfdl.participation import Participation
-from mfdl.protocol import Protocol
-from mfdl.space_time import exact_space_time, optimize_local, optimize_space_time, space_time_workload
-from mfdl.strategies import strategy
-from mfdl.training import Draws, NoiseSource, looks_back
+from mfdl.accounting.account import account, overheard
+from mfdl.language.algorithms import deal_seeds, dp_dsgd, mf_dsgd, noise_stream
+from mfdl.language.attackers import LDP, PNDP, SecLDP, decompose, view
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.language.protocol import Protocol
+from mfdl.learning.training import Draws, NoiseSource, looks_back
+from mfdl.noise.covariance import optimize_covariance
+from mfdl.noise.directions import optimize_space_time
+from mfdl.noise.gram import consequences
+from mfdl.noise.insiders import optimize_local
+from mfdl.noise.space_time import exact_space_time, space_time_workload
+from mfdl.noise.strategies import strategy
 
 SCHEMES = (Participation.single(3), Participation.every_step(3), Participation.cyclic(2, 2), Participation.cyclic(3, 2))
 
@@ -157,7 +159,7 @@ def test_simulated_and_streamed_noise_are_one():
 
 
 def test_memory_of_a_stream_is_bounded_whatever_the_steps(monkeypatch):
-    monkeypatch.setattr("mfdl.algorithms.KEPT", 2**20)
+    monkeypatch.setattr("mfdl.language.algorithms.KEPT", 2**20)
 
     def most(T):
         W = 0.5 * np.eye(3) + 0.5 * gossip_matrix(nx.path_graph(3))

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.attackers import LDP
-from mfdl.gossip import churn, gossip_matrix
-from mfdl.gram import any_gram, gram_factor, local_gram
-from mfdl.participation import Participation
-from mfdl.sensitivities import worst_sensitivity
-from mfdl.strategies import STRATEGIES, optimize, strategy
-from mfdl.workloads import workload
+from mfdl.accounting.sensitivities import worst_sensitivity
+from mfdl.language.attackers import LDP
+from mfdl.language.gossip import churn, gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.language.workloads import workload
+from mfdl.noise.gram import any_gram, gram_factor, local_gram
+from mfdl.noise.strategies import STRATEGIES, optimize, strategy
 
 
 @st.composite

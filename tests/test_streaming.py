@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
-from mfdl.attackers import LDP, PNDP, SecLDP
-from mfdl.exact import exact
-from mfdl.gossip import churn, gossip_matrix
-from mfdl.online import OnlineAccountant, restore, save
-from mfdl.participation import Participation
-from mfdl.sensitivities import certify
-from mfdl.streaming import Filter, NotStreamable, gramian_rows, innovation_rows, state_space, stream
+from mfdl.accounting.exact import exact
+from mfdl.accounting.online import OnlineAccountant, restore, save
+from mfdl.accounting.sensitivities import certify
+from mfdl.accounting.streaming import Filter, NotStreamable, gramian_rows, innovation_rows, state_space, stream
+from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.language.attackers import LDP, PNDP, SecLDP
+from mfdl.language.gossip import churn, gossip_matrix
+from mfdl.language.participation import Participation
 
 FAST = settings(deadline=None, max_examples=40)
 

@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 
-from mfdl import sweeps
-from mfdl.cli import app
-from mfdl.experiments import reproduce
-from mfdl.sweeps import collect, make_cells, read_grid, survey, sweep
+from mfdl.workshop import sweeps
+from mfdl.workshop.cli import app
+from mfdl.workshop.experiments import reproduce
+from mfdl.workshop.sweeps import collect, make_cells, read_grid, survey, sweep
 
 COUNT = """import os, time
 from pathlib import Path
@@ -55,7 +55,7 @@ def write(folder, xs, wait=0.0, source=COUNT):
 def start(grid, results, fake=False):
     "A sweep in a process of its own; with fake cells, which are many and quick."
     (grid.parent / "cells").write_bytes(pickle.dumps(read_grid(grid)))
-    code = (f"import pickle, sys; from mfdl import sweeps; sweeps.MAIN = {FAKE!r} if {fake} else sweeps.MAIN\n"
+    code = (f"import pickle, sys; from mfdl.workshop import sweeps; sweeps.MAIN = {FAKE!r} if {fake} else sweeps.MAIN\n"
             "sweeps.sweep(pickle.load(open(sys.argv[1], 'rb')), sys.argv[2], workers=2, progress=False)")
     return subprocess.Popen([sys.executable, "-c", code, str(grid.parent / "cells"), str(results)], env=os.environ | {"LOG": f"{grid.parent}/log"})
 

@@ -11,15 +11,28 @@ from torch import nn
 from tqdm import tqdm
 
 import mfdl
-from mfdl.accounting import account
-from mfdl.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, noise_stream, random_walk, zip_dl
-from mfdl.attackers import LDP, PNDP
-from mfdl.data import Batches, Dataset, cut, load_data, round_robin
-from mfdl.files import seal
-from mfdl.gossip import churn, gossip_matrix
-from mfdl.participation import Participation
-from mfdl.randomness import derive_seed, draw_block, grid_spacing, to_grid
-from mfdl.training import Draws, NoiseSource, Run, Simulation, train
+from mfdl.accounting.account import account
+from mfdl.ground.files import seal
+from mfdl.ground.randomness import derive_seed, draw_block, grid_spacing, to_grid
+from mfdl.language.algorithms import (
+    anti_pgd,
+    corn,
+    deal_seeds,
+    decor,
+    dp_dsgd,
+    dsgd,
+    local_dsgd,
+    mf_dsgd,
+    muffliato,
+    noise_stream,
+    random_walk,
+    zip_dl,
+)
+from mfdl.language.attackers import LDP, PNDP
+from mfdl.language.gossip import churn, gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.learning.data import Batches, Dataset, cut, load_data, round_robin
+from mfdl.learning.training import Draws, NoiseSource, Run, Simulation, train
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, T, N = gossip_matrix(GRAPH), 6, 5
@@ -140,7 +153,7 @@ def test_chunks_change_nothing(monkeypatch):
     runs = [Run(str(k), mf_dsgd(W, T, C), 0.1 * (k + 1), k % 3) for k in range(7)]
     whole = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
     whole.run(progress=False)
-    for limit in ("LIMIT", "CACHE"): monkeypatch.setattr(f"mfdl.training.{limit}", 1)
+    for limit in ("LIMIT", "CACHE"): monkeypatch.setattr(f"mfdl.learning.training.{limit}", 1)
     parts = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
     parts.run(progress=False)
     np.testing.assert_allclose(parts.theta.numpy(), whole.theta.numpy(), atol=1e-6)
@@ -256,7 +269,8 @@ class Root(nn.Module):
 def test_importing_does_not_load_torch():
     import subprocess
     import sys
-    code = "import sys, mfdl, mfdl.training, mfdl.data; assert not {'torch', 'sklearn', 'cvxpy'} & set(sys.modules), set(sys.modules) & {'torch', 'sklearn', 'cvxpy'}"
+    code = ("import sys, mfdl.learning.training, mfdl.learning.data; heavy = {'torch', 'sklearn', 'cvxpy'} & set(sys.modules)\n"
+            "assert not heavy, heavy")
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

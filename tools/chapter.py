@@ -1,4 +1,4 @@
-"""Write the skeleton of a new chapter: `make chapter NAME=30_explorer TITLE="Try it yourself" QUESTION="What changes when a node moves?" MODULE=explorer`."""
+"""Write the skeleton of a new chapter: `make chapter NAME=noise/59_price TITLE="The price" QUESTION="What does a node cost?" EXPORT=yes`."""
 import keyword
 import re
 import sys
@@ -18,8 +18,8 @@ IMPORTS = """import matplotlib.pyplot as plt
 import networkx as nx
 from fastcore.test import test_close
 
-from mfdl.figures import PALETTE, STYLE
-from mfdl.gossip import gossip_matrix
+from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.language.gossip import gossip_matrix
 
 plt.rcParams.update(STYLE)"""
 
@@ -57,37 +57,50 @@ TRY_IT = """## Try it
 - Change the graph to `nx.cycle_graph(3)`. What you will see: one round is enough.
 - Change it to `nx.path_graph(6)`. What you will see: after 8 rounds the ends are still 0.294 apart.
 
-Next: [all chapters](index.ipynb)."""
+Next: [all chapters](../index.ipynb)."""
 
 
-def write_chapter(nbs: Path, name: str, title: str, question: str, module: str) -> Path:
-    "Write the notebook `name` into the folder `nbs`; with a module, what it defines is exported there. Raises ValueError before anything is written."
+PARTS = ("ground", "language", "accounting", "first_run", "noise", "learning", "evidence", "workshop")
+
+
+def check_name(nbs: Path, name: str) -> tuple[str, str, str]:
+    "Part, number and module of a chapter that does not exist yet. Raises ValueError for any other name."
+    found = re.fullmatch(rf"({'|'.join(PARTS)})/(\d\d)_([a-z][a-z0-9_]*)", name)
+    if not found: raise ValueError(f"NAME={name!r}: expected a part, two digits and lower-case letters, such as noise/59_price")
+    part, number, module = found.groups()
+    if keyword.iskeyword(module): raise ValueError(f"NAME={name!r}: {module} is a word of Python; expected a name for a module")
+    for there in nbs.glob("*/[0-9][0-9]_*.ipynb"):
+        if there.stem[:2] == number: raise ValueError(f"NAME={name!r}: chapter {number} is {there.name}; expected a new number")
+        if there.stem[3:] == module: raise ValueError(f"NAME={name!r}: {module} is {there.parent.name}/{there.name}; expected a new name")
+    return part, number, module
+
+
+def write_chapter(nbs: Path, name: str, title: str, question: str, export: str) -> Path:
+    "Write the notebook `name` into its part of the folder `nbs`; with `export`, a module of its name is made of it. Raises ValueError before anything is written."
+    part, number, module = check_name(nbs, name)
     path, question = nbs / f"{name}.ipynb", question or "Which question does this chapter answer?"
-    if not re.fullmatch(r"\d\d_[a-z][a-z0-9_]*", name): raise ValueError(f"NAME={name!r}: expected two digits, an underscore and lower-case letters, such as 30_explorer")
-    if path.exists(): raise ValueError(f"NAME={name!r}: {path.name} exists; expected a new name")
     if not title.strip(): raise ValueError(f"TITLE={title!r}: expected the title of the chapter")
     if not question.endswith("?"): raise ValueError(f"QUESTION={question!r}: expected the question that the chapter answers, with its question mark")
-    if module and (not re.fullmatch(r"[a-z][a-z0-9_]*", module) or keyword.iskeyword(module)):
-        raise ValueError(f"MODULE={module!r}: expected a name in lower-case letters, such as explorer")
-    if module and (nbs.parent / "mfdl" / f"{module}.py").exists(): raise ValueError(f"MODULE={module!r}: mfdl.{module} belongs to another chapter; expected a new name")
-    exported = "#| exports\n" if module else ""
+    if export not in ("", "yes"): raise ValueError(f"EXPORT={export!r}: expected yes, or nothing")
+    exported = "#| exports\n" if export else ""
     cells = [v4.new_markdown_cell(OPENING.format(title=title, question=question))]
-    if module: cells.append(v4.new_code_cell(f"#| default_exp {module}"))
+    if export: cells.append(v4.new_code_cell(f"#| default_exp {part}.{module}"))
     cells += map(v4.new_code_cell, [f"{exported}import numpy as np", IMPORTS])
-    cells += [v4.new_markdown_cell(CLAIM), *map(v4.new_code_cell, [exported + CODE.format(number=name[:2]), EXAMPLE, PICTURE, CHECK])]
+    cells += [v4.new_markdown_cell(CLAIM), *map(v4.new_code_cell, [exported + CODE.format(number=number), EXAMPLE, PICTURE, CHECK])]
     cells += map(v4.new_markdown_cell, [TAKE_AWAY, TRY_IT])
     for number, cell in enumerate(cells): cell.id = f"{number:08x}"
     kernel = {"kernelspec": {"display_name": "python3", "language": "python", "name": "python3"}}
+    path.parent.mkdir(exist_ok=True)
     path.write_text(writes(v4.new_notebook(cells=cells, metadata=kernel)) + "\n")
     return path
 
 
 def main(name: str, *rest: str) -> None:
-    try: path = write_chapter(ROOT / "nbs", name, *rest)
+    try: write_chapter(ROOT / "nbs", name, *rest)
     except ValueError as error: sys.exit(f"error: {error}")
-    print(f"wrote nbs/{path.name}. Write the chapter over it, then:\n"
+    print(f"wrote nbs/{name}.ipynb. Write the chapter over it, then:\n"
           f"  make refresh NAME={name}   export it, run it, keep its outputs\n"
-          f"  nbs/index.ipynb            a row for it in the table of chapters, then make readme\n"
+          f"  make contents              its row in the tables of nbs/index.ipynb, and the README\n"
           f"  make test                  what has to pass")
 
 
