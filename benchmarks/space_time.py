@@ -22,7 +22,7 @@ def network(name):
 def measure(series, method, graph, weights, k, b):
     W = gossip_matrix(network(graph), weights)
     start, cpu = time.perf_counter(), time.process_time()
-    best = optimize_space_time(W, Participation.cyclic(k, b), tol=1e-4, price=1e-6, method=method)
+    best = optimize_space_time(W, Participation.cyclic(k, b), tol=1e-4, trace_penalty=1e-6, method=method)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     return {"n": len(W), "T": k * b, "seconds": seconds, "cpu seconds": cpu, "GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             "harm": best.objective / best.independent, "bound": best.lower_bound / best.independent, "gap": best.gap}

@@ -16,7 +16,7 @@ def matrix(rows, columns): return fmpq_mat(len(rows), columns, [x for row in row
 def view(run, nodes, hears_all=False):
     """Rows of what the attackers (indices; none: an eavesdropper) see: coefficients of hidden gradients, then of unknown noise."""
     n, zero = run.n, fmpq(0)
-    known = run.variables.sets[:, nodes].any(axis=1)[run.variables.which] if nodes else np.zeros(len(run.variables.which), dtype=bool)
+    known = run.variables.holder_sets[:, nodes].any(axis=1)[run.variables.holder_set] if nodes else np.zeros(len(run.variables.holder_set), dtype=bool)
     width = n * run.T + len(known)
     models, added, seen = [[zero] * width for _ in range(n)], [], []
     for t, step in enumerate(run.steps):

@@ -113,9 +113,9 @@ def test_seeing_all_teaches_no_less_than_receiving(case):
 def test_streams_are_the_noise_of_the_messages(case, seed):
     """What the nodes draw one by one is the noise of the stacked form, and everyone draws only what they hold."""
     run, _ = case
-    Z = np.array([draw(derive_seed(seed, row), number, 2) for row, number in zip(run.variables.which, run.variables.number, strict=True)])
+    Z = np.array([draw(derive_seed(seed, row), number, 2) for row, number in zip(run.variables.holder_set, run.variables.number, strict=True)])
     for u, held in deal_seeds(run, seed).items():
-        assert set(held) == set(np.flatnonzero(run.variables.sets[:, run.nodes.index(u)]))
+        assert set(held) == set(np.flatnonzero(run.variables.holder_sets[:, run.nodes.index(u)]))
         own = np.vstack(list(noise_stream(run, u, held, 2)))
         np.testing.assert_allclose(own, (run.mix.N @ Z)[run.mix.node == u], atol=1e-12)
 

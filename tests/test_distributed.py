@@ -121,7 +121,7 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
     for _ in range(T):
         G.append(simulation.changes(simulation.t)[:, 0].numpy().astype(float))
         simulation.step()
-    variables = zip(algorithm.variables.which, algorithm.variables.number, strict=True)
+    variables = zip(algorithm.variables.holder_set, algorithm.variables.number, strict=True)
     Z = np.array([draw(derive_seed(SECRET, row), number, len(start), secure=case == "secure") for row, number in variables]).reshape(-1, len(start))
     sent = start - RATE * (algorithm.M_G @ np.vstack(G) + SCALE * algorithm.M_Z @ Z)
     np.testing.assert_allclose(np.vstack(simulation.transcript)[:, 0], sent, atol=3e-5)
@@ -288,7 +288,7 @@ def test_settings_that_do_not_fit_are_refused_before_anything(alone):
         Peer(alone, network, DATA, Batches(BATCHES.index[:2]), Run("r", algorithm, 1.0), deal_seeds(algorithm, 1), RATE, 0.5, everybody)
     with pytest.raises(ValueError, match="expected those of the nodes here"):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {0: deal_seeds(algorithm, 1)[0]}, RATE, 0.5, everybody)
-    with pytest.raises(ValueError, match="are for rows .. of protocol.variables.sets: expected"):
+    with pytest.raises(ValueError, match="are for rows .. of protocol.variables.holder_sets: expected"):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {u: {} for u in range(N)}, RATE, 0.5, everybody)
 
 

@@ -234,7 +234,7 @@ def test_budgets_far_apart_end_in_the_documented_error(seed):
     W = gossip_matrix(nx.path_graph(n) if rng.random() < 0.5 else nx.complete_graph(n))
     trusts = [LDP(), *PNDP.each(range(n))]
     mu = 10 ** rng.uniform(-5.9, 5.9, size=(len(trusts), n))
-    try: assert optimize_local(W, Participation.every_step(T), trusts, mu, tol=0.5, at_most=30).gap <= 0.5
+    try: assert optimize_local(W, Participation.every_step(T), trusts, mu, tol=0.5, max_iter=30).gap <= 0.5
     except NotConverged as error: assert "rounding" in str(error) or "gap" in str(error)
 
 

@@ -51,7 +51,7 @@ M = RNG.normal(size=(N, N))
 SCHEME = Participation.cyclic(2, 3)
 TWO = [0, 1, 2], [2, 3, 4]
 COVARIANCES = [np.where(np.isin(np.arange(N), group)[:, None] & np.isin(np.arange(N), group), M @ M.T, 0) for group in TWO]
-BEST = {method: optimize_space_time(W, SCHEME, price=1e-3, method=method) for method in ("exact", "directions")}
+BEST = {method: optimize_space_time(W, SCHEME, trace_penalty=1e-3, method=method) for method in ("exact", "directions")}
 ALGORITHMS = {
     "no noise": dsgd(WS, T), "DP-D-SGD": dp_dsgd(WS, T), "some train": dp_dsgd(W, T, trains=0.5, seed=1), "churn": dp_dsgd(WS, T, offline=0.3, seed=2),
     "Muffliato": muffliato(WS, T, 3), "AntiPGD": anti_pgd(W, T), "MF": mf_dsgd(WS, T, C), "one C each": mf_dsgd(W, T, [C * (1 + u) for u in range(N)]),
@@ -102,7 +102,7 @@ def tampered(**parts):
 
 @pytest.mark.parametrize("plant", [
     {"M_Z": lambda M_Z: 10 * M_Z}, {"M_G": lambda M_G: M_G + 0.01}, {"mix": lambda mix: replace(mix, D=10 * mix.D)},
-    {"variables": lambda variables: replace(variables, which=variables.which[::-1])},
+    {"variables": lambda variables: replace(variables, holder_set=variables.holder_set[::-1])},
 ], ids=["M_Z", "M_G", "mix", "variables"])
 def test_what_contradicts_the_steps_is_noticed(plant):
     assert check_protocol(dp_dsgd(W, T)) < 1e-5

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mfdl.accounting.account import account
-from mfdl.evidence.reconstruction import estimate, heard, image_of, picture_error, play
+from mfdl.evidence.reconstruction import estimate, image_of, observed, picture_error, play
 from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato
 from mfdl.language.attackers import LDP, PNDP, SecLDP, decompose, view
 from mfdl.language.gossip import gossip_matrix
@@ -111,12 +111,12 @@ def test_what_is_put_down_is_what_happened(name):
         for trust in TRUSTS.values():
             v = view(run.protocol, trust)
             secret = ~trust.knows_noise(run.protocol.variables, v.coalition)
-            np.testing.assert_allclose(heard(played, trust), v.A @ true + run.scale * v.B @ played.noise[secret], atol=1e-4)
+            np.testing.assert_allclose(observed(played, trust), v.A @ true + run.scale * v.B @ played.noise[secret], atol=1e-4)
 
 
 def test_images_come_out_of_trained_gradients():
     played, = play(simulated([Run("quiet", dsgd(W, T))]))
-    found = estimate(view(dsgd(W, T), PNDP([0])), heard(played, PNDP([0])))
+    found = estimate(view(dsgd(W, T), PNDP([0])), observed(played, PNDP([0])))
     assert {(0, u) for u in GRAPH[0]} <= set(map(tuple, np.argwhere(found.determined)))
     for t, u in np.argwhere(found.determined): np.testing.assert_allclose(image_of(found.gradients[t, u], 3, 6), TOY.X[u * T + t], atol=1e-3)
 

@@ -66,7 +66,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "auditing.replay "
     "auditing.likelihood_ratio auditing.learned auditing.Audit auditing.Interval auditing.check_confidence auditing.check_values auditing.stacked "
     "auditing.audit auditing.noncentral_t auditing.first_largest",
-    "takes a run that was trained: tests/test_reconstruction.py": "reconstruction.Played reconstruction.rewind reconstruction.play reconstruction.heard reconstruction.Estimate "
+    "takes a run that was trained: tests/test_reconstruction.py": "reconstruction.Recorded reconstruction.rewind reconstruction.play reconstruction.observed reconstruction.Estimate "
     "reconstruction.inverse_of reconstruction.check_batches",
     "what extras bring: tests/test_package.py": "files.needed_for",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
@@ -222,8 +222,8 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     covariance.privacy_constraint: {"epsilon": 1.0, "delta": 1e-6, "T": 3, "clip": 1.0, "calibration": "rdp"},
     coalitions.seed_groups: {"W": RING, "family": "windows", "size": 2},
     covariance.optimize_covariance: {"W": RING, "c": 1.0, "horizon": 2, "method": "decor", "tol": 1e-6, "bound": 100.0},
-    directions.optimize_space_time: {"W": RING, "participation": CYCLE, "tol": 1e-3, "price": 1e-3, "groups": [[0, 1], [2, 3]], "method": "exact"},
-    online.OnlineAccountant(NEAR).feed: {"step": RUN.steps[0]}, online.OnlineAccountant(NEAR).rounds_left: {"mu": 1.0, "step": RUN.steps[0], "at_most": 3},
+    directions.optimize_space_time: {"W": RING, "participation": CYCLE, "tol": 1e-3, "trace_penalty": 1e-3, "groups": [[0, 1], [2, 3]], "method": "exact"},
+    online.OnlineAccountant(NEAR).feed: {"step": RUN.steps[0]}, online.OnlineAccountant(NEAR).rounds_left: {"mu": 1.0, "step": RUN.steps[0], "max_rounds": 3},
     data.round_robin: {"records": 9, "n": 3, "seed": 0}, data.dirichlet: {"labels": [0, 1] * 9, "n": 3, "alpha": 1.0, "seed": 0},
     data.by_group: {"groups": [0, 0, 1, 2], "n": 3, "size": 1, "seed": 0}, data.cut: {"holdings": PARTS, "b": 2, "size": 3},
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
@@ -343,7 +343,7 @@ def test_accounts_of_anything_legal(case):
         attackers.PNDP(few), attackers.SecLDP(few, "received"), attackers.SecLDP(few), attackers.LDP()))
     sums = by_victim(run, attackers.SecureSum(few), scheme)
     assert at_most(sums, near) and received == near and at_most(near, everything) and at_most(outside, everything)
-    if (run.variables.sets.sum(axis=1) == 1).all(): assert at_most(everything, outside)
+    if (run.variables.holder_sets.sum(axis=1) == 1).all(): assert at_most(everything, outside)
     if size > 1: assert at_most(by_victim(run, attackers.PNDP(few[:1]), scheme), near)
     assert at_most(by_victim(run, attackers.PNDP(few), participation.Participation.single(run.T)), near)
     assert at_most(near, by_victim(run, attackers.PNDP(few), scheme, method="bound"))
@@ -390,7 +390,7 @@ def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     seeds = algorithms.deal_seeds(run, secret)
     streams = {label: list(algorithms.noise_stream(run, label, seeds[label], dimension)) for label in rng.permutation(run.nodes).tolist()}
     u = int(rng.integers(run.n))
-    Z = np.array([randomness.draw(randomness.derive_seed(secret, row), number, dimension) for row, number in zip(run.variables.which, run.variables.number, strict=True)])
+    Z = np.array([randomness.draw(randomness.derive_seed(secret, row), number, dimension) for row, number in zip(run.variables.holder_set, run.variables.number, strict=True)])
     np.testing.assert_allclose(np.vstack(streams[run.nodes[u]]), (run.mix.N @ Z)[run.mix.node == u], atol=1e-9)
     assert len({secret, *(randomness.derive_seed(secret, *purpose) for purpose in ((), (0,), (1,), (0, 0), (0, 1)))}) == 6
     for secure in (False, True): assert (randomness.draw_block(secret, 0, dimension, secure)[0] == randomness.draw(secret, 0, dimension, secure)).all()
@@ -492,7 +492,7 @@ def test_weights_whose_ratios_leave_the_range_of_floats():
 @campaign(20, "strategies.strategy strategies.optimize strategies.Strategy strategies.save_strategy strategies.load_strategy strategies.network_digest strategies.restart "
               "strategies.fixed strategies.unit_sensitivity "
               "strategies.check_gram participation.check_participation strategies.co_participating strategies.optimal_shape strategies.Shape "
-              "strategies.minimise strategies.harm strategies.symmetric_root strategies.lower_bound strategies.newton_direction strategies.best_toeplitz "
+              "strategies.minimise strategies.squared_error strategies.symmetric_root strategies.lower_bound strategies.newton_direction strategies.best_toeplitz "
               "strategies.toeplitz_harm strategies.toeplitz strategies.square_root",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
@@ -556,14 +556,14 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
               "insiders.check_pairs insiders.check_heard space_time.bound_without_price",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 2), st.integers(1, 2),
           st.sampled_from(["exact", "directions"]), st.sampled_from([0.0, 1e-3]))
-def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, price):
+def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, trace_penalty):
     """The account of the noise is at most 1, its bound is below, and independent noise is no better; nearly singular W may be refused."""
     scheme = participation.Participation.cyclic(k, b)
-    best = refused(lambda: directions.optimize_space_time(W, scheme, 1e-3, price, method=method), "W: ")
+    best = refused(lambda: directions.optimize_space_time(W, scheme, 1e-3, trace_penalty, method=method), "W: ")
     if best is not None:
         assert 0 < best.lower_bound <= best.objective * (1 + 1e-9) and best.lower_bound <= best.independent
         assert accounting.account(best.protocol(W), attackers.LDP(), scheme).mu.max() <= 1 + 1e-6
-    local = refused(lambda: insiders.optimize_local(W, scheme, attackers.LDP(), tol=0.05, at_most=50), "W", "mu", "trust")
+    local = refused(lambda: insiders.optimize_local(W, scheme, attackers.LDP(), tol=0.05, max_iter=50), "W", "mu", "trust")
     assert local is None or local.lower_bound <= local.objective * (1 + 1e-9)
 
 
@@ -581,7 +581,7 @@ def test_round_by_round_is_the_whole(tmp_path_factory, kinds, n, b, seed):
         one = online.restore(online.OnlineAccountant(trusts, b=b), path)
     scheme = participation.Participation.single(len(Ws)) if len(Ws) < b or b == 1 and len(Ws) == 1 else participation.Participation.every_step(len(Ws)) if b == 1 else None
     if scheme: assert report.mu == pytest.approx(accounting.account(run, trusts, scheme).mu, rel=1e-6, abs=1e-9)
-    assert one.rounds_left(1e9, at_most=2) == 2 and one.rounds_left(1e-9, at_most=2) == (0 if one.report().mu.any() else 2)
+    assert one.rounds_left(1e9, max_rounds=2) == 2 and one.rounds_left(1e-9, max_rounds=2) == (0 if one.report().mu.any() else 2)
     other = noise.save_strategy(noise.strategy("identity", CYCLE), path)
     with pytest.raises(ValueError, match="about other"): online.restore(online.OnlineAccountant(trusts, b=b), other)
 

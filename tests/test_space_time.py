@@ -83,7 +83,7 @@ def test_on_the_complete_graph_a_network_is_one_node_with_all_the_data():
     """Only the average of all noises survives a round; it can be n times smaller in variance than with independent noise."""
     n, scheme = 4, Participation.cyclic(2, 3)
     W = gossip_matrix(nx.complete_graph(n))
-    best, alone = exact_space_time(W, scheme, tol=1e-3, price=1e-7), strategy("mafalda", scheme, W)
+    best, alone = exact_space_time(W, scheme, tol=1e-3, trace_penalty=1e-7), strategy("mafalda", scheme, W)
     in_time = np.linalg.norm(space_time_workload(W, 6) @ np.kron(np.linalg.inv(alone.C), np.eye(n)))**2
     assert best.lower_bound <= in_time / n * (1 + 1e-9) and best.objective == pytest.approx(in_time / n, rel=2e-3)
 

@@ -162,7 +162,7 @@ def test_rounds_left_is_the_last_round_within_budget():
     left = online.rounds_left(1.3, step)
     mus = [online.feed(step).mu.max() for _ in range(left + 1)]
     assert mus[-2] <= 1.3 < mus[-1] and online.rounds_left(1.3) == 0
-    assert online.rounds_left(1e3, at_most=5) == 5
+    assert online.rounds_left(1e3, max_rounds=5) == 5
 
 
 @pytest.mark.parametrize("name", ["mafalda", "covariance", "training", "space_time", "randomness", "reactions",

@@ -575,9 +575,9 @@ def test_no_number_is_drawn_for_two_purposes(tmp_path):
     algorithms = [dp_dsgd(W, T), mf_dsgd(W, T, np.kron(np.eye(2), np.tri(3))), corn(W, T, R, [[0, 1, 2], [2, 3, 4]]), decor(W, T), muffliato(W, T, 2)]
     for a, algorithm in enumerate(algorithms):
         for replicate in range(200):
-            for row in range(len(algorithm.variables.sets)):
+            for row in range(len(algorithm.variables.holder_sets)):
                 block = draw_block(derive_seed(derive_seed(2026, a, replicate), row), 0, 100)
-                for number in algorithm.variables.number[algorithm.variables.which == row]: drawn.setdefault(block[number].tobytes(), []).append((a, replicate, row, number))
+                for number in algorithm.variables.number[algorithm.variables.holder_set == row]: drawn.setdefault(block[number].tobytes(), []).append((a, replicate, row, number))
     assert len(drawn) == sum(200 * len(algorithm.variables.step) for algorithm in algorithms) and all(len(who) == 1 for who in drawn.values())
     runs = [Run(f"{a}", algorithm, 1.0, seed=seed) for a, algorithm in enumerate(algorithms[:2]) for seed in range(3)]
 

@@ -299,8 +299,8 @@ def knowledge(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) -
     if streamed and exact_work(run, trust) > MOST_WORK: return streamed  # some that are covered may count as visible
     return as_a_whole(run, trust, backend)
 
-def sensitivities(known: Sequence, victims: list, participation: Participation, method: str, spread: Callable = map) -> list:  # float64 (m,) for each attacker
-    "Sensitivity of each victim of each attacker, inf where a gradient leaks; as many information matrices at a time as fit, which `spread` may share out."
+def sensitivities(known: Sequence, victims: list, participation: Participation, method: str, map_fn: Callable = map) -> list:  # float64 (m,) for each attacker
+    "Sensitivity of each victim of each attacker, inf where a gradient leaks; as many information matrices at a time as fit, which `map_fn` may share out."
     values = [np.full(len(its), np.inf) for its in victims]
     safe = np.array([(i, j) for i, (k, its) in enumerate(zip(known, victims, strict=True)) for j in np.flatnonzero(~k.uncovered[:, its].any(axis=0))], dtype=int).reshape(-1, 2)
 
@@ -310,7 +310,7 @@ def sensitivities(known: Sequence, victims: list, participation: Participation, 
 
     parts = min(len(safe), -(-len(safe) * participation.T**2 // BATCH))
     groups = np.array_split(safe, parts) if parts else []
-    for group, found in zip(groups, spread(measure, groups), strict=True):
+    for group, found in zip(groups, map_fn(measure, groups), strict=True):
         for (i, j), value in zip(group, found, strict=True): values[i][j] = value
     return values
 
@@ -410,10 +410,10 @@ def account(
     trusts = check_run(protocol, trust, participation, sigma, method, backend)
     if updates is not None or rates is not None: check_updates(protocol, trusts, updates, rates)
 
-    def together(models, spread=map):  # victims, their sensitivities, leaks, adaptive of each attacker
+    def together(models, map_fn=map):  # victims, their sensitivities, leaks, adaptive of each attacker
         known, adaptive = zip(*(knowledge(protocol, model, backend) for model in models), strict=True)
         victims = [np.flatnonzero(~coalition_mask(protocol, model)) for model in models]
-        with nullcontext() if spread is map else threadpool_limits(1): values = sensitivities(known, victims, participation, method, spread)
+        with nullcontext() if map_fn is map else threadpool_limits(1): values = sensitivities(known, victims, participation, method, map_fn)
         return list(zip(victims, values, (k.leaks for k in known), adaptive, strict=True))
 
     bar = tqdm(total=len(trusts), desc="attackers", leave=False, disable=None if len(trusts) > 1 else True)

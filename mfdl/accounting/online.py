@@ -117,17 +117,17 @@ class OnlineAccountant:
             leaks=(),
             adaptive=all(bool(known.complete) for known in self.gathered))
 
-    def rounds_left(self, mu: float, step: Step | Protocol | None = None, at_most: int = 1000) -> int:
-        "How many more steps like this one (the last one, if not given) keep every pair at or below mu; counted up to `at_most`; 0 also when it is exceeded already."
+    def rounds_left(self, mu: float, step: Step | Protocol | None = None, max_rounds: int = 1000) -> int:
+        "How many more steps like this one (the last one, if not given) keep every pair at or below mu; counted up to `max_rounds`; 0 also when it is exceeded already."
         if not 0 < real_number(mu): raise ValueError(f"mu={mu!r}: expected a number > 0")
         mu = real_number(mu)
         ahead = self.last if step is None else self._steps(step)[-1]
         if ahead is None: raise ValueError("no step so far: expected a step")
         future = copy.copy(self)
-        for left in range(check_count("at_most", at_most) + 1):
+        for left in range(check_count("max_rounds", max_rounds) + 1):
             if future.t and future._exceeds(mu): return max(left - 1, 0)
-            if left < at_most: future._watch(ahead)
-        return at_most
+            if left < max_rounds: future._watch(ahead)
+        return max_rounds
 
     def _steps(self, step: Step | Protocol) -> Sequence[Step]:
         if isinstance(step, Protocol):

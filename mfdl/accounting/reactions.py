@@ -233,13 +233,13 @@ def cheaper(paths: Paths, c: np.ndarray, s: np.ndarray, paid: np.ndarray, stride
     return line_search(paths, paid, plan_at(paths, c, s, np.maximum(anchor + moves * q, 0)))
 
 def best_plans(
-    paths: Paths, c: np.ndarray, s: np.ndarray, tol: float = 1e-3, at_most: int = 200,
+    paths: Paths, c: np.ndarray, s: np.ndarray, tol: float = 1e-3, max_iter: int = 200,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     "Plans (T, n, k) for k cases, their cost (k,), and a lower bound of what any plan costs (k,)."
     paid = first_plans(paths, c, s)
     cost, bound = plan_cost(paths, paid), np.zeros(s.shape[2])
     unsolved = np.flatnonzero(np.isfinite(cost))
-    for _ in range(at_most):
+    for _ in range(max_iter):
         plans, new = paid[..., unsolved], s[..., unsolved]
         bound[unsolved] = np.maximum(bound[unsolved], lower_bound(paths, c, new, plans))
         left = cost[unsolved] - bound[unsolved] > tol * cost[unsolved]

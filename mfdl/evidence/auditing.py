@@ -146,7 +146,7 @@ class Transcript:
 def regenerate(protocol: Protocol, seeds: dict, held: np.ndarray, dimension: int, secure: bool) -> np.ndarray:  # float64 (h, dimension)
     "The noise variables of some seeds, in the order of the protocol."
     blocks, places = np.divmod(protocol.variables.number[held], block_size(dimension))
-    keys = list(zip(protocol.variables.which[held].tolist(), blocks.tolist(), strict=True))
+    keys = list(zip(protocol.variables.holder_set[held].tolist(), blocks.tolist(), strict=True))
     drawn = {(row, block): draw_block(seeds[row], block, dimension, secure) for row, block in dict.fromkeys(keys)}
     return np.array([drawn[key][place] for key, place in zip(keys, places, strict=True)]).reshape(-1, dimension)
 
@@ -173,7 +173,7 @@ def replay(
     observed = trust.observation(protocol, coalition_mask(protocol, trust))
     messages = (observed @ sent.reshape(len(sent), np.prod(sent.shape[1:]))).reshape(observed.shape[0], *sent.shape[1:]) / (-lr * scale)
     dealt = [{row: seed for node in trust.nodes for row, seed in deal_seeds(protocol, secret)[node].items()} for secret in secrets]
-    held = np.isin(protocol.variables.which, list(dealt[0]))
+    held = np.isin(protocol.variables.holder_set, list(dealt[0]))
     noise = np.array([regenerate(protocol, seeds, held, messages.shape[2], secure) for seeds in dealt])
     return Transcript(messages.swapaxes(0, 1), noise, held)
 

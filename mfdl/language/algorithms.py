@@ -319,9 +319,9 @@ def token_step(n: int, u: int, v: int) -> Step:
 # %% ../../nbs/language/15_algorithms.ipynb #0000002f
 KEPT = 2**27  # bytes of noise that a node keeps to use again
 
-def _last_uses(protocol, mine, blocks, seeds, node) -> dict[tuple, int]:  # (row of protocol.variables.sets, block) -> step
+def _last_uses(protocol, mine, blocks, seeds, node) -> dict[tuple, int]:  # (row of protocol.variables.holder_sets, block) -> step
     "The blocks of variables that a node needs, with the last step that needs them; raises ValueError where it lacks their seed."
-    mix, which = protocol.mix, protocol.variables.which
+    mix, which = protocol.mix, protocol.variables.holder_set
     entries = mix.D[mine].tocoo()
     last: dict[tuple, int] = {}
     for t, variable in zip(mix.step[mine][entries.row].tolist(), entries.col.tolist(), strict=True):
@@ -344,10 +344,10 @@ def _own_only(mix) -> bool:
 def deal_seeds(
     protocol: Protocol,
     secret: int | None = None,  # up to 128 bits; every run needs a fresh one, or its noise is that of another run; None: one from the operating system, which nobody knows
-) -> dict[Hashable, dict[int, int]]:  # label of a node -> {row of protocol.variables.sets: seed}
+) -> dict[Hashable, dict[int, int]]:  # label of a node -> {row of protocol.variables.holder_sets: seed}
     "What each node holds when all seeds come from one secret (chapter 15)."
     check_protocol_type(protocol)
-    secret, sets = fresh_secret() if secret is None else secret, protocol.variables.sets
+    secret, sets = fresh_secret() if secret is None else secret, protocol.variables.holder_sets
     seeds = [derive_seed(secret, row) for row in range(len(sets))]
     return {label: {int(row): seeds[row] for row in np.flatnonzero(sets[:, u])} for u, label in enumerate(protocol.nodes)}
 
@@ -355,7 +355,7 @@ def deal_seeds(
 def noise_stream(
     protocol: Protocol,
     node: Hashable,  # label of a node
-    seeds: dict[int, int],  # those that the node holds: {row of protocol.variables.sets: integer of up to 128 bits}, such as deal_seeds(protocol, secret)[node]
+    seeds: dict[int, int],  # those that the node holds: {row of protocol.variables.holder_sets: integer of up to 128 bits}, such as deal_seeds(protocol, secret)[node]
     dimension: int,  # d, parameters of the model
     secure: bool = False,  # from a cryptographic generator
 ) -> Iterator[np.ndarray]:  # float64 (1 + shares, dimension), one for each step
@@ -369,7 +369,7 @@ def noise_stream(
     seeds = {row: check_seed(f"seeds[{row}]", seed) for row, seed in seeds.items()}
     size = block_size(dimension)
     u, = protocol.index([node])
-    mix, which = protocol.mix, protocol.variables.which
+    mix, which = protocol.mix, protocol.variables.holder_set
     blocks, inside = np.divmod(protocol.variables.number, size)
     mine = _places_of(mix, u)
     last = _last_uses(protocol, mine, blocks, seeds, node)

@@ -73,9 +73,9 @@ class PNDP(TrustModel):
         if isinstance(nodes, str) or not np.iterable(nodes): raise ValueError(f"nodes={nodes!r}: expected a list of nodes")
         return [cls([node]) for node in nodes]
 
-    def sees(self, messages, coalition): return messages.sets[:, coalition].any(axis=1)[messages.which]
+    def sees(self, messages, coalition): return messages.receiver_sets[:, coalition].any(axis=1)[messages.receiver_set]
     def knows_gradient(self, owner, coalition): return coalition[owner]
-    def knows_noise(self, variables, coalition): return variables.sets[:, coalition].any(axis=1)[variables.which]
+    def knows_noise(self, variables, coalition): return variables.holder_sets[:, coalition].any(axis=1)[variables.holder_set]
 
 # %% ../../nbs/language/17_attackers.ipynb #0000000d
 OBSERVES = ("all", "received")

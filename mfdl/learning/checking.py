@@ -40,8 +40,8 @@ def drawn_variables(protocol: Protocol, secret: int, d: int) -> np.ndarray:  # (
     "The noise variables of a secret, one after the other."
     variables = protocol.variables
     blocks, places = np.divmod(variables.number, block_size(d))
-    drawn = {key: draw_block(derive_seed(secret, key[0]), key[1], d) for key in {*zip(variables.which.tolist(), blocks.tolist(), strict=True)}}
-    return np.array([drawn[row, block][place] for row, block, place in zip(variables.which.tolist(), blocks.tolist(), places, strict=True)]).reshape(-1, d)
+    drawn = {key: draw_block(derive_seed(secret, key[0]), key[1], d) for key in {*zip(variables.holder_set.tolist(), blocks.tolist(), strict=True)}}
+    return np.array([drawn[row, block][place] for row, block, place in zip(variables.holder_set.tolist(), blocks.tolist(), places, strict=True)]).reshape(-1, d)
 
 def streamed_noise(protocol: Protocol, secret: int, d: int) -> np.ndarray:  # (places, d)
     "What the nodes draw, each from the seeds that it holds, in the order of the protocol's places."

@@ -380,7 +380,7 @@ class Run:
     def noise_secret(self) -> int: return derive_seed(check_seed("seed", self.seed), 1) if self.secret is None else self.secret
 
 # %% ../../nbs/learning/66_training.ipynb #0000001c
-def loudest(protocol: Protocol) -> float:
+def max_noise_std(protocol: Protocol) -> float:
     "About the largest standard deviation of what a node adds, in units of a noise variable (what is taken back aside)."
     mix = protocol.mix
     largest = np.sqrt(float(mix.D.multiply(mix.D).sum(axis=1).max())) / np.abs(mix.L.diagonal()).min()
@@ -396,7 +396,7 @@ class Draws:
     def __init__(self, variables, secrets: list, dimension: int, keep: bool):
         self.noise, self.width, self.dimension, self.t = variables, len(secrets) * dimension, dimension, -1
         self.blocks: dict[tuple, np.ndarray] = {}
-        self.seeds = [[derive_seed(secret, row) for secret in secrets] for row in range(len(variables.sets))]
+        self.seeds = [[derive_seed(secret, row) for secret in secrets] for row in range(len(variables.holder_sets))]
         counts = np.bincount(variables.step)
         self.kept = np.zeros((counts.max(initial=0), len(counts), self.width) if keep else (0, 0, 0), dtype=np.float32)
 
@@ -404,7 +404,7 @@ class Draws:
         "Variables of step t; steps come in order, each may be asked for more than once."
         if t != self.t:
             new = slice(*np.searchsorted(self.noise.step, [t, t + 1]))
-            rows, (blocks, places) = self.noise.which[new], np.divmod(self.noise.number[new], block_size(self.dimension))
+            rows, (blocks, places) = self.noise.holder_set[new], np.divmod(self.noise.number[new], block_size(self.dimension))
             keys = list(zip(rows.tolist(), blocks.tolist(), strict=True))
             self.refill(dict.fromkeys(keys))
             self.fresh, self.t = np.empty((len(keys), self.width), dtype=np.float32), t
@@ -854,7 +854,7 @@ def noise_sources(runs: list, dimension: int, device) -> list:  # of (NoiseSourc
         alone = protocol.digest if any(step.shares for step in protocol.distinct) else ""
         kind = looks_back(protocol), protocol.mix.takes_back, protocol.mix.basis is None, alone
         drawn = protocol.variables
-        shared.setdefault((drawn.step.tobytes(), drawn.sets.tobytes(), drawn.which.tobytes(), secrets), {}).setdefault(kind, []).append(members)
+        shared.setdefault((drawn.step.tobytes(), drawn.holder_sets.tobytes(), drawn.holder_set.tobytes(), secrets), {}).setdefault(kind, []).append(members)
     for (*_, secrets), kinds in shared.items():
         first = next(iter(kinds.values()))[0][0]
         draws = Draws(runs[first].protocol.variables, secrets, dimension, any(keeps for keeps, *_ in kinds))
@@ -903,7 +903,7 @@ class Simulation(Learner):
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.history = History([run.label for run in runs], [run.seed for run in runs], list(first.nodes))
         super().__init__(make_model, data, batches, [run.seed for run in runs], clip, protect, loss, device, on_nonfinite)
-        self.spacing = {i: grid_spacing(run.scale * loudest(run.protocol), clip) for i, run in enumerate(runs) if run.secure and run.scale and clip is not None}
+        self.spacing = {i: grid_spacing(run.scale * max_noise_std(run.protocol), clip) for i, run in enumerate(runs) if run.secure and run.scale and clip is not None}
         if len({self.spacing.get(i) for i in range(len(runs))}) > 1:
             raise ValueError("runs: secure ones leave room for rounding, which depends on their noise; expected a simulation of its own for each amount of noise")
         self.leave_room(self.spacing.get(0, 0.0))

@@ -71,8 +71,8 @@ class CoalitionCovariance(Optimum):
     parts: list = field(repr=False)  # float64 (n, n) for each group, zero outside it
     objective: float  # tr(W R W.T)
     lower_bound: float  # of the objective, over all sigma2 and parts with tr R no larger than here
-    price: float = 0.0  # of a unit of tr R; positive where the bound on it matters
-    iterations: int = 1  # semidefinite programs that were solved, one for each price
+    trace_penalty: float = 0.0  # of a unit of tr R; positive where the bound on it matters
+    iterations: int = 1  # semidefinite programs that were solved, one for each trace_penalty
 
     @property
     def R(self) -> np.ndarray:
@@ -171,10 +171,10 @@ def coalition_bound(M: np.ndarray, groups: list, multipliers: dict, c: np.ndarra
 # %% ../../nbs/noise/55_coalitions.ipynb #00000015
 PRICES = np.append(0.0, np.geomspace(1e-7, 1e-1, 7))  # of a unit of tr R, relative to the mean harm of a unit of noise
 
-def priced(W: np.ndarray, groups: list, q: int, c: np.ndarray, victims: dict, price: float) -> CoalitionCovariance | None:
+def priced(W: np.ndarray, groups: list, q: int, c: np.ndarray, victims: dict, trace_penalty: float) -> CoalitionCovariance | None:
     "The best covariance if a unit of tr R costs so much, scaled so that every budget is kept."
     n = len(W)
-    M = W.T @ W + price * np.eye(n)
+    M = W.T @ W + trace_penalty * np.eye(n)
     solved = solve_coalitions(M, groups, victims, c)
     if solved is None: return None
     sigma2, parts, multipliers = solved
@@ -184,8 +184,8 @@ def priced(W: np.ndarray, groups: list, q: int, c: np.ndarray, victims: dict, pr
     sigma2, parts = sigma2 * short, [part * short for part in parts]
     R = sigma2 * np.eye(n) + sum(parts)
     ridges = np.append(0, np.trace(M) * np.geomspace(1e-11, 1e-4, 29))  # the bound holds for any; where M is nearly singular a small one is better than none
-    lower = max(coalition_bound(M + ridge * np.eye(n), groups, multipliers, c) - (price + ridge) * np.trace(R) for ridge in ridges)
-    return CoalitionCovariance(groups, q, c, sigma2, parts, noise_after(W, R), float(lower), price)
+    lower = max(coalition_bound(M + ridge * np.eye(n), groups, multipliers, c) - (trace_penalty + ridge) * np.trace(R) for ridge in ridges)
+    return CoalitionCovariance(groups, q, c, sigma2, parts, noise_after(W, R), float(lower), trace_penalty)
 
 # %% ../../nbs/noise/55_coalitions.ipynb #00000016
 def optimize_coalition(
@@ -194,7 +194,7 @@ def optimize_coalition(
     q: int,  # largest coalition of curious nodes; 0: an eavesdropper only
     c: float | np.ndarray = 1.0,  # privacy budget of every node, or (n,) of them, such as privacy_constraint(epsilon, delta, T, clip)
     tol: float = 1e-5,  # relative gap that must be proven; it usually is below 1e-7
-    bound: float = 100.0,  # largest tr R, relative to that of independent noise; above, or where no gap can be proven, variance gets a price
+    bound: float = 100.0,  # largest tr R, relative to that of independent noise; above, or where no gap can be proven, variance gets a trace_penalty
 ) -> CoalitionCovariance:
     """min tr(W R W.T), R = sigma2 I + sum of R_k, subject to [(R^(I))^-1]_ii <= c_i for every coalition I of at most q nodes and every i outside it (C, Eq. 10; chapter 55).
 
@@ -210,8 +210,8 @@ def optimize_coalition(
     if not 2 <= real_number(bound) < math.inf: raise ValueError(f"bound={bound!r}: expected a number, at least 2")
     victims, unit = hidden_groups(groups, n, int(q)), math.exp(np.log(c).mean())
     best: CoalitionCovariance | None = None
-    for iterations, price in enumerate(PRICES * (W**2).sum() / n, start=1):
-        found = priced(W, groups, int(q), c / unit, victims, price)
+    for iterations, trace_penalty in enumerate(PRICES * (W**2).sum() / n, start=1):
+        found = priced(W, groups, int(q), c / unit, victims, trace_penalty)
         if found is None: continue
         scaled = {name: getattr(found, name) / unit for name in ("sigma2", "objective", "lower_bound")}
         found = replace(found, c=c, parts=[part / unit for part in found.parts], iterations=iterations, **scaled)

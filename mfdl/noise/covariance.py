@@ -166,7 +166,7 @@ class Covariance(Optimum):
     c: np.ndarray  # float64 (n,), [R^-1]_ii <= c_i (but for 'cdp', whose server has no eavesdropper)
     objective: float  # tr(M R), M = sum of (W^k).T @ W^k up to the horizon
     lower_bound: float  # of the objective over all R of the method with tr R at most `bound` times that of independent noise; for 'cdp', which has no choice, the objective
-    price: float = 0.0  # what one more unit of tr R would save; 0 when the bound on it makes no difference
+    trace_penalty: float = 0.0  # what one more unit of tr R would save; 0 when the bound on it makes no difference
     iterations: int = 0
 
     def protocol(self, W: np.ndarray | Sequence[np.ndarray], T: int | None = None, nodes: Iterable[Hashable] | None = None) -> Protocol:
@@ -205,7 +205,7 @@ def optimize_covariance(
 ) -> Covariance:
     """min tr(M R) subject to [R^-1]_ii <= c_i, M = sum of (W^k).T @ W^k for k = 1 .. horizon (C, Eq. 9, which has horizon = 1; chapter 54).
 
-    If W is singular, directions without harm get as much noise as `bound` allows; `price` is positive then.
+    If W is singular, directions without harm get as much noise as `bound` allows; `trace_penalty` is positive then.
     Raises ValueError for bad arguments, NotConverged when rounding keeps the gap above tol, or below -tol.
     """
     W = check_gossip(W)
@@ -216,10 +216,10 @@ def optimize_covariance(
     if not 2 <= real_number(bound) < math.inf: raise ValueError(f"bound={bound!r}: expected a number, at least 2")
     F, unit = covariance_factor(W, check_count("horizon", horizon, "a number of rounds")), math.exp(np.log(c).mean())
     budgets, c = c, c / unit  # noise is inversely proportional to budgets
-    independent, price, iterations = np.diag(1 / c), 0.0, 0
+    independent, trace_penalty, iterations = np.diag(1 / c), 0.0, 0
     r = bound * np.trace(independent)
     match method:
-        case "corn": R, lower, price, iterations = bounded_covariance(F, c, tol, r)
+        case "corn": R, lower, trace_penalty, iterations = bounded_covariance(F, c, tol, r)
         case "decor":
             hears = links(W) | links(W).T
             R, lower = decor_covariance(F, c, np.diag(hears.sum(axis=1)) - hears.astype(float), r)
@@ -228,7 +228,7 @@ def optimize_covariance(
             R = np.full((n, n), 1 / (n**2 * c.min()))
             lower = noise_after(F, R)  # what it is; no bound on anything else
     if method in ("corn", "decor"): R = rescaled(R, c)
-    found = Covariance(method, R / unit, budgets, noise_after(F, R) / unit, float(lower) / unit, price, iterations)
+    found = Covariance(method, R / unit, budgets, noise_after(F, R) / unit, float(lower) / unit, trace_penalty, iterations)
     if not -tol <= found.gap <= tol:  # a bound above the objective is none
         raise NotConverged(f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, a bound below {bound:g} (if W is nearly singular) "
                            "or budgets c that are less far apart would help", found)

@@ -38,8 +38,8 @@ def best_along(
     shares: np.ndarray,  # float64 (n, n): what information along direction k (column) tells about node u (row)
     participation: Participation,
     tol: float,  # relative gap
-    at_most: int,  # iterations
-    spread: Callable = map,
+    max_iter: int,  # iterations
+    map_fn: Callable = map,
 ) -> Iterator[tuple[np.ndarray, float, float]]:  # X (n, T, T) of sensitivity 1, its harm, and a lower bound of the harm of any X of this kind
     "Information along each direction, better and better, until the gap is closed."
     n, T, steps = *grams.shape[:2], patterns_of(participation)
@@ -51,14 +51,14 @@ def best_along(
         half = root @ vectors / np.sqrt(singular)
         return half @ half.T, singular.sum()
 
-    for _ in range(at_most):
+    for _ in range(max_iter):
         multipliers = (shares.T @ (blocks @ blocks.swapaxes(-1, -2)).reshape(n, -1)).reshape(blocks.shape)
-        X, harms = (np.array(found) for found in zip(*spread(along, roots, multipliers), strict=True))
+        X, harms = (np.array(found) for found in zip(*map_fn(along, roots, multipliers), strict=True))
         information = (shares @ X[:, *where].reshape(n, -1)).reshape(blocks.shape)
         squared = np.abs(information).sum(axis=(-1, -2)).max()  # at least the largest squared sensitivity
-        harm, bound = harms.sum() * squared, harms.sum()**2 / (blocks**2).sum(axis=-1).max(axis=-1).sum()
-        yield X / squared, harm, bound
-        if harm <= (1 + tol) * bound: break
+        squared_error, bound = harms.sum() * squared, harms.sum()**2 / (blocks**2).sum(axis=-1).max(axis=-1).sum()
+        yield X / squared, squared_error, bound
+        if squared_error <= (1 + tol) * bound: break
         blocks = following_blocks(information @ blocks)
 
 # %% ../../nbs/noise/57_directions.ipynb #00000010
@@ -66,7 +66,7 @@ def any_noise_bound(
     W: np.ndarray,  # gossip matrix (n, n), directed or not
     participation: Participation,  # exactly b steps apart
     tol: float = 1e-4,  # iterations end when they gain less
-    spread: Callable = map,  # or the `map` of a pool of threads
+    map_fn: Callable = map,  # or the `map` of a pool of threads
 ) -> tuple[float, np.ndarray]:  # lower bound of the harm of any noise of sensitivity 1, the multiplier of each node (n,)
     "What no noise can do better than, correlated in whatever way (chapter 57). O(n^2 T^2 k + n T^3) time an iteration, O(n^2 T) memory."
     T, k, b, n = participation.T, participation.k, participation.b, len(W)
@@ -87,7 +87,7 @@ def any_noise_bound(
     bound, blocks = 0.0, np.tile(np.eye(k), (n, b, 1, 1))
     while True:
         before, total, K = bound, 0.0, np.zeros((n, b * k * k))
-        for norm, derivative in spread(pinched, responses): total, K = total + norm, K + derivative
+        for norm, derivative in map_fn(pinched, responses): total, K = total + norm, K + derivative
         multipliers = (blocks**2).sum(axis=-1).max(axis=-1).sum(axis=1)
         bound = total**2 / multipliers.sum()
         if bound <= (1 + tol) * before: return bound, multipliers
@@ -112,19 +112,19 @@ def certified_noise(X: np.ndarray, shares: np.ndarray, participation: Participat
     S = np.linalg.inv(X) * largest_square((shares @ X[:, steps[:, :, None], steps[:, None, :]].reshape(n, -1)).reshape(-1, k, k))
     return (S + S.swapaxes(1, 2)) / 2
 
-def along_directions(W: np.ndarray, participation: Participation, price: float) -> SpaceTime:
+def along_directions(W: np.ndarray, participation: Participation, trace_penalty: float) -> SpaceTime:
     "Noise that is independent between weighed directions, and the bound for any noise."
     T, n, together = participation.T, len(W), sum(consequences([W] * participation.T))
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count() or 1) as pool, tqdm(total=PATIENCE, desc="noise along directions", leave=False, disable=None) as bar:
-        bound, multipliers = any_noise_bound(W, participation, spread=pool.map)
+        bound, multipliers = any_noise_bound(W, participation, map_fn=pool.map)
         basis = weighed_directions(W, T, np.maximum(multipliers / multipliers.mean(), LEAST)**POWER)
         harms, sizes = direction_grams(W, T, basis), (basis**2).sum(axis=0)
-        grams = harms + (price * np.trace(together) / (n * T) * sizes)[:, None, None] * np.eye(T)
+        grams = harms + (trace_penalty * np.trace(together) / (n * T) * sizes)[:, None, None] * np.eye(T)
         extreme = np.linalg.eigvalsh(grams / sizes[:, None, None])[:, [0, -1]]
-        if extreme[:, 0].min() < 1e-14 * extreme.max(): raise ValueError(f"W: some noise vanishes within a step (price={price:.3g}); expected a larger price, such as 1e-4")
+        if extreme[:, 0].min() < 1e-14 * extreme.max(): raise ValueError(f"W: some noise vanishes within a step (trace_penalty={trace_penalty:.3g}); expected a larger trace_penalty, such as 1e-4")
         shares, least = np.linalg.inv(basis).T**2, np.inf
-        for iterations, (X, harm, _) in enumerate(best_along(grams, shares, participation, SETTLED, PATIENCE, pool.map), 1):
-            if harm < least: least, best = harm, X
+        for iterations, (X, squared_error, _) in enumerate(best_along(grams, shares, participation, SETTLED, PATIENCE, pool.map), 1):
+            if squared_error < least: least, best = squared_error, X
             bar.update(iterations - bar.n)
         S = min((certified_noise(X, shares, participation) for X in (best, X)), key=lambda S: (grams * S).sum())
     return SpaceTime(S, float((harms * S).sum()), float(bound), float(participation.k * np.trace(together)), iterations, participation, (list(range(n)),), basis)
@@ -135,21 +135,21 @@ METHODS = ("auto", "exact", "directions")
 def optimize_space_time(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step; directed or not
     participation: Participation,  # exactly b steps apart
-    tol: float = 1e-4,  # relative gap of the exact method, of harm and price together
-    price: float = 0.0,  # of a unit of variance of each noise, relative to its mean harm; needed where W is singular
+    tol: float = 1e-4,  # relative gap of the exact method, of harm and trace_penalty together
+    trace_penalty: float = 0.0,  # of a unit of variance of each noise, relative to its mean harm; needed where W is singular
     groups: Iterable | None = None,  # lists of nodes (0 .. n-1) that share a seed, each node in one of them; by default one group of all
     method: str = "auto",  # 'exact' (nT up to some 2000), 'directions' (one fixed W, one group), 'auto': exact for nT up to 800, or where it must be
 ) -> SpaceTime:
     """Noise, correlated in time and between nodes, that does the least harm at sensitivity 1 against an eavesdropper; with a lower bound for any such noise (chapter 57).
 
     min tr(H S) such that every node has sensitivity <= 1 in S^-1, as in `exact_space_time`.
-    Raises ValueError for bad arguments, and where W is (nearly) singular and noise has no price; NotConverged where the gap of the exact method stays above `tol`.
+    Raises ValueError for bad arguments, and where W is (nearly) singular and noise has no trace_penalty; NotConverged where the gap of the exact method stays above `tol`.
     """
-    check_optimizer(participation, tol, price)
+    check_optimizer(participation, tol, trace_penalty)
     check_choice("method", method, METHODS)
     Ws = gossip_sequence(W, participation.T)
     groups = check_partition(groups, len(Ws[0]))
     alike = len(groups) == 1 and all(Wt is Ws[0] or np.array_equal(Wt, Ws[0]) for Wt in Ws)
     if method == "directions" and not alike: raise ValueError("method='directions': expected the same W in every step, and one group of nodes")
-    if method == "exact" or method == "auto" and (len(Ws[0]) * len(Ws) <= EXACT or not alike): return exact_space_time(W, participation, tol, price, groups)
-    return along_directions(Ws[0], participation, price)
+    if method == "exact" or method == "auto" and (len(Ws[0]) * len(Ws) <= EXACT or not alike): return exact_space_time(W, participation, tol, trace_penalty, groups)
+    return along_directions(Ws[0], participation, trace_penalty)

@@ -110,14 +110,14 @@ def optimize_local(
     alike: bool = False,  # the same correlation for all nodes
     nodes: Iterable | None = None,  # labels of the nodes; 0 .. n-1 by default
     tol: float = 1e-2,  # relative gap
-    at_most: int = 200,  # steps of the multipliers
+    max_iter: int = 200,  # steps of the multipliers
 ) -> LocalNoise:
     """min sum of tr(H_u S_u) such that sens(P_a(S)_uu) <= mu_au for all attackers a and nodes u, S block diagonal by nodes, row sensitivity 1 (chapter 58).
 
     The result keeps to the budgets by `mfdl.accounting.account.account`. Raises ValueError for bad arguments, NotConverged where the gap stays above `tol`, or rounding hides some noise.
     """
     check_optimizer(participation, tol, 0.0)
-    check_count("at_most", at_most, "a number of iterations")
+    check_count("max_iter", max_iter, "a number of iterations")
     T, Ws, trusts = participation.T, gossip_sequence(W, participation.T), list(trust) if isinstance(trust, list | tuple) else [trust]
     n = len(Ws[0])
     plain = dp_dsgd(Ws, T, nodes)
@@ -141,7 +141,7 @@ def optimize_local(
 
     best = np.inf
     try:
-        for iteration in range(1, at_most + 1):
+        for iteration in range(1, max_iter + 1):
             for _ in range(ROUNDS):
                 P, E = insider_information(S, bases, where, blocks)
                 theta = np.linalg.eigvalsh(factor @ together(E) @ factor.swapaxes(1, 2)).max()
@@ -149,8 +149,8 @@ def optimize_local(
                 S = np.repeat(equation_root(together(H), together(S @ E @ S)), n if alike else 1, axis=0)
                 S *= n * T / np.trace(S, axis1=1, axis2=2).sum()
             P, _ = insider_information(S, bases, where, blocks)
-            harm = (H * S).sum() * largest_square(P / squares[..., None, None])
-            if harm < best: best, kept, iterations = harm, S, iteration
+            squared_error = (H * S).sum() * largest_square(P / squares[..., None, None])
+            if squared_error < best: best, kept, iterations = squared_error, S, iteration
             if best <= (1 + tol / 2) * bound: break
             blocks = following_blocks(P @ blocks / squares[..., None, None])
         S = kept * excess(kept)

@@ -91,11 +91,11 @@ def largest_square(P: np.ndarray) -> float:
     P = P.reshape(-1, *P.shape[-2:])
     return float(certify(P[np.abs(P).sum(axis=(1, 2)) >= np.trace(P, axis1=1, axis2=2).max()]).upper.max())
 
-def check_optimizer(participation: Participation, tol: float, price: float) -> None:
+def check_optimizer(participation: Participation, tol: float, trace_penalty: float) -> None:
     "Raise a ValueError for what no optimizer of noise in time and space accepts."
     if not isinstance(participation, Participation) or participation.separation != "exactly":
         raise ValueError(f"participation={participation!r}: expected patterns that do not overlap, Participation.cyclic, every_step or single")
-    if not 0 <= real_number(price) < 1e100: raise ValueError(f"price={price!r}: expected a number >= 0")
+    if not 0 <= real_number(trace_penalty) < 1e100: raise ValueError(f"trace_penalty={trace_penalty!r}: expected a number >= 0")
     if not 0 < real_number(tol) < 1: raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
 
 def check_partition(groups, n: int) -> tuple:
@@ -108,7 +108,7 @@ def check_partition(groups, n: int) -> tuple:
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000014
 def bound_without_price(A: np.ndarray, where: tuple, blocks: np.ndarray) -> float:
-    "What any noise does at least, by some more steps from multipliers that were best with a price."
+    "What any noise does at least, by some more steps from multipliers that were best with a trace_penalty."
     bounds = []
     for _ in range(8):
         U, singular, Vt = np.linalg.svd(A @ scattered(blocks, where, A.shape[1]), full_matrices=False)
@@ -117,52 +117,52 @@ def bound_without_price(A: np.ndarray, where: tuple, blocks: np.ndarray) -> floa
     return max(bounds)
 
 def best_within(
-    A: np.ndarray, participation: Participation, price: float, tol: float, at_most: int,
-) -> tuple[np.ndarray, float, float, int, float]:  # S, objective, lower bound, iterations, gap of harm and price together
+    A: np.ndarray, participation: Participation, trace_penalty: float, tol: float, max_iter: int,
+) -> tuple[np.ndarray, float, float, int, float]:  # S, objective, lower bound, iterations, gap of harm and trace_penalty together
     "The best noise of some nodes, A float64 (.., mT) says what it does to all."
     N = A.shape[1]
-    priced = np.asarray(np.linalg.qr(np.vstack([A, np.sqrt(price) * np.eye(N)]), mode="r")) if price else A
+    priced = np.asarray(np.linalg.qr(np.vstack([A, np.sqrt(trace_penalty) * np.eye(N)]), mode="r")) if trace_penalty else A
     places = pattern_blocks(participation, N // participation.T)
     where, blocks = (places[:, :, None], places[:, None, :]), np.tile(np.eye(participation.k), (len(places), 1, 1))
     extreme = np.linalg.svd(priced, compute_uv=False)[[-1, 0]]
-    if extreme[0] < 1e-7 * extreme[1]: raise ValueError(f"W: some noise vanishes within a step (price={price:.3g}); expected a larger price, such as 1e-4")
-    for iteration in range(1, at_most + 1):  # noqa: B007, how many it was is returned
+    if extreme[0] < 1e-7 * extreme[1]: raise ValueError(f"W: some noise vanishes within a step (trace_penalty={trace_penalty:.3g}); expected a larger trace_penalty, such as 1e-4")
+    for iteration in range(1, max_iter + 1):  # noqa: B007, how many it was is returned
         singular, half, other, following = dual_point(priced, where, blocks)
         squared = np.abs((other @ other.T)[where]).sum(axis=(1, 2)).max()  # at least the largest squared sensitivity
         multipliers = (blocks**2).sum(axis=-1).max(axis=1).sum()
-        gap = squared * multipliers / singular.sum() - 1  # of harm and price together
-        if gap < -1e-9: raise ArithmeticError(f"a bound is {-gap:.1e} above what was found: rounding; expected a larger price")
+        gap = squared * multipliers / singular.sum() - 1  # of harm and trace_penalty together
+        if gap < -1e-9: raise ArithmeticError(f"a bound is {-gap:.1e} above what was found: rounding; expected a larger trace_penalty")
         if gap <= tol: break
         blocks = following
-    bound = singular.sum()**2 / multipliers if not price else bound_without_price(A, where, blocks)
+    bound = singular.sum()**2 / multipliers if not trace_penalty else bound_without_price(A, where, blocks)
     return squared * half @ half.T, squared * np.linalg.norm(A @ half)**2, bound, iteration, gap
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000015
 def exact_space_time(
     W: np.ndarray | list,  # gossip matrix (n, n), or one for each step; directed or not
     participation: Participation,  # exactly b steps apart
-    tol: float = 1e-6,  # relative gap, of harm and price together
-    price: float = 0.0,  # of a unit of variance of each noise, relative to its mean harm; needed where W is singular
+    tol: float = 1e-6,  # relative gap, of harm and trace_penalty together
+    trace_penalty: float = 0.0,  # of a unit of variance of each noise, relative to its mean harm; needed where W is singular
     groups: Iterable | None = None,  # lists of nodes (0 .. n-1) that share a seed, each node in one of them; by default one group of all
-    at_most: int = 300,  # iterations
+    max_iter: int = 300,  # iterations
 ) -> SpaceTime:
     """min tr(H S) such that every node has sensitivity <= 1 in S^-1, H = A.T A, A = (I_T kron W) W_T (chapter 56).
 
     Takes a singular value decomposition of a matrix (nT, nT) in each iteration: made for nT up to some two thousand.
-    Raises NotConverged where the gap stays above `tol`: then W is (nearly) singular, and noise needs a price.
+    Raises NotConverged where the gap stays above `tol`: then W is (nearly) singular, and noise needs a trace_penalty.
     """
-    check_optimizer(participation, tol, price)
-    check_count("at_most", at_most, "a number of iterations")
+    check_optimizer(participation, tol, trace_penalty)
+    check_count("max_iter", max_iter, "a number of iterations")
     T = participation.T
     A = space_time_workload(W, T)
     n = len(A) // T
-    groups, cost, S = check_partition(groups, n), price * (A**2).sum() / len(A), np.zeros(A.shape)
+    groups, cost, S = check_partition(groups, n), trace_penalty * (A**2).sum() / len(A), np.zeros(A.shape)
     objective, bound, iterations, gap = 0.0, 0.0, 0, 0.0
     for group in groups:
         at = (np.arange(T)[:, None] * n + group).ravel()
-        S[np.ix_(at, at)], harm, least, steps, open_gap = best_within(A[:, at], participation, cost, tol, at_most)
-        objective, bound, iterations, gap = objective + harm, bound + least, max(iterations, steps), max(gap, open_gap)
+        S[np.ix_(at, at)], squared_error, least, steps, open_gap = best_within(A[:, at], participation, cost, tol, max_iter)
+        objective, bound, iterations, gap = objective + squared_error, bound + least, max(iterations, steps), max(gap, open_gap)
     found = SpaceTime(S, objective, bound, float(participation.k * np.linalg.norm(A)**2), iterations, participation, groups)
     if gap <= tol: return found
-    raise NotConverged(f"W: after {at_most} iterations the gap is {gap:.1e}, more than tol={tol:g}; "
-                       "expected a larger tol, or a larger price where W is nearly singular", found)
+    raise NotConverged(f"W: after {max_iter} iterations the gap is {gap:.1e}, more than tol={tol:g}; "
+                       "expected a larger tol, or a larger trace_penalty where W is nearly singular", found)

@@ -59,7 +59,7 @@ class Shape:
         return X / scale / scale[:, None]
 
 # %% ../../nbs/noise/53_strategies.ipynb #0000000d
-def harm(H: np.ndarray, X: np.ndarray):  # float, float64 (T, T)
+def squared_error(H: np.ndarray, X: np.ndarray):  # float, float64 (T, T)
     "What X does, tr(H X^-1), and X^-1; inf and None where X is not positive definite."
     try: np.linalg.cholesky(X)
     except np.linalg.LinAlgError: return np.inf, None
@@ -114,7 +114,7 @@ CLOSE = 1e-4  # relative Newton decrement from which lower bounds are worth thei
 
 def minimise(H: np.ndarray, X: np.ndarray, shape: Shape) -> Iterator[tuple[np.ndarray, float, float]]:
     "X, the harm it does and a lower bound, better from step to step (-inf while the steps are long)."
-    value, X_inv = harm(H, X)
+    value, X_inv = squared_error(H, X)
     H_root, decrement = symmetric_root(H), value
     while True:
         M = X_inv @ H @ X_inv
@@ -123,7 +123,7 @@ def minimise(H: np.ndarray, X: np.ndarray, shape: Shape) -> Iterator[tuple[np.nd
         D, decrement = newton_direction(M, X_inv, shape, min(0.1, np.sqrt(decrement / value)))
         length = 1.0
         while True:
-            new, new_inv = harm(H, X + length * D)
+            new, new_inv = squared_error(H, X + length * D)
             if new <= value - 0.25 * length * decrement or length < 1e-10: break
             length /= 2
         if not new < value: new, new_inv, length = value, X_inv, 0.0  # as good as rounding allows
@@ -211,7 +211,7 @@ def optimize(
         X, value, bound = *iterate[:2], max(bound, iterate[2])
         if value - bound <= tol * value / 2 or iterations == MAX_STEPS: break
     C = unit_sensitivity(gram_factor(X), participation)
-    found = Strategy("optimal", C, participation, harm(H, C.T @ C)[0], bound, iterations)
+    found = Strategy("optimal", C, participation, squared_error(H, C.T @ C)[0], bound, iterations)
     if found.gap <= tol: return found
     extreme = np.linalg.eigvalsh(H)[[0, -1]]
     raise NotConverged(f"the gap is {found.gap:.2g}, above tol={tol:g}: H is too ill-conditioned, with eigenvalues from {extreme}", found)
@@ -288,7 +288,7 @@ def named(name: str, network: bool = False, banded: bool = False, cyclic: bool =
 def fixed(name: str, C: np.ndarray, participation: Participation, W: np.ndarray | Sequence[np.ndarray] | None) -> Strategy:  # C (T, T); W (n, n)
     "A strategy that is not optimised for the network, with the harm that it does there if W is given (chapter 53)."
     C = unit_sensitivity(C, participation)
-    return Strategy(name, C, participation, None if W is None else harm(local_gram(W, participation.T), C.T @ C)[0])
+    return Strategy(name, C, participation, None if W is None else squared_error(local_gram(W, participation.T), C.T @ C)[0])
 
 @named("identity")
 def _(participation, W, bands, tol): return fixed("identity", np.eye(participation.T), participation, W)

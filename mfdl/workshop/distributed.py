@@ -27,7 +27,7 @@ from ..learning.data import Batches, Dataset
 from ..ground.files import needed_for, package_code, seal, settle, unseal
 from ..language.protocol import Protocol, Round, fingerprint
 from ..ground.randomness import check_seed, grid_spacing, to_grid
-from ..learning.training import History, Learner, Run, check_rates, check_run, describe_protocol, loudest, rounded
+from ..learning.training import History, Learner, Run, check_rates, check_run, describe_protocol, max_noise_std, rounded
 
 # %% ../../nbs/workshop/80_distributed.ipynb #00000005
 def place_nodes(
@@ -190,8 +190,8 @@ def disagreement(posts: list[dict]) -> str | None:
             if post["settings"].get(name) != first.get(name): return f"rank {rank} has {name} {post['settings'].get(name)}, rank 0 has {first.get(name)}"
         for row, commitment in post["seeds"].items():
             holder, expected = holders.setdefault(row, (rank, commitment))
-            if commitment != expected: return f"ranks {holder} and {rank} hold different seeds for the noise that they share (row {row} of protocol.variables.sets)"
-            if rows.setdefault(commitment, row) != row: return f"rank {rank} has the same seed for row {row} of protocol.variables.sets as there is for row {rows[commitment]}"
+            if commitment != expected: return f"ranks {holder} and {rank} hold different seeds for the noise that they share (row {row} of protocol.variables.holder_sets)"
+            if rows.setdefault(commitment, row) != row: return f"rank {rank} has the same seed for row {row} of protocol.variables.holder_sets as there is for row {rows[commitment]}"
     return None
 
 # %% ../../nbs/workshop/80_distributed.ipynb #00000017
@@ -283,12 +283,12 @@ def gap(
     return None
 
 # %% ../../nbs/workshop/80_distributed.ipynb #0000001c
-def commitments(protocol: Protocol, seeds: dict) -> dict:  # row of protocol.variables.sets -> hash
+def commitments(protocol: Protocol, seeds: dict) -> dict:  # row of protocol.variables.holder_sets -> hash
     "Check that each node has its seeds and no others; of each seed something to compare that does not tell it."
     found: dict[str, str] = {}
     for label, held in seeds.items():
-        needed = set(np.flatnonzero(protocol.variables.sets[:, protocol.index([label])[0]]).tolist())
-        if set(held) != needed: raise ValueError(f"seeds[{label!r}] are for rows {sorted(held)} of protocol.variables.sets: expected {sorted(needed)}, which the node holds")
+        needed = set(np.flatnonzero(protocol.variables.holder_sets[:, protocol.index([label])[0]]).tolist())
+        if set(held) != needed: raise ValueError(f"seeds[{label!r}] are for rows {sorted(held)} of protocol.variables.holder_sets: expected {sorted(needed)}, which the node holds")
         for row, seed in held.items():
             commitment = hashlib.sha256(f"seed {check_seed(f'seeds[{label!r}][{row}]', seed)}".encode()).hexdigest()
             if found.setdefault(str(row), commitment) != commitment: raise ValueError(f"seeds[{label!r}][{row}]: another node here has another one for noise that they share")
@@ -331,7 +331,7 @@ class Host(Learner):
         self.spacing = None
         if run.secure and run.scale:
             assert clip is not None  # there is noise, and none without clipping
-            self.spacing = grid_spacing(run.scale * loudest(protocol), clip)
+            self.spacing = grid_spacing(run.scale * max_noise_std(protocol), clip)
         self.leave_room(self.spacing)
         self.streams = [noise_stream(protocol, label, seeds[label], self.models.shape[2], run.secure) for label in labels] if run.scale else []
         self.sent, self.routes = np.zeros(len(labels), dtype=np.int64), dict[Round, Routes]()
