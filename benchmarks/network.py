@@ -40,7 +40,7 @@ def rank_main(rank, name, d, T, way, port, folder, answers):
     algorithm, rng = mf_dsgd(W, T, np.tril(C)), np.random.default_rng(rank)
     data = Dataset("random", rng.normal(size=(16, d - 1)), rng.normal(size=16), rng.normal(size=(1, d - 1)), np.zeros(1))
     with join(store=dist.TCPStore("127.0.0.1", port, is_master=False), rank=rank, size=len(W)) as network:
-        seeds = {rank: deal_seeds(algorithm, 1)[rank]}
+        seeds = {rank: deal_seeds(algorithm)[rank]}  # nobody shares noise, and used seeds are refused
         peer = (InTurn if way == "in turn" else Peer)(
             network, lambda: nn.Linear(d - 1, 1), data, cut([range(16)], 1), Run("run", algorithm, 0.1), seeds, 0.1, 1.0, folder=f"{folder}/{rank}" if way == "journal" else None)
         for _ in range(2): peer.step()

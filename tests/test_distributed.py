@@ -1,4 +1,5 @@
 """Gossip between processes: the simulator's numbers, the accountant's view, and noise that belongs to one gradient whatever dies."""
+import copy
 import hashlib
 import json
 import multiprocessing
@@ -20,6 +21,8 @@ import torch.distributed as dist
 from torch import nn
 
 import mfdl.ground.files
+from mfdl.accounting.account import account
+from mfdl.evidence.auditing import audit
 from mfdl.ground.randomness import derive_seed, draw
 from mfdl.language import algorithms
 from mfdl.language.algorithms import (
@@ -36,13 +39,13 @@ from mfdl.language.algorithms import (
     random_walk,
     zip_dl,
 )
-from mfdl.language.attackers import PNDP, coalition_mask
+from mfdl.language.attackers import LDP, PNDP, coalition_mask
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.learning.data import Batches, Dataset, cut
 from mfdl.learning.training import Run, Simulation
 from mfdl.noise.directions import optimize_space_time
-from mfdl.workshop.distributed import Journal, Peer, PeerLost, join
+from mfdl.workshop.distributed import Journal, Network, Peer, PeerLost, UsedSeeds, join
 
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -81,7 +84,14 @@ def make_peer(net, case="independent", placement=None, folder=None, secret=SECRE
                 **{"lr": RATE, "clip": 0.5, "placement": placement, "folder": folder and f"{folder}/{net.rank}", **change})
 
 
-def child(port, rank, size, timeout, answers, job, arguments):
+@pytest.fixture(autouse=True)
+def machine(tmp_path_factory, monkeypatch):
+    "A list of used seeds for each test, as if it had a machine to itself."
+    monkeypatch.setenv("MFDL_STATE", str(tmp_path_factory.mktemp("machine")))
+
+
+def child(port, rank, size, timeout, answers, state, job, arguments):
+    os.environ["MFDL_STATE"] = state
     try:
         store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=30))
         with join(timeout, store=store, rank=rank, size=size) as net: answers.put((rank, job(net, *arguments)))
@@ -90,7 +100,7 @@ def child(port, rank, size, timeout, answers, job, arguments):
 
 def start(size, job, *arguments, timeout=30.0):
     store, answers = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), CONTEXT.Queue()
-    ranks = [CONTEXT.Process(target=child, args=(store.port, rank, size, timeout, answers, job, arguments)) for rank in range(size)]
+    ranks = [CONTEXT.Process(target=child, args=(store.port, rank, size, timeout, answers, os.environ["MFDL_STATE"], job, arguments)) for rank in range(size)]
     for process in ranks: process.start()
     return store, ranks, answers
 
@@ -113,7 +123,7 @@ def whole_run(net, case, placement):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
+def test_numbers_of_the_simulator_and_the_view_of_the_account(case, tmp_path, monkeypatch):
     algorithm = CASES[case]()
     run = Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET, secure=case == "secure")
     simulation, G = Simulation(network, DATA, BATCHES, [run], RATE, 0.5, record=True), []
@@ -127,6 +137,7 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case):
     np.testing.assert_allclose(np.vstack(simulation.transcript)[:, 0], sent, atol=3e-5)
     messages, models = algorithm.messages, []
     for placement in PLACEMENTS:
+        monkeypatch.setenv("MFDL_STATE", str(tmp_path / str(max(placement))))  # the same seeds again
         answers = together(max(placement) + 1, whole_run, case, placement)
         for answer in answers:
             if isinstance(answer, Exception): raise answer
@@ -435,10 +446,10 @@ def test_torchrun_starts_everybody_again(tmp_path):
     for rank, here in enumerate(([0, 2], [1, 3, 4])): np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), simulation.theta[0, here].numpy(), atol=3e-5)
 
 
-def hosted(port, rank, size, timeout, answers, job, arguments):
+def hosted(port, rank, size, timeout, answers, state, job, arguments):
     "As started by hand: rank 0 hosts the notice board."
     try:
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ |= {"MFDL_STATE": state, "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         with join(timeout) as net: answers.put((rank, job(net, *arguments)))
     except Exception as error: answers.put((rank, error))
 
@@ -448,7 +459,7 @@ def start_hosted(size, job, *arguments, timeout=30.0):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     answers = CONTEXT.Queue()
-    ranks = [CONTEXT.Process(target=hosted, args=(port, rank, size, timeout, answers, job, arguments)) for rank in range(size)]
+    ranks = [CONTEXT.Process(target=hosted, args=(port, rank, size, timeout, answers, os.environ["MFDL_STATE"], job, arguments)) for rank in range(size)]
     for process in ranks: process.start()
     return ranks, answers
 
@@ -581,6 +592,66 @@ def test_seeds_are_checked_before_anything(alone):
     with pytest.raises(ValueError, match="there has been a Peer on it"): make_peer(alone, placement=everybody)
 
 
+def steps_with_seeds(net, folder, steps, without=0, secret=SECRET, case="independent"):
+    "A few steps; the last records of everybody have been deleted."
+    index = np.where(BATCHES.index >= len(DATA.y) - without, -1, BATCHES.index)
+    change = {"placement": [0, 1, 0, 0, 1], "index": index, "secret": secret}
+    peer = make_peer(net, case, folder=folder, **change)
+    for _ in range(steps): peer.step()
+    return peer.t
+
+
+def assert_spent(found):
+    for rank, error in enumerate(found):
+        assert isinstance(error, ValueError), error
+        assert "seeds: rank 0 has used those of rows " in str(error), error
+        assert "Expected new seeds" in str(error), rank
+
+
+@pytest.mark.parametrize("case", ["independent", "secrets"])
+def test_seeds_that_were_used_are_refused_without_a_folder_and_in_another(tmp_path, case):
+    """With data that changed and with the same; new seeds are welcome, and a run goes on in its own folder."""
+    def again(folder, without=0, secret=SECRET):
+        return together(2, steps_with_seeds, folder, 2, without, secret, case)
+    assert again(None) == [2, 2]
+    assert_spent(again(None, without=N))
+    assert_spent(again(None))
+    assert_spent(again(tmp_path / "new", without=N))
+    assert again(None, without=N, secret=12) == [2, 2]
+    assert again(tmp_path / "kept", secret=13) == [2, 2]
+    assert_spent(again(None, without=N, secret=13))
+    assert_spent(again(tmp_path / "other", without=N, secret=13))
+    assert together(2, steps_with_seeds, tmp_path / "kept", 4, 0, 13, case) == [4, 4]
+
+
+def test_a_run_that_is_refused_uses_no_seeds(tmp_path):
+    assert together(2, steps_with_seeds, None, 1) == [1, 1]
+    for error in together(2, disagreeing_seeds, tmp_path): assert isinstance(error, ValueError)
+    assert together(2, steps_with_seeds, None, 1, 0, 12) == [1, 1]
+
+
+def disagreeing_seeds(net, folder):
+    "Rank 0 has used its seeds, rank 1 has new ones."
+    steps_with_seeds(net, folder, 1, 0, 12 if net.rank else SECRET)
+
+
+def test_the_list_of_used_seeds(tmp_path, monkeypatch):
+    monkeypatch.setenv("MFDL_STATE", str(tmp_path / "state"))
+    used, seeds = UsedSeeds(), {"0": "a" * 64, "7": "b" * 64}
+    assert used.look_up(seeds) == [] == used.write(seeds, "one", False)
+    assert used.write({"7": "b" * 64}, "one", False) == []  # shared with another rank of the run
+    assert used.look_up(seeds) == ["0", "7"] and used.write(seeds, "two", False) == ["0", "7"]
+    assert used.write(seeds, "two", True) == [] and set(used.runs().values()) == {"one"}
+    assert used.path.stat().st_mode & 0o077 == 0
+    with open(used.path, "a") as file: file.write("\n" + "c" * 64)  # killed while it wrote
+    assert used.look_up({"3": "c" * 64}) == ["3"]
+    assert used.write({"4": "d" * 64}, "three", False) == [] and used.look_up({"4": "d" * 64}) == ["4"]
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MFDL_STATE", str(tmp_path / "file" / "below"))
+    with pytest.raises(ValueError, match="MFDL_STATE=.*expected a folder of your own"):
+        UsedSeeds().look_up(seeds)
+
+
 def orderly(net, folder):
     "What happens in which order: notices, what is settled on the disk, what is sent."
     events, settle, write = [], mfdl.ground.files.settle, net.write
@@ -601,3 +672,63 @@ def test_a_step_is_on_the_disk_before_it_is_sent_and_no_model_on_the_board(tmp_p
             assert any(kind == "settled" and name.startswith(f"rank-{rank}.half-{t}.") for kind, name, *_ in before), f"step {t} was sent before it was on the disk"
         notices = {topic: size for kind, topic, *size in events if kind == "notice"}
         assert notices.keys() <= {"settings", "usable", "kept", "ready", "finished", "at", "left"} and max(size for size, in notices.values()) < 1500
+
+
+LINE = gossip_matrix(nx.path_graph(3))
+AUDITED = [
+    pytest.param(mf_dsgd(LINE, 4, np.tril(np.linalg.inv(np.eye(4) - 0.5 * np.eye(4, k=-1)))), PNDP([0]), id="in time"),
+    pytest.param(decor(LINE, 4, 0.5), LDP(), id="shared noise", marks=pytest.mark.nightly),
+]
+
+
+def heard_in_runs(net, model, data, batches, runs, lr, clip, protect, noise):
+    "What this rank hears in each of many runs, with what seeds it is dealt for them."
+    draw = Peer.draw
+    Peer.draw = lambda peer: [noise * z for z in draw(peer)]
+    found = []
+    for number, run in enumerate(runs):
+        board = Network(net.rank, net.size, dist.PrefixStore(f"run {number}", net.store), net.timeout)
+        label = run.protocol.nodes[net.rank]
+        seeds = {label: deal_seeds(run.protocol, run.secret)[label]}
+        own = Batches(batches.index[[net.rank]])
+        peer = Peer(board, lambda: copy.deepcopy(model), data, own, run, seeds, lr, clip,
+                    protect=protect, record=True)
+        while peer.t < peer.T: peer.step()
+        found.append({key: message.numpy() for key, message in peer.transcript.items()})
+    return found
+
+
+class Peers:
+    """In place of a Simulation in an audit: a process for each node, in each of the runs.
+
+    Its transcript has what was heard by somebody over the network, and by nobody else.
+    """
+    noise = 1.0  # by which all noise is multiplied; 1 where nothing is wrong
+
+    def __init__(self, make_model, data, batches, runs, lr, clip, protect, record):
+        self.model, messages = make_model(), runs[0].protocol.messages
+        found = together(batches.n, heard_in_runs, self.model, data, batches, runs, lr, clip, protect, self.noise)
+        for answer in found:
+            if isinstance(answer, Exception): raise answer
+        names = list(zip(messages.step.tolist(), messages.round.tolist(), messages.sender.tolist(), strict=True))
+        heard = [{key: message for rank in found for key, message in rank[r].items()} for r in range(len(runs))]
+        assert all(one.keys() == set(names) for one in heard), "somebody heard something else"
+        self.transcript = [torch.tensor(np.array([[one[name] for one in heard] for name in names]))]
+
+    def step(self): pass
+
+
+@pytest.mark.parametrize("run, trust", AUDITED)
+def test_audits_of_processes_find_what_is_claimed_and_noise_that_is_too_small(run, trust, monkeypatch):
+    """The best linear test of what is heard between processes: as far apart as the account says.
+
+    With a third of the noise it is three times as far, and the same audit refutes the claim.
+    """
+    monkeypatch.setattr("mfdl.evidence.auditing.Simulation", Peers)
+    scheme = Participation.cyclic(2, 2)
+    sigma = account(run, trust, scheme).sensitivity.max() / 2
+    usual = {"sigma": sigma, "replays": 24}
+    found = audit(run, trust, scheme, **usual, secret=1)
+    assert found.tight, found
+    monkeypatch.setattr(Peers, "noise", 0.3)
+    assert audit(run, trust, scheme, **usual, secret=2).refuted

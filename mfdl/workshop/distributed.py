@@ -11,6 +11,7 @@ import json
 import os
 import queue
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -282,6 +283,50 @@ def gap(
     if not set.intersection(*(set(post["steps"]) for post in posts)): return "there is no checkpoint that all ranks have"
     return None
 
+# %% ../../nbs/workshop/80_distributed.ipynb #used0001
+class UsedSeeds:
+    "Which seeds this user has used on this machine, and in which run: a file of hashes."
+    def __init__(self):
+        from platformdirs import user_state_path
+        self.folder = Path(os.environ.get("MFDL_STATE") or user_state_path("mfdl"))
+        self.path = self.folder / "used_seeds"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        "Nobody else reads or writes the file meanwhile."
+        with needed_for("training", "train"): from filelock import FileLock
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with FileLock(f"{self.path}.lock", timeout=60, mode=0o600): yield
+        except OSError as error:
+            raise ValueError(f"MFDL_STATE={str(self.folder)!r}: used seeds are written down there, "
+                             f"and that failed ({error}); expected a folder of your own") from None
+
+    def runs(self) -> dict[str, str]:  # hash of a seed -> name of a run
+        if not self.path.exists(): return {}
+        lines = self.path.read_text("ascii", "replace").splitlines()
+        return {seed: run for seed, _, run in (line.partition(" ") for line in lines if line)}
+
+    def spent(self, committed: dict, run: str | None = None) -> list[str]:
+        "Rows whose seeds have been used, by another run than this."
+        runs = self.runs()
+        return [row for row, seed in committed.items() if seed in runs and runs[seed] != run]
+
+    def look_up(self, committed: dict) -> list[str]:
+        "Rows whose seeds have been used."
+        with self.alone(): return self.spent(committed)
+
+    def write(self, committed: dict, run: str, again: bool) -> list[str]:
+        "Write seeds down, on the disk when this returns; but nothing if some are spent, which are returned, unless a run goes on."
+        with self.alone():
+            if not again and (rows := self.spent(committed, run)): return rows
+            known = self.runs()
+            lines = [f"\n{seed} {run}" for seed in committed.values() if seed not in known]  # what was cut off before stays a line of its own
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with open(handle, "a", encoding="ascii") as file: file.write("".join(lines))
+            settle(self.path, self.folder)
+            return []
+
 # %% ../../nbs/workshop/80_distributed.ipynb #0000001c
 def commitments(protocol: Protocol, seeds: dict) -> dict:  # row of protocol.variables.holder_sets -> hash
     "Check that each node has its seeds and no others; of each seed something to compare that does not tell it."
@@ -311,7 +356,7 @@ class Host(Learner):
         protect: str = "record",  # see Simulation
         loss: str | None = None,
         device: str = "cpu",
-        folder: str | Path | None = None,  # where this rank keeps what it needs to go on after a failure; None: it cannot, and its seeds must never be used again
+        folder: str | Path | None = None,  # where this rank keeps what it needs to go on after a failure; None: it cannot, and its seeds are refused ever after
         record: bool = False,  # keep every message that nodes here hear from others, in `transcript`
     ):
         """Raises ValueError for settings that do not fit, on every rank where ranks disagree; PeerLost when one does not come."""
@@ -361,14 +406,21 @@ class Host(Learner):
         if network.look("settings", network.rank) is not None: raise ValueError("network: there has been a Peer on it; expected one for each join()")
         settings["folder"] = "none" if folder is None else "one"
         self.journal = None if folder is None else Journal(folder, network.rank, fingerprint(settings, sorted(committed.items()), *self.describe()))
-        network.write("settings", {"settings": settings, "seeds": committed})
-        network.write("usable", {"steps": [0], "reached": 0, "known": False, "heard": {}} if self.journal is None else
-                      {"steps": self.journal.usable(), "reached": self.journal.reached, "known": self.journal.known, "heard": self.journal.heard})
-        if different := disagreement(network.read_all("settings")): raise ValueError(f"ranks do not agree: {different}")
+        again, used = self.journal is not None and self.journal.known, UsedSeeds()
+        spent = used.look_up(committed) if committed and not again else []
+        network.write("settings", {"settings": settings, "seeds": committed, "nonce": secrets.token_hex(16)})
+        usable = {"steps": [0], "reached": 0, "known": False, "heard": {}} if self.journal is None else {
+            "steps": self.journal.usable(), "reached": self.journal.reached, "known": self.journal.known, "heard": self.journal.heard}
+        network.write("usable", usable | {"spent": spent[:4]})
+        posts = network.read_all("settings")
+        if different := disagreement(posts): raise ValueError(f"ranks do not agree: {different}")
         kept = network.read_all("usable")
         if problem := gap(kept, self.placement, self.protocol):
             raise ValueError(f"folder: {problem}; noise must not be used again, expected the folders of all as they were left, or a new run with new seeds")
+        for rank, post in enumerate(kept): self.refuse_spent(rank, post["spent"], folder)
         start = max(set.intersection(*(set(post["steps"]) for post in kept)))
+        name = fingerprint([post["nonce"] for post in posts])
+        if committed: self.refuse_spent(network.rank, used.write(committed, name, again), folder)
         if self.journal is not None:
             self.journal.mark()
             if start:
@@ -382,6 +434,13 @@ class Host(Learner):
         self.noise = self.draw()
         network.write("ready", start)
         network.read_all("ready")
+
+    def refuse_spent(self, rank: int, rows: list, folder) -> None:
+        "Raise a ValueError if a rank holds seeds whose noise has been used."
+        if not rows: return
+        raise ValueError(f"seeds: rank {rank} has used those of rows {', '.join(rows[:4])} of protocol.variables.sets before, in a run "
+                         f"of which folder={None if folder is None else str(folder)!r} knows nothing; with the same noise two runs give away how their data differ. "
+                         "Expected new seeds, such as deal_seeds(protocol) without a secret, for this run alone, or the folder of that run to go on from")
 
     def draw(self) -> list:  # for each node here, tensor (places, parameters)
         "Noise of the next step, of the model and below it of messages: in units of its scale, or on the grid of a secure run."
