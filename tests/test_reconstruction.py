@@ -10,7 +10,8 @@ from torch import nn
 from mfdl.accounting.account import account
 from mfdl.evidence.reconstruction import estimate, image_of, observed, picture_error, play
 from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato
-from mfdl.language.attackers import LDP, PNDP, SecLDP, decompose, view
+from mfdl.language.attackers import LDP, PNDP, SecLDP, view
+from mfdl.language.factorization import decompose
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.learning.data import Dataset, cut

@@ -30,7 +30,7 @@ from mfdl.accounting import account as accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, downloads, files, randomness
-from mfdl.language import algorithms, attackers, gossip, graphs, participation, protocol, workloads
+from mfdl.language import factorization, algorithms, attackers, gossip, graphs, participation, protocol, workloads
 from mfdl.learning import data
 from mfdl.noise import coalitions, covariance, directions, gram, insiders, space_time
 from mfdl.noise import strategies as noise
@@ -330,8 +330,8 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "account.check_updates account.promised account.with_promises account.shares_noise account.in_short account.noise_sizes "
                "algorithms.count_nodes algorithms.gossip_run algorithms.left_alone algorithms.node_sets algorithms.time_blocks "
                "algorithms.token_step algorithms.zip_step attackers.follow attackers.knows_models attackers.row_steps attackers.seen_alone "
-               "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View attackers.decompose "
-               "attackers.Factorization attackers.coalition_mask "
+               "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View factorization.decompose "
+               "factorization.Factorization attackers.coalition_mask "
                "streaming.state_space streaming.stream streaming.Filter streaming.StateSpace streaming.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
     """Who sees or knows more learns more, routes and orders of nodes agree, nobody learns what does not arrive, and a calibrated report keeps its promise."""
@@ -361,7 +361,7 @@ def test_accounts_of_anything_legal(case):
     if np.isfinite(report.mu).all(): assert (report.calibrate(3.0, 1e-6).epsilon(1e-6) <= 3).all() and (report.rdp(2) == report.mu**2).all()
 
 
-@campaign(10, "streaming.* algorithms.dsgd attackers.factorize attackers.NotFactorizable account.message_by_message arguments.real_number arguments.real_array", SEEDS)
+@campaign(10, "streaming.* algorithms.dsgd factorization.factorize factorization.NotFactorizable account.message_by_message arguments.real_number arguments.real_array", SEEDS)
 def test_runs_of_some_more_steps(seed):
     """In one pass and from the whole view the same, where windows are many; earlier accounting never knows less; without noise there is no factorization."""
     rng = np.random.default_rng(seed)
@@ -375,8 +375,8 @@ def test_runs_of_some_more_steps(seed):
     assert all(mu**2 <= earlier[v] * (1 + TOL) for v, mu in by_victim(algorithms.dp_dsgd(W, T), attackers.PNDP([0]), scheme).items())
     assert set(by_victim(algorithms.dsgd(W, 3), attackers.LDP(), participation.Participation.single(3)).values()) == {math.inf}
     seen = attackers.view(algorithms.dsgd(W, 3), attackers.PNDP([0]))
-    if len(seen.A): assert refused(lambda: attackers.factorize(seen), "no factorization") is None
-    assert attackers.factorize(attackers.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
+    if len(seen.A): assert refused(lambda: factorization.factorize(seen), "no factorization") is None
+    assert factorization.factorize(attackers.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
     assert arguments.real_number(np.float32(0.5)) == 0.5 and math.isnan(arguments.real_number("1"))
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mfdl.accounting.account import account, overheard
 from mfdl.language.algorithms import deal_seeds, dp_dsgd, mf_dsgd, noise_stream
-from mfdl.language.attackers import LDP, PNDP, SecLDP, decompose, view
+from mfdl.language.attackers import LDP, PNDP, SecLDP, view
+from mfdl.language.factorization import decompose
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.protocol import Protocol

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..language.attackers import CLEAR, Factorization, SecLDP, TrustModel, coalition_mask, decompose, knows_models, seen_alone, view
+from ..language.factorization import CLEAR, Factorization, decompose
+from mfdl.language.attackers import (
+    SecLDP, TrustModel, coalition_mask, knows_models, seen_alone, view,
+)
 from .exact import MOST_WORK, Exact, by_balls, exact, exact_leaks, exact_work
 from ..ground.files import needed_for
 from ..language.gossip import check_gossip

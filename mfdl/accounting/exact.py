@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..language.attackers import NOISE_FLOOR, TrustModel, coalition_mask
+from ..language.factorization import NOISE_FLOOR
+from ..language.attackers import TrustModel, coalition_mask
 from ..language.protocol import MatrixProtocol, Protocol, Step
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000011

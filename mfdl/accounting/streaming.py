@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..language.attackers import CLEAR, TrustModel, coalition_mask, follow, seen_alone
+from ..language.factorization import CLEAR
+from ..language.attackers import TrustModel, coalition_mask, follow, seen_alone
 from .exact import LOCK, matrix_rank, residues
 from ..language.protocol import MatrixProtocol, Protocol, Round, Step
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from ..accounting.account import account
 from ..language.algorithms import deal_seeds
-from ..language.attackers import TrustModel, coalition_mask, decompose, view
+from ..language.attackers import TrustModel, coalition_mask, view
+from ..language.factorization import decompose
 from ..learning.checking import check_protocol
 from ..learning.data import Batches, Dataset
 from ..ground.files import needed_for

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..language.attackers import NOISE_FLOOR, TrustModel, View, coalition_mask, decompose
+from ..language.factorization import NOISE_FLOOR, decompose
+from ..language.attackers import TrustModel, View, coalition_mask
 from ..ground.arguments import check_count, real_array, real_number
 from ..language.protocol import Protocol
 

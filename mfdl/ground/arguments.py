@@ -14,58 +14,195 @@ from difflib import get_close_matches
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+# %% ../../nbs/ground/00_arguments.ipynb #types001
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000007
-def check_choice(
-    argument: str,  # what the caller calls it
-    value: object,
-    choices: Iterable[str],  # the names that exist
-) -> str:  # the value, when it is one of them
-    "Return `value` if it is one of `choices`; otherwise raise a ValueError that lists the nearest names."
-    choices = list(choices)
-    if isinstance(value, str) and value in choices: return value
-    near = get_close_matches(str(value), choices, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of: {', '.join(sorted(choices))}"
+def check_choice(argument: str, value: object, choices: Iterable[str]) -> str:
+    """Return a value that is one of several names.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls it.
+    value : object
+        What was given.
+    choices : iterable of str
+        The names that exist.
+
+    Returns
+    -------
+    str
+        The value.
+
+    Raises
+    ------
+    ValueError
+        For anything else; it offers the nearest names, or lists all.
+
+    References
+    ----------
+    chapter 00
+    """
+    names = list(choices)
+    if isinstance(value, str) and value in names: return value
+    near = get_close_matches(str(value), names, n=3, cutoff=0.6)
+    expected = f"expected one of: {', '.join(sorted(names))}"
+    hint = f"did you mean {' or '.join(near)}?" if near else expected
     raise ValueError(f"{argument}={value!r} is not known: {hint}")
 
 # %% ../../nbs/ground/00_arguments.ipynb #0000000a
 def check_count(argument: str, value: object, what: str = "") -> int:
-    "Return `value` if it is an integer >= 1; raise a ValueError that names it otherwise."
+    """Return a value that is an integer of at least one.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls it.
+    value : object
+        What was given.
+    what : str
+        What it counts, for the error message.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Raises
+    ------
+    ValueError
+        For anything but an integer from 1 to 2^63 - 1.
+
+    References
+    ----------
+    chapter 00
+    """
+    said = f" is {what}" if what else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
-        raise ValueError(f"{argument}={value!r}{what and ' is '}{what}: expected an integer >= 1")
-    if int(value) >= 2**63: raise ValueError(f"{argument}=2^63 or more{what and ' is '}{what}: expected an integer below 2^63")
+        raise ValueError(f"{argument}={value!r}{said}: expected an integer >= 1")
+    if int(value) >= 2**63:
+        raise ValueError(f"{argument}=2^63 or more{said}: expected an integer below 2^63")
     return int(value)
 
 # %% ../../nbs/ground/00_arguments.ipynb #0000000d
 def real_number(value: object) -> float:
-    "The value as a float when it is a real number; nan, which fails every comparison, when it is anything else."
-    try: return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
-    except OverflowError: return math.inf
+    """Return a real number as a float, and nan for anything else.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+
+    Returns
+    -------
+    float
+        The value; nan, which fails every comparison, for what is no real number.
+
+    References
+    ----------
+    chapter 00
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real): return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000010
 def check_flag(argument: str, value: object) -> bool:
-    "The value if it is True or False; raises a ValueError for anything else."
-    if not isinstance(value, bool | np.bool_): raise ValueError(f"{argument}={value!r}: expected True or False")
-    return bool(value)
+    """Return a value that is True or False.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls it.
+    value : object
+        What was given.
+
+    Returns
+    -------
+    bool
+        The value.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+
+    References
+    ----------
+    chapter 00
+    """
+    if isinstance(value, bool | np.bool_): return bool(value)
+    raise ValueError(f"{argument}={value!r}: expected True or False")
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000013
 def check_plain(argument: str, values: object) -> None:
-    "Raise a ValueError for a masked array, and for a table whose rows are in another order than its columns: as an array either would lose what it says."
+    """Refuse what would lose its meaning as a plain array.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls it.
+    values : object
+        Anything that NumPy would read as an array.
+
+    Raises
+    ------
+    ValueError
+        For a masked array, and for a table whose rows are in another order than its
+        columns.
+
+    References
+    ----------
+    chapter 00
+    """
     if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{argument} is a masked array, whose mask would be ignored: expected numbers everywhere, such as {argument}.filled(0)")
-    rows, columns = getattr(values, "index", None), getattr(values, "columns", None)
+        raise ValueError(f"{argument} is a masked array, whose mask would be ignored: "
+                         f"expected numbers everywhere, such as {argument}.filled(0)")
+    rows = getattr(values, "index", None)
+    columns = getattr(values, "columns", None)
     if rows is None or columns is None or list(rows) == list(columns): return
     if set(rows) == set(columns):
-        raise ValueError(f"{argument} has its columns in another order than its rows: expected the same, such as {argument}[{argument}.index]")
+        raise ValueError(f"{argument} has its columns in another order than its rows: "
+                         f"expected the same, such as {argument}[{argument}.index]")
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000014
-def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> np.ndarray:  # float64, the same shape
-    "Values as float64; raises a ValueError for anything but finite real numbers."
+def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> Floats:
+    """Return values as float64.
+
+    Parameters
+    ----------
+    argument : str
+        What the caller calls it.
+    values : array_like, any shape
+        What was given.
+    expected : str
+        What the caller expects, for the error message.
+
+    Returns
+    -------
+    ndarray of float64, the same shape
+        The values.
+
+    Raises
+    ------
+    ValueError
+        For anything but finite real numbers.
+
+    References
+    ----------
+    chapter 00
+    """
     check_plain(argument, values)
-    try: found = np.asarray(values).astype(float, casting="same_kind", copy=False)
-    except (TypeError, ValueError): raise ValueError(f"{argument} is not an array of real numbers: expected {expected}") from None
-    if not np.isfinite(found).all(): raise ValueError(f"{argument} has entries that are not finite: expected {expected}")
+    try:
+        found = np.asarray(values).astype(float, casting="same_kind", copy=False)
+    except (TypeError, ValueError):
+        message = f"{argument} is not an array of real numbers: expected {expected}"
+        raise ValueError(message) from None
+    if not np.isfinite(found).all():
+        raise ValueError(f"{argument} has entries that are not finite: expected {expected}")
     return found

@@ -17,54 +17,169 @@ from pathlib import Path
 from .files import needed_for
 
 # %% ../../nbs/ground/02_downloads.ipynb #00000006
-def data_folders() -> list[Path]:  # folders, the first one wins
-    "Where data sets are looked for on this machine: `MFDL_DATA` when it is set, then the user's cache."
+def data_folders() -> list[Path]:
+    """Return where data sets are looked for on this machine.
+
+    Returns
+    -------
+    list of Path
+        The folder in `MFDL_DATA` when that is set, then the user's cache.
+
+    References
+    ----------
+    chapter 02
+    """
     from platformdirs import user_cache_path
     given = os.environ.get("MFDL_DATA")
-    return ([Path(given)] if given else []) + [user_cache_path("mfdl")]
+    cache = user_cache_path("mfdl")
+    return [Path(given), cache] if given else [cache]
 
-def find_file(name: str) -> Path | None:  # the file as it is or gzipped; None when it is not on this machine
-    "Find `folder/file` of a data set on this machine."
-    candidates = (folder / (name + suffix) for folder in data_folders() for suffix in ("", ".gz"))
-    return next((path for path in candidates if path.is_file()), None)
+# %% ../../nbs/ground/02_downloads.ipynb #find0001
+def find_file(name: str) -> Path | None:
+    """Find a file of a data set on this machine.
 
+    Parameters
+    ----------
+    name : str
+        `folder/file`, as its data set calls it.
+
+    Returns
+    -------
+    Path or None
+        The file, as it is or gzipped; None when it is not on this machine.
+
+    References
+    ----------
+    chapter 02
+    """
+    paths = (folder / (name + suffix) for folder in data_folders() for suffix in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)
+
+# %% ../../nbs/ground/02_downloads.ipynb #read0001
 def read_bytes(path: Path) -> bytes:
-    "The content of a file, unpacked when its name ends in .gz."
-    try: return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error: raise ValueError(f"path={str(path)!r}: not a complete gzip file ({error})") from None
+    """Read a file, unpacked when its name ends in .gz.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    bytes
+        Its content.
+
+    Raises
+    ------
+    ValueError
+        For a file that is not completely compressed.
+
+    References
+    ----------
+    chapter 02
+    """
+    if path.suffix != ".gz": return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"path={str(path)!r}: not a complete gzip file ({error})") from None
 
 # %% ../../nbs/ground/02_downloads.ipynb #00000008
 def checked(content: bytes, sha256: str, source: object) -> bytes:
-    "Return `content` if its checksum is right; raise a ValueError that names the source otherwise."
+    """Return a content whose checksum is right.
+
+    Parameters
+    ----------
+    content : bytes
+        All of a file.
+    sha256 : str
+        The digest that it has to have, in hexadecimal.
+    source : object
+        Where it comes from, for the error message.
+
+    Returns
+    -------
+    bytes
+        The content.
+
+    Raises
+    ------
+    ValueError
+        For any other content.
+
+    References
+    ----------
+    chapter 02
+    """
     found = hashlib.sha256(content).hexdigest()
-    if found != sha256: raise ValueError(f"{source}: damaged or changed: expected SHA256 {sha256}, found {found}. Remove it and load again.")
-    return content
+    if found == sha256: return content
+    raise ValueError(f"{source}: damaged or changed: expected SHA256 {sha256}, found {found}. "
+                     f"Remove it and load again.")
 
 # %% ../../nbs/ground/02_downloads.ipynb #0000000b
-def fetch(
-    name: str,  # 'folder/file' in a data folder
-    sha256: str,  # of the file, unpacked
-    url: str,  # where its owner publishes it
-    unpack: Callable[[Path], bytes],  # makes the file of what that address gives
-    path: str | Path | None = None,  # the file, when it is not where it is looked for
-) -> bytes:
-    """The content of a data file, checked: from `path`, a data folder, or its owner (then it is kept in the user's cache).
-
-    Raises ValueError when it is damaged, FileNotFoundError when it is nowhere.
-    """
-    found = Path(path) if path else find_file(name)
-    if found and not os.path.isfile(found): raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
-    if found: return checked(read_bytes(found), sha256, found)
+def _download(name: str, url: str, target: Path) -> Path:
+    "What an address gives, in the folder of its target."
     with needed_for("downloading", "data"): import pooch
-    target = data_folders()[-1] / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    try: archive = pooch.retrieve(url, known_hash=None, path=target.parent, fname=url.rsplit("/", 1)[1], progressbar=True)
+    file = url.rsplit("/", 1)[1]
+    try:
+        archive = pooch.retrieve(
+            url, known_hash=None, path=target.parent, fname=file, progressbar=True)
     except Exception as error:
         raise FileNotFoundError(
-            f"{name} is not on this machine (looked for {name}[.gz] in {', '.join(map(str, data_folders()))}) and {url} could not be downloaded ({type(error).__name__}: {error}). "
-            f"Fetch that address where there is a network, then pass path=..., or set MFDL_DATA to a folder that holds {name}"
+            f"{name} is not on this machine (looked for {name}[.gz] in "
+            f"{', '.join(map(str, data_folders()))}) and {url} could not be downloaded "
+            f"({type(error).__name__}: {error}). Fetch that address where there is a network, "
+            f"then pass path=..., or set MFDL_DATA to a folder that holds {name}"
         ) from None
-    content = checked(unpack(Path(archive)), sha256, url)
+    return Path(archive)
+
+# %% ../../nbs/ground/02_downloads.ipynb #fetch001
+def fetch(
+    name: str,
+    sha256: str,
+    url: str,
+    unpack: Callable[[Path], bytes],
+    path: str | Path | None = None,
+) -> bytes:
+    """Return the content of a data file, checked, from wherever it is found first.
+
+    Parameters
+    ----------
+    name : str
+        `folder/file` in a data folder.
+    sha256 : str
+        The digest of the file, unpacked.
+    url : str
+        Where its owner publishes it.
+    unpack : callable
+        Path -> bytes: makes the file of what that address gives.
+    path : str or Path, optional
+        The file, when it is not where it is looked for.
+
+    Returns
+    -------
+    bytes
+        The content: of `path`, of a file in a data folder, or of what its owner
+        publishes, which is then kept in the user's cache.
+
+    Raises
+    ------
+    ValueError
+        When it is damaged.
+    FileNotFoundError
+        When it is nowhere.
+
+    References
+    ----------
+    chapter 02
+    """
+    found = Path(path) if path else find_file(name)
+    if found and not os.path.isfile(found):
+        raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
+    if found: return checked(read_bytes(found), sha256, found)
+    target = data_folders()[-1] / name
+    content = checked(unpack(_download(name, url, target)), sha256, url)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
     unfinished.write_bytes(content)
     unfinished.replace(target)
@@ -72,14 +187,31 @@ def fetch(
 
 # %% ../../nbs/ground/02_downloads.ipynb #0000000c
 def tar_member(member: str) -> Callable[[Path], bytes]:
-    "Unpacks one file of a tar archive."
+    """Return what unpacks one file of a tar archive.
+
+    Parameters
+    ----------
+    member : str
+        The file's name inside.
+
+    Returns
+    -------
+    callable
+        Path -> bytes; raises ValueError for an archive that is not whole, or lacks it.
+
+    References
+    ----------
+    chapter 02
+    """
     def unpack(archive: Path) -> bytes:
         try:
             with tarfile.open(archive) as tar:
                 file = tar.extractfile(member)
                 if file is None: raise KeyError(f"{member} is a folder")
                 return file.read()
-        except FileNotFoundError: raise
-        except (tarfile.TarError, zlib.error, EOFError, OSError, KeyError) as error:  # the last one: no such member, or a folder
-            raise ValueError(f"path={str(archive)!r}: not a complete archive with the file {member} ({error})") from None
+        except FileNotFoundError:
+            raise
+        except (tarfile.TarError, zlib.error, EOFError, OSError, KeyError) as error:
+            message = f"not a complete archive with the file {member} ({error})"
+            raise ValueError(f"path={str(archive)!r}: {message}") from None
     return unpack

@@ -7,13 +7,14 @@ __all__ = ['PALETTE', 'STYLE', 'save_figure']
 
 # %% ../../nbs/ground/04_figures.ipynb #00000003
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from .files import needed_for
 
-if TYPE_CHECKING: from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # %% ../../nbs/ground/04_figures.ipynb #00000005
 PALETTE = {  # Okabe and Ito's colours, chosen to stay apart for colour-blind readers
@@ -25,7 +26,7 @@ PALETTE = {  # Okabe and Ito's colours, chosen to stay apart for colour-blind re
 }
 
 # %% ../../nbs/ground/04_figures.ipynb #0000000a
-STYLE: dict = {
+STYLE: dict[str, Any] = {
     "svg.hashsalt": "mfdl",  # identifiers in the SVG depend on its content only
     "savefig.dpi": 150,
     "figure.dpi": 80,
@@ -37,17 +38,34 @@ STYLE: dict = {
 }
 
 # %% ../../nbs/ground/04_figures.ipynb #0000000c
-def save_figure(
-    fig: "Figure",  # of matplotlib
-    stem: str | Path,  # path without suffix; its folder is made when it is missing
-    frame: pd.DataFrame,  # the numbers that the figure shows
-) -> list[Path]:  # the files written: stem.svg, stem.png, stem.csv
-    "Save a figure as SVG and PNG (150 dpi), with its numbers as CSV beside it; equal figures give equal bytes (chapter 04)."
+def save_figure(fig: "Figure", stem: str | Path, frame: pd.DataFrame) -> list[Path]:
+    """Save a figure as SVG and PNG (150 dpi), with its numbers as CSV beside it.
+
+    Equal figures give equal bytes.
+
+    Parameters
+    ----------
+    fig : matplotlib.figure.Figure
+        The figure.
+    stem : str or Path
+        Path without suffix; its folder is made when it is missing.
+    frame : DataFrame
+        The numbers that the figure shows.
+
+    Returns
+    -------
+    list of Path
+        The files written: stem.svg, stem.png, stem.csv.
+
+    References
+    ----------
+    chapter 04
+    """
     with needed_for("drawing", "notebooks"): import matplotlib as mpl
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(stem.name + suffix) for suffix in (".svg", ".png", ".csv")]
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]  # its stubs list all keys
         fig.savefig(paths[0], bbox_inches="tight", metadata={"Date": None})
         fig.savefig(paths[1], bbox_inches="tight", metadata={"Software": None})
     frame.to_csv(paths[2], index=False, float_format="%.12g")
