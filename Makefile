@@ -6,7 +6,7 @@ ifneq ($(origin NAME),command line)
 NAME :=# some systems have a variable of this name
 endif
 
-.PHONY: help setup hooks demo test test-browser chromium nightly export chapter refresh readme docs figures benchmarks
+.PHONY: help setup hooks demo test test-browser chromium nightly export chapter refresh contents readme docs figures benchmarks
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
@@ -17,6 +17,7 @@ help:
 	@echo "make chapter    begin a new chapter: NAME=noise/59_price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
 	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=language/10_graphs"
 	@echo "make hooks      set up, then check what is quick to check before every commit"
+	@echo "make contents   write the tables of chapters in nbs/index.ipynb from the chapters, then the README"
 	@echo "make readme     write README.md from nbs/index.ipynb"
 	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
 	@echo "make figures    run every experiment again, at full size (about three hours; can be stopped, and goes on)"
@@ -74,10 +75,14 @@ refresh: setup
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to notebook --execute --inplace $(NOTEBOOKS)
 	@$(BIN)/nbdev_clean --fname nbs
 
+contents: setup
+	@$(BIN)/python tools/contents.py
+	@$(MAKE) --no-print-directory readme
+
 readme: setup
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --output-dir . --output README \
 	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns='^#\|\s*hide' nbs/index.ipynb
-	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((ground|language|accounting|first_run|noise|learning|evidence|workshop|tutorials|experiments)/)#](nbs/\1#g' README.md && rm README.md.bak
+	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((where\.ipynb|(ground|language|accounting|first_run|noise|learning|evidence|workshop|tutorials|experiments)/))#](nbs/\1#g' README.md && rm README.md.bak
 
 docs: setup
 	@$(BIN)/python docs/build.py

@@ -60,6 +60,13 @@ def test_readme_comes_from_the_index(tmp_path):
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text(), "run make readme"
 
 
+def test_the_tables_of_the_index_are_the_chapters():
+    rewritten = runpy.run_path(str(ROOT / "tools" / "contents.py"))["rewritten"]
+    text = next(cell.source for cell in read_nb(ROOT / "nbs" / "index.ipynb").cells if "## The chapters" in cell.source)
+    assert rewritten(text) == text, "run make contents"
+    assert rewritten(text.replace("| [10 Graphs]", "| [10 Grphs]")) == text
+
+
 def test_a_chapter_begins_with_one_command_and_runs_with_another(tmp_path):
     for folder in ("nbs", "mfdl"): (tmp_path / folder).mkdir()
     workshop(tmp_path, "tools", "settings.ini", "pyproject.toml", "nbs/index.ipynb", "mfdl/__init__.py")

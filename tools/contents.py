@@ -1,0 +1,62 @@
+"""Write the tables of chapters in nbs/index.ipynb from the chapters themselves: `make contents`."""
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+INDEX = ROOT / "nbs" / "index.ipynb"
+PARTS = {
+    "language": "Language: what a run is",
+    "accounting": "Accounting: who learns how much",
+    "first_run": "A first run: why all this",
+    "noise": "Noise: how little will do",
+    "learning": "Learning: from a budget to a model",
+    "evidence": "Evidence: is it true?",
+    "workshop": "Workshop: how it is built",
+    "ground": "Ground: what all of it stands on",
+}
+BEGIN, END = "## The chapters\n", "\nExperiments rest on all of them"
+
+
+def opening(path: Path) -> str:
+    "The first cell of a notebook."
+    return "".join(json.loads(path.read_text())["cells"][0]["source"])
+
+
+def row(path: Path) -> str:
+    "A chapter's row: number, title, module and question."
+    title, question = re.match(r"# (.+)\n\n> (.+)", opening(path)).groups()
+    exported = re.search(r"#\| default_exp (\S+?)[\"\\\n]", path.read_text())
+    if not exported: module = ""
+    elif exported[1] == "__init__": module = "`mfdl`"
+    else: module = f"`mfdl.{exported[1]}`"
+    where = path.relative_to(INDEX.parent).as_posix()
+    return f"| [{path.name[:2]} {title}]({where}) | {module} | {question} |"
+
+
+def contents() -> str:
+    "All tables, a part after the other."
+    tables = []
+    for part, heading in PARTS.items():
+        rows = [row(path) for path in sorted((INDEX.parent / part).glob("[0-9][0-9]_*.ipynb"))]
+        tables.append("\n".join([f"### {heading}", "", "| chapter | module | question |", "|---|---|---|", *rows]))
+    return "\n\n".join(tables)
+
+
+def rewritten(text: str) -> str:
+    "The index with these tables in place of those that it has."
+    before, _, rest = text.partition(BEGIN)
+    table, end, after = rest.partition(END)
+    words = table.rpartition("|\n")[2]
+    return f"{before}{BEGIN}\n{contents()}\n{words}{end}{after}"
+
+
+def main() -> None:
+    notebook = json.loads(INDEX.read_text())
+    cell = next(cell for cell in notebook["cells"] if BEGIN in cell["source"])
+    cell["source"] = rewritten("".join(cell["source"])).splitlines(keepends=True)
+    INDEX.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__": sys.exit(main())
