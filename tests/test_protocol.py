@@ -36,8 +36,8 @@ from mfdl import (
     zip_dl,
 )
 from mfdl.accounting.streaming import covariance_gains, state_space
-from mfdl.language.factorization import decompose
 from mfdl.language.attackers import view
+from mfdl.language.factorization import decompose
 from mfdl.language.protocol import Noise
 from mfdl.learning.data import Batches
 from mfdl.learning.training import Run, Simulation

@@ -5,9 +5,9 @@ import nbformat
 import pytest
 from conftest import ROOT
 
-NBS = ROOT / "nbs"
-PAGE = "\n\n".join(cell.source for cell in nbformat.read(NBS / "evidence" / "76_reference.ipynb", as_version=4).cells if cell.cell_type == "markdown")
-LINK = re.compile(r"\]\(([\w/]+\.ipynb)(?:#([^)|]+?))?\)(?= *(?:\||,|$|\.))", re.M)
+FOLDER = ROOT / "nbs" / "evidence"
+PAGE = "\n\n".join(cell.source for cell in nbformat.read(FOLDER / "76_reference.ipynb", as_version=4).cells if cell.cell_type == "markdown")
+LINK = re.compile(r"\]\(([\w./]+\.ipynb)(?:#([^)|]+?))?\)(?= *(?:\||,|$|\.))", re.M)
 
 
 def rows(heading):
@@ -20,7 +20,7 @@ def rows(heading):
 def section(path, anchor):
     """The cells of a notebook under the heading that an anchor names, up to the next one; all of them without an anchor."""
     inside, found = anchor is None, []
-    for cell in nbformat.read(NBS / path, as_version=4).cells:
+    for cell in nbformat.read(FOLDER / path, as_version=4).cells:
         headings = re.findall(r"^#+ (.+)$", cell.source, re.M) if cell.cell_type == "markdown" else []
         if headings and anchor: inside = anchor in [heading.strip().replace(" ", "-") for heading in headings]
         if inside: found.append(cell)
@@ -46,7 +46,7 @@ def test_departure_leads_to_a_check(row):
 def test_entry_leads_to_a_chapter(heading):
     first, *entries = rows(heading)
     assert len(entries) > 20 and all(len(entry) == len(first) for entry in entries)
-    for entry in entries: assert LINK.findall(entry[-1] + "|") and all((NBS / path).exists() for path, _ in LINK.findall(entry[-1] + "|")), entry
+    for entry in entries: assert LINK.findall(entry[-1] + "|") and all((FOLDER / path).exists() for path, _ in LINK.findall(entry[-1] + "|")), entry
 
 
 def test_words_are_sorted_and_defined_once():
@@ -55,4 +55,4 @@ def test_words_are_sorted_and_defined_once():
 
 
 def test_a_wrong_link_is_noticed():
-    assert not section("accounting/24_theorem8.ipynb", "No-such-heading") and not checks(section("index.ipynb", "Licence"))
+    assert not section("../accounting/24_theorem8.ipynb", "No-such-heading") and not checks(section("../index.ipynb", "Licence"))

@@ -30,7 +30,7 @@ from mfdl.accounting import account as accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, downloads, files, randomness
-from mfdl.language import factorization, algorithms, attackers, gossip, graphs, participation, protocol, workloads
+from mfdl.language import algorithms, attackers, factorization, gossip, graphs, participation, protocol, workloads
 from mfdl.learning import data
 from mfdl.noise import coalitions, covariance, directions, gram, insiders, space_time
 from mfdl.noise import strategies as noise

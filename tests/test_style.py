@@ -2,118 +2,22 @@
 import ast
 import importlib
 import inspect
-import io
 import re
-import tokenize
 import warnings
 
 import nbformat
 import pytest
 from conftest import CHAPTERS, MODULES, ROOT
 from numpydoc.validate import validate
+from style import FUNCTION, LINE, bodies, complexity, doing, faults_of_lines, written
 
-LINE, DOCSTRING_LINE, TOKENS = 100, 88, 45
 BODY, CELL, STRETCH, MODULE, CELLS, COMPLEXITY = 40, 30, 25, 400, 62, 12
-SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING}
-FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 DOCUMENTED = {"GL08", "SS03", "SS06", "PR01", "PR02", "RT01"}  # of numpydoc: a docstring, a first sentence, all parameters, what is returned
 UNITS = [ROOT / "mfdl" / f"{module.replace('.', '/')}.py" for module in MODULES]
 SOURCES = {path: path.read_text() for path in UNITS}
 
 
 def named(path): return f"{path.parent.name}/{path.stem}"
-
-
-def span(node): return range(node.lineno, node.end_lineno + 1)
-
-
-def docstrings(tree):
-    """The lines of all docstrings of a piece of code."""
-    owners = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | FUNCTION) and node.body)
-    firsts = (node.body[0] for node in owners)
-    return {line for first in firsts if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str) for line in span(first)}
-
-
-def tokens(source):
-    """How many tokens begin in each line that has any, comments apart."""
-    count = {}
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in SILENT: count[token.start[0]] = count.get(token.start[0], 0) + 1
-    return count
-
-
-def written(source):
-    """The lines with code: not empty, no comment, no docstring."""
-    strings = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    inside = {line for node in strings for line in span(node)}
-    return (set(tokens(source)) | inside) - docstrings(ast.parse(source))
-
-
-def apart(tree):
-    """Lines that say what there is and do nothing: imports, decorators and signatures."""
-    lines = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom): lines |= set(span(node))
-        if isinstance(node, FUNCTION | ast.ClassDef): lines |= set(range(min([node.lineno, *(one.lineno for one in node.decorator_list)]), node.body[0].lineno))
-    return lines
-
-
-def doing(source): return written(source) - apart(ast.parse(source))
-
-
-def bodies(tree): return [node for node in ast.walk(tree) if isinstance(node, FUNCTION)]
-
-
-def is_guard(node):
-    """`if bad: raise ...`, or another way out, in one line."""
-    return isinstance(node, ast.If) and not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise | ast.Return | ast.Continue | ast.Break)
-
-
-def needs(node): return isinstance(node, ast.With) and "needed_for(" in ast.unparse(node.items[0])
-
-
-def crowded(tree):
-    """Lines on which a second statement stands: only guards and imports of what is optional may have one."""
-    found = set()
-    for node in ast.walk(tree):
-        for block in ("body", "orelse", "finalbody"):
-            inner = getattr(node, block, None)
-            if not isinstance(inner, list) or not inner or isinstance(node, ast.Module): continue
-            header = node.lineno if isinstance(node, ast.stmt | ast.ExceptHandler) else 0
-            if block == "body" and inner[0].lineno == header and not is_guard(node) and not needs(node): found.add(header)
-            if block != "body" and not isinstance(inner[0], ast.If) and "else:" in ast.unparse(node) and inner[0].col_offset > node.col_offset + 4: found.add(inner[0].lineno)
-        for inner in (getattr(node, block, []) for block in ("body", "orelse", "finalbody")):
-            if isinstance(inner, list): found |= {two.lineno for one, two in zip(inner, inner[1:], strict=False) if two.lineno == one.end_lineno}
-    return found
-
-
-def packed(tree):
-    """Lines that assign several things at once, and swap none."""
-    def swap(node): return {ast.unparse(one) for one in node.targets[0].elts} == {ast.unparse(one) for one in node.value.elts}
-    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)]
-    return {node.lineno for node in assigned if not swap(node)}
-
-
-def complexity(function):
-    """Branches of a function and loops, without the checks that only raise."""
-    def counts(node):
-        if isinstance(node, ast.If): return not all(isinstance(one, ast.Raise) for one in node.body)
-        return isinstance(node, ast.For | ast.While | ast.ExceptHandler | ast.comprehension)
-    return 1 + sum(counts(node) for node in ast.walk(function))
-
-
-def faults_of_lines(source):
-    """What is wrong with single lines of a module, as (line, what)."""
-    tree, lines = ast.parse(source), source.splitlines()
-    question = set(span(tree.body[0])) if docstrings(tree) and ast.get_docstring(tree) else set()  # of the chapter, which is prose
-    quoted, generated = docstrings(tree), {number for number, line in enumerate(lines, 1) if line.startswith(("# %%", "# AUTOGENERATED", "__all__"))}
-    for number, line in enumerate(lines, 1):
-        if number in generated | question or re.search(r"^\S.*__all__|^ {11}'", line): continue
-        limit = DOCSTRING_LINE if number in quoted else LINE
-        if len(line) > limit: yield number, f"{len(line)} characters"
-    yield from ((number, f"{count} tokens") for number, count in tokens(source).items() if count > TOKENS and not lines[number - 1].startswith("__all__"))
-    yield from ((number, "two statements") for number in crowded(tree))
-    yield from ((number, "several assignments") for number in packed(tree))
 
 
 def told(faults): return "\n".join(f"{where}: {what}" for where, what in sorted(faults))
