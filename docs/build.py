@@ -27,7 +27,7 @@ def default_exp_(cell, module: str) -> None:
 
 def site_links(markdown: str) -> str:
     """Links as they are on the site: the pages beside the book are among its pages, what is no page is a file, and a heading is called what MyST calls it."""
-    markdown = markdown.replace("](nbs/", "](").replace("](app/", "](path:../nbs/app/")
+    markdown = markdown.replace("](nbs/", "](").replace("](../app/", "](path:../../nbs/app/")
     markdown = re.sub(r"(\]\((?:\.\./)*)\.\./((?:benchmarks/)?\w+\.md)", r"\1\2", markdown)
     return re.sub(r"(\]\([^()#\s:]*#)((?:[^()\s]|\(\S*?\))+)\)", lambda link: f"{link[1]}{default_slugify(link[2])})", markdown)
 

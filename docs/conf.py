@@ -4,6 +4,7 @@ import inspect
 import re
 from dataclasses import is_dataclass
 from importlib.metadata import files
+from types import GenericAlias
 
 import click
 from fastcore.docments import docments
@@ -86,7 +87,8 @@ def document(app, what: str, name: str, thing, options, lines: list[str]) -> Non
 
 
 def skip(app, what: str, name: str, thing, skipped: bool, options) -> bool | None:
-    """The fields of a dataclass are described as the parameters of its constructor."""
+    """The fields of a dataclass are described as the parameters of its constructor, types of arrays as constants."""
+    if what == "module" and isinstance(thing, GenericAlias): return True
     return True if what == "class" and not callable(thing) and not isinstance(thing, property) else None
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 # %% ../../nbs/ground/00_arguments.ipynb #types001
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]  # arrays of float64
+Ints = NDArray[np.int64]  # arrays of int64
+Bools = NDArray[np.bool_]  # arrays of bool
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000007
 def check_choice(argument: str, value: object, choices: Iterable[str]) -> str:
