@@ -120,7 +120,8 @@ def summary(folder):
 def lengths(source):
     """(characters, tokens) of every line of code."""
     lines, count = source.splitlines(), tokens(source)
-    return [(len(lines[number - 1]), count.get(number, 0)) for number in sorted(written(source))]
+    numbers = sorted(number for number in written(source) if not re.match(r"__all__| {11}'", lines[number - 1]))
+    return [(len(lines[number - 1]), count.get(number, 0)) for number in numbers]
 
 
 if __name__ == "__main__":
