@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from mfdl.accounting.online import OnlineAccountant as OnlineAccountant
     from mfdl.language.participation import Participation as Participation
     from mfdl.accounting.privacy import GaussianDP as GaussianDP
-    from mfdl.language.protocol import Noise as Noise, Protocol as Protocol, Round as Round, Step as Step, fresh_noise as fresh_noise
+    from mfdl.language.steps import (
+        Noise as Noise, Round as Round, Step as Step, fresh_noise as fresh_noise,
+    )
+    from mfdl.language.protocol import Protocol as Protocol
     from mfdl.accounting.reactions import Lipschitz as Lipschitz
     from mfdl.accounting.sensitivities import sensitivity as sensitivity
     from mfdl.noise.insiders import optimize_local as optimize_local
@@ -41,10 +44,11 @@ if TYPE_CHECKING:
 
 # %% ../nbs/workshop/89_import.ipynb #00000008
 _HOME = {
+    "language.steps": "Step Round Noise fresh_noise",
     "language.graphs": "load_graph",
     "language.gossip": "gossip_matrix",
     "language.workloads": "workload",
-    "language.protocol": "Protocol Step Round Noise fresh_noise",
+    "language.protocol": "Protocol",
     "language.algorithms": "dsgd dp_dsgd mf_dsgd anti_pgd muffliato decor corn zip_dl local_dsgd random_walk",
     "language.attackers": "LDP PNDP SecLDP SecureSum",
     "language.participation": "Participation",

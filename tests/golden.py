@@ -7,7 +7,10 @@ import networkx as nx
 import numpy as np
 
 from mfdl.accounting.account import account
-from mfdl.language.algorithms import anti_pgd, corn, deal_seeds, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, noise_stream, zip_dl
+from mfdl.language.algorithms import (
+    anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl,
+)
+from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.language.attackers import LDP, PNDP, SecLDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from mfdl import account
 from mfdl.accounting.privacy import GaussianDP
-from mfdl.language.algorithms import corn, deal_seeds, noise_stream
+from mfdl.language.algorithms import corn
+from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.language.attackers import LDP, SecLDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation

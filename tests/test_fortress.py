@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mfdl import LDP, PNDP, Participation, Protocol, Round, SecLDP, Step, account, corn, dsgd, mf_dsgd
 from mfdl.accounting.sensitivities import certify
 from mfdl.language.gossip import gossip_matrix
-from mfdl.language.protocol import fresh_noise
+from mfdl.language.steps import fresh_noise
 
 
 def test_no_noise_far_away_leaks():

@@ -38,7 +38,7 @@ from mfdl import (
 from mfdl.accounting.streaming import covariance_gains, state_space
 from mfdl.language.attackers import view
 from mfdl.language.factorization import decompose
-from mfdl.language.protocol import Noise
+from mfdl.language.steps import Noise
 from mfdl.learning.data import Batches
 from mfdl.learning.training import Run, Simulation
 

@@ -30,7 +30,7 @@ from mfdl.accounting import account as accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, downloads, files, randomness
-from mfdl.language import algorithms, attackers, factorization, gossip, graphs, participation, protocol, workloads
+from mfdl.language import streams, algorithms, attackers, factorization, gossip, graphs, participation, protocol, workloads
 from mfdl.learning import data
 from mfdl.noise import coalitions, covariance, directions, gram, insiders, space_time
 from mfdl.noise import strategies as noise
@@ -229,7 +229,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
     data.load_data: {"name": "digits"},
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
-    algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, algorithms.deal_seeds: {"protocol": RUN, "secret": 1},
+    algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, streams.deal_seeds: {"protocol": RUN, "secret": 1},
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
     auditing.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
     auditing.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
@@ -380,15 +380,15 @@ def test_runs_of_some_more_steps(seed):
     assert arguments.real_number(np.float32(0.5)) == 0.5 and math.isnan(arguments.real_number("1"))
 
 
-@campaign(40, "randomness.derive_seed randomness.check_seed algorithms.deal_seeds randomness.block_size randomness.draw_block randomness.draw algorithms.noise_stream "
+@campaign(40, "randomness.derive_seed randomness.check_seed streams.deal_seeds randomness.block_size randomness.draw_block randomness.draw streams.noise_stream "
               "randomness.secure_normal",
           SEEDS, st.integers(0, 2**128 - 1), st.integers(1, 9000))
 def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     """Each variable is what its seed and number say, whoever draws it, in whatever order and among whichever nodes; other secrets and purposes give other noise."""
     make, order, *_ = random_run(seed)
     run, rng = make(order), np.random.default_rng(seed)
-    seeds = algorithms.deal_seeds(run, secret)
-    streams = {label: list(algorithms.noise_stream(run, label, seeds[label], dimension)) for label in rng.permutation(run.nodes).tolist()}
+    seeds = streams.deal_seeds(run, secret)
+    streams = {label: list(streams.noise_stream(run, label, seeds[label], dimension)) for label in rng.permutation(run.nodes).tolist()}
     u = int(rng.integers(run.n))
     Z = np.array([randomness.draw(randomness.derive_seed(secret, row), number, dimension) for row, number in zip(run.variables.holder_set, run.variables.number, strict=True)])
     np.testing.assert_allclose(np.vstack(streams[run.nodes[u]]), (run.mix.N @ Z)[run.mix.node == u], atol=1e-9)

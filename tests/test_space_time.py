@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl.accounting.account import account, overheard
-from mfdl.language.algorithms import deal_seeds, dp_dsgd, mf_dsgd, noise_stream
+from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.algorithms import dp_dsgd, mf_dsgd
 from mfdl.language.attackers import LDP, PNDP, SecLDP, view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import gossip_matrix
@@ -160,7 +161,7 @@ def test_simulated_and_streamed_noise_are_one():
 
 
 def test_memory_of_a_stream_is_bounded_whatever_the_steps(monkeypatch):
-    monkeypatch.setattr("mfdl.language.algorithms.KEPT", 2**20)
+    monkeypatch.setattr("mfdl.language.streams.KEPT", 2**20)
 
     def most(T):
         W = 0.5 * np.eye(3) + 0.5 * gossip_matrix(nx.path_graph(3))

@@ -16,7 +16,8 @@ from scipy.sparse import csr_array
 
 from ..language.factorization import NOISE_FLOOR
 from ..language.attackers import TrustModel, coalition_mask
-from ..language.protocol import MatrixProtocol, Protocol, Step
+from ..language.protocol import MatrixProtocol, Protocol
+from ..language.steps import Step
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000011
 @dataclass(frozen=True)

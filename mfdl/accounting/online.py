@@ -21,7 +21,8 @@ from ..ground.files import seal, unseal
 from ..language.gossip import hops
 from ..ground.arguments import check_count, real_number
 from ..language.participation import Participation
-from ..language.protocol import Noise, Protocol, Round, Step
+from ..language.steps import Noise, Round, Step
+from ..language.protocol import Protocol
 from .sensitivities import worst_sensitivities
 from .reactions import Lipschitz
 from .streaming import Doubtful, NotStreamable, Stage, bare_gradients, root_gain, state_space

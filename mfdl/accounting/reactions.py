@@ -15,7 +15,8 @@ from scipy.sparse import csr_array, eye_array
 
 from ..language.attackers import TrustModel, coalition_mask
 from ..ground.arguments import check_choice, real_number
-from ..language.protocol import MatrixProtocol, Protocol, Step, check_protocol_type
+from ..language.protocol import MatrixProtocol, Protocol, check_protocol_type
+from ..language.steps import Step
 
 # %% ../../nbs/accounting/30_reactions.ipynb #0000000b
 @dataclass(frozen=True, eq=False)

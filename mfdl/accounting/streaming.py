@@ -16,7 +16,8 @@ from scipy.sparse import csr_array
 from ..language.factorization import CLEAR
 from ..language.attackers import TrustModel, coalition_mask, follow, seen_alone
 from .exact import LOCK, matrix_rank, residues
-from ..language.protocol import MatrixProtocol, Protocol, Round, Step
+from ..language.protocol import MatrixProtocol, Protocol
+from ..language.steps import Round, Step
 
 # %% ../../nbs/accounting/28_streaming.ipynb #00000009
 class NotStreamable(ValueError):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..accounting.account import account
-from ..language.algorithms import deal_seeds
+from ..language.streams import deal_seeds
 from ..language.attackers import TrustModel, coalition_mask, view
 from ..language.factorization import decompose
 from ..learning.checking import check_protocol

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.sparse import block_diag, csr_array
 
 from ..ground.arguments import Bools, Floats, Ints, check_choice
-from .protocol import MatrixProtocol, Messages, Protocol, Round, Step, Variables
+from .protocol import MatrixProtocol, Messages, Protocol, Variables
+from .steps import Round, Step
 
 # %% ../../nbs/language/17_attackers.ipynb #00000009
 class TrustModel:

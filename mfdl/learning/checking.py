@@ -9,7 +9,7 @@ __all__ = ['check_protocol']
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..language.algorithms import deal_seeds, noise_stream
+from ..language.streams import deal_seeds, noise_stream
 from ..language.attackers import LDP
 from .data import Batches, Dataset
 from ..ground.files import needed_for

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import block_diag, csr_array, vstack
 
-from ..language.algorithms import deal_seeds, noise_stream
+from ..language.streams import deal_seeds, noise_stream
 from .data import Batches, Dataset
 from ..ground.files import needed_for, seal, unseal
 from ..ground.arguments import check_choice, check_count, check_flag, real_array, real_number
-from ..language.protocol import Protocol, Step, check_protocol_type, fingerprint
+from ..language.protocol import Protocol, check_protocol_type
+from ..language.steps import Step, fingerprint
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret, grid_spacing, to_grid
 
 if TYPE_CHECKING:

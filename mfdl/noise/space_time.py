@@ -17,7 +17,8 @@ from ..language.algorithms import gossip_run, time_blocks
 from .certificates import NotConverged, Optimum, check_steps
 from ..ground.arguments import check_count, real_number
 from ..language.participation import Participation
-from ..language.protocol import Noise, Protocol
+from ..language.steps import Noise
+from ..language.protocol import Protocol
 from ..accounting.sensitivities import certify
 from ..language.workloads import gossip_sequence, workload
 

@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from ..language.algorithms import noise_stream
+from ..language.streams import noise_stream
 from ..learning.data import Batches, Dataset
 from ..ground.files import needed_for, package_code, seal, settle, unseal
-from ..language.protocol import Protocol, Round, fingerprint
+from ..language.protocol import Protocol
+from ..language.steps import Round, fingerprint
 from ..ground.randomness import check_seed, grid_spacing, to_grid
 from ..learning.training import History, Learner, Run, check_rates, check_run, describe_protocol, max_noise_std, rounded
 
