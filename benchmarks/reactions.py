@@ -9,7 +9,8 @@ from harness import main
 from scipy.sparse import coo_array, csr_array, diags_array
 
 from mfdl import PNDP, Lipschitz, Participation, account, dp_dsgd, gossip_matrix, load_graph
-from mfdl.accounting.reactions import Paths, best_plans
+from mfdl.accounting.paths import Paths
+from mfdl.accounting.reactions import best_plans
 from mfdl.ground.downloads import find_file
 from mfdl.ground.figures import PALETTE, STYLE
 

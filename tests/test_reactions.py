@@ -34,7 +34,8 @@ from mfdl import (
     zip_dl,
 )
 from mfdl.accounting.promises import new_differences, promise
-from mfdl.accounting.reactions import best_plans, paths_of, plan_at, plan_cost
+from mfdl.accounting.reactions import best_plans, plan_at, plan_cost
+from mfdl.accounting.paths import paths_of
 from mfdl.accounting.sensitivities import worst_sensitivities
 from mfdl.language.attackers import coalition_mask
 from mfdl.workshop.cli import app
@@ -157,7 +158,7 @@ def test_a_later_pattern_costs_no_more(scheme, monkeypatch):
     for updates in (Lipschitz(1), Lipschitz(1, 0.8)):
         quick = promise(run, PNDP([0]), scheme, updates, tol=1e-6).sensitivity
         with monkeypatch.context() as patch:
-            patch.setattr("mfdl.accounting.reactions.Paths.begins_anywhere", False)
+            patch.setattr("mfdl.accounting.paths.Paths.begins_anywhere", False)
             slow = promise(run, PNDP([0]), scheme, updates, tol=1e-6).sensitivity
         if scheme.separation == "exactly": np.testing.assert_allclose(quick, slow, rtol=1e-4)
         else: assert (quick >= slow * (1 - 1e-4)).all() and (quick <= 1.05 * slow).all()

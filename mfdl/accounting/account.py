@@ -323,7 +323,7 @@ def check_updates(
 ) -> None:
     "Raise a ValueError where a bound for reacting gradients, or for changing rates, is needed and not proved."
     from mfdl.accounting.promises import check_lipschitz, check_rates
-    from mfdl.accounting.reactions import paths_of
+    from mfdl.accounting.paths import paths_of
     if rates is not None: check_rates(rates, protocol.T)
     if updates is not None: check_lipschitz(updates, protocol.n)
     for model in trusts:
