@@ -27,7 +27,8 @@ def rank_main(rank, name, d, T, way, port, folder, answers):
     from mfdl.language.gossip import gossip_matrix
     from mfdl.learning.data import Dataset, cut
     from mfdl.learning.training import Run
-    from mfdl.workshop.distributed import Peer, join
+    from mfdl.workshop.distributed import Peer
+    from mfdl.workshop.network import join
 
     class InTurn(Peer):
         "First the messages, then the noise."

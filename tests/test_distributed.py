@@ -35,7 +35,9 @@ from mfdl.language.participation import Participation
 from mfdl.learning.data import Batches, Dataset, cut
 from mfdl.learning.training import Run, Simulation
 from mfdl.noise.directions import optimize_space_time
-from mfdl.workshop.distributed import Journal, Network, Peer, PeerLost, UsedSeeds, join
+from mfdl.workshop.distributed import Peer
+from mfdl.workshop.journal import Journal, UsedSeeds
+from mfdl.workshop.network import Network, PeerLost, join
 
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 CONTEXT = multiprocessing.get_context("forkserver")

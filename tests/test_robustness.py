@@ -34,22 +34,22 @@ from mfdl.language import streams, algorithms, attackers, factorization, gossip,
 from mfdl.learning import data
 from mfdl.noise import coalitions, covariance, directions, gram, insiders, space_time
 from mfdl.noise import strategies as noise
-from mfdl.workshop import cli, sweeps
+from mfdl.workshop import cli, grids, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 1000))
 HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
     "neural networks: tests/test_training.py": "training.*",
-    "processes, networks and what they keep: tests/test_distributed.py": "distributed.*",
+    "processes, networks and what they keep: tests/test_distributed.py": "distributed.* journal.* network.*",
     "pictures: tests/test_project.py and the chapters": "figures.* account.plot_distance account.plot_heatmap",
     "commands, of which the parts are here: tests/test_inputs.py, tests/test_sweeps.py": "cli.Command cli.app cli.finite cli.write_report cli.check_settings cli.describe "
     "cli.account_command cli.describe_sweep cli.conclude cli.run_sweep cli.sweep_command cli.collect_command cli.reproduce_command cli.graphs_command",
     "a page, with properties and clicks of its own: tests/test_explorer.py": "explorer.* cli.explore_command",
     "registers what is called by its name: tests/test_inputs.py, tests/test_strategies.py": "cli.on_command_line strategies.Named strategies.named",
-    "processes and locks: tests/test_sweeps.py": "sweeps.hold sweeps.survey sweeps.clear sweeps.put_in_place sweeps.die_with_parent sweeps.run_here sweeps.run_cell sweeps.cores "
-    "sweeps.executor sweeps.sweep sweeps.write_table sweeps.all_experiments",
-    "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.without_run_times experiments.reproduce",
+    "processes and locks: tests/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "
+    "sweeps.sweep sweeps.write_table sweeps.all_experiments",
+    "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce",
     "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.split data.digits data.diabetes data.housing_table data.housing data.houses "
     "data.a9a data.mnist graphs.facebook graphs.peertube downloads.data_folders downloads.find_file graphs.GraphSource",
     "patterns of more than 128 steps: tests/test_reference.py, nbs/accounting/22_sensitivities.ipynb": "sensitivities.grouped_start sensitivities.climb sensitivities.escape",
@@ -705,8 +705,8 @@ YAML = st.one_of(
     NAMES.map(json.dumps), st.text(max_size=20), st.floats().map(str), st.integers().map(str), st.lists(st.integers(-3, 30), max_size=4).map(json.dumps))
 
 
-@campaign(40, "sweeps.read_grid sweeps.read_blocks sweeps.block_cells sweeps.make_cells sweeps.make_cell sweeps.Cell sweeps.named_file sweeps.no_duplicates sweeps.written_out "
-              "sweeps.notebook_source experiments.find_notebook experiments.experiment_parameters experiments.check_parameters experiments.parse_value experiments.result_stem "
+@campaign(40, "grids.read_grid grids.make_cells grids.Cell "
+              "experiments.find_notebook experiments.experiment_parameters experiments.check_parameters experiments.result_stem "
               "experiments.experiments experiments.experiments_folder",
           YAML, YAML, NAMES, st.binary(max_size=40))
 def test_grids(tmp_path_factory, value, other, name, content):
@@ -717,7 +717,7 @@ def test_grids(tmp_path_factory, value, other, name, content):
                  "experiment: b.ipynb\nparameters: {x: 1}\n", "experiment: pndp\nparameters: {T: [2, 3], graph: ring}\n"):
         notebook.write_bytes(content)
         grid.write_text(text, errors="replace")
-        cells = refused(lambda: sweeps.read_grid(grid), f"grid={str(grid)!r}")  # noqa: B023
+        cells = refused(lambda: grids.read_grid(grid), f"grid={str(grid)!r}")  # noqa: B023
         for cell in cells or []: assert Path(cell.name).name == cell.name and Path(cell.stem).name == cell.stem and (folder / cell.name).resolve().parent == folder.resolve()
     assert sorted(os.listdir(folder)) == ["b.ipynb", "grid.yaml"] and not Path("ran").exists()
 
@@ -726,7 +726,7 @@ def test_aliases_that_would_fill_the_memory(tmp_path):
     """A few lines of YAML whose aliases stand for a thousand million entries are refused at once."""
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", *(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 9)), "experiment: pndp", "parameters: {T: *a8}"]
     (tmp_path / "grid.yaml").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match="entries when its aliases are written out"): sweeps.read_grid(tmp_path / "grid.yaml")
+    with pytest.raises(ValueError, match="entries when its aliases are written out"): grids.read_grid(tmp_path / "grid.yaml")
 
 
 CELL = {"experiment": "pndp", "given": {}, "stem": "t", "about": {"parameters": {"T": 1}, "experiment": "pndp", "notebook": "n", "code": "c", "version": "1"}}
@@ -736,14 +736,14 @@ def keep(folder: Path, cell: dict, **written) -> dict:
     """A folder of a sweep with one cell that is done, as far as its checksums say; its status."""
     place = folder / "cell"
     place.mkdir(parents=True)
-    (place / sweeps.CELL).write_text(json.dumps(cell))
+    (place / grids.CELL).write_text(json.dumps(cell))
     for name, content in written.items(): (place / name).write_text(content)
-    status = {"state": "done", "files": sweeps.file_digests(place)}
-    sweeps.write_json(place / sweeps.STATUS, status)
+    status = {"state": "done", "files": grids.file_digests(place)}
+    grids.write_json(place / grids.STATUS, status)
     return status
 
 
-@campaign(50, "sweeps.collect sweeps.publish sweeps.inside sweeps.read_cell sweeps.read_status sweeps.write_json sweeps.file_digests cli.read_strategy cli.build_algorithm "
+@campaign(50, "sweeps.collect sweeps.publish grids.read_status grids.write_json grids.file_digests cli.read_strategy cli.build_algorithm "
               "graphs.parse_spec attackers.parse_attackers",
           NAMES, st.sampled_from(["stem", "about", "experiment", "about.parameters", "about.code"]), FORGED, DAMAGE, st.text(max_size=12))
 def test_results_stay_in_their_folder(tmp_path_factory, name, key, value, damage, text):
@@ -786,10 +786,10 @@ def test_links_are_not_followed_out_of_a_sweep(tmp_path, target):
     (tmp_path / "secret.csv").write_text("secret\n1\n")
     place = tmp_path / "sweep" / "cell"
     place.mkdir(parents=True)
-    (place / sweeps.CELL).write_text(json.dumps(CELL))
+    (place / grids.CELL).write_text(json.dumps(CELL))
     (place / "t.csv").symlink_to(target)
-    status = {"state": "done", "files": sweeps.file_digests(place)}
-    sweeps.write_json(place / sweeps.STATUS, status)
+    status = {"state": "done", "files": grids.file_digests(place)}
+    grids.write_json(place / grids.STATUS, status)
     with pytest.raises(ValueError, match="is not in the folder"): sweeps.publish({"cell": status}, tmp_path / "sweep", tmp_path / "out")
     with pytest.raises(ValueError, match="is not in the folder"): sweeps.collect(tmp_path / "sweep")
 
@@ -799,7 +799,7 @@ def test_results_in_folders_are_published(tmp_path):
     place = tmp_path / "sweep" / "cell"
     (place / "deep").mkdir(parents=True)
     (place / "deep" / "x.csv").write_text("x\n")
-    written = sweeps.publish({"cell": {"state": "done", "files": sweeps.file_digests(place)}}, tmp_path / "sweep", tmp_path / "out")
+    written = sweeps.publish({"cell": {"state": "done", "files": grids.file_digests(place)}}, tmp_path / "sweep", tmp_path / "out")
     assert written == [tmp_path / "out" / "deep" / "x.csv"] and written[0].read_text() == "x\n"
 
 

@@ -16,10 +16,11 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 
-from mfdl.workshop import sweeps
+from mfdl.workshop import grids, sweeps
 from mfdl.workshop.cli import app
 from mfdl.workshop.experiments import reproduce
-from mfdl.workshop.sweeps import collect, make_cells, read_grid, survey, sweep
+from mfdl.workshop.grids import make_cells, read_grid
+from mfdl.workshop.sweeps import collect, survey, sweep
 
 COUNT = """import os, time
 from pathlib import Path
@@ -172,10 +173,10 @@ def test_changed_notebook_parameters_or_package_are_other_cells(tmp_path, monkey
     with_file, = make_cells("pndp", [{"graph": str(tmp_path / "edges.csv")}])
     (tmp_path / "edges.csv").write_text("a,b\nb,c\n")
     changed_file, = make_cells("pndp", [{"graph": str(tmp_path / "edges.csv")}])
-    code = sweeps.package_code()
-    monkeypatch.setattr(sweeps, "package_code", lambda: code | {"code": "other"})
+    code = grids.package_code()
+    monkeypatch.setattr(grids, "package_code", lambda: code | {"code": "other"})
     other_code, = read_grid(grid)
-    monkeypatch.setattr(sweeps, "package_code", lambda: code | {"version": "9.9"})
+    monkeypatch.setattr(grids, "package_code", lambda: code | {"version": "9.9"})
     other_version, = read_grid(grid)
     assert len({cell.key for cell in (first, other_parameter, other_notebook, with_file, changed_file, other_code, other_version)}) == 7
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..accounting import account as accounting, privacy, reactions
 from ..language import algorithms, attackers, gossip, graphs, participation, protocol
-from . import experiments, sweeps
+from . import experiments, grids, sweeps
 from ..ground import downloads, figures
 from ..ground.files import needed_for
 
@@ -205,7 +205,7 @@ def describe_sweep(statuses: dict[str, dict], folder: Path, every: bool = False)
     "How a sweep stands: counts, failures and where to read about them, and on demand all cells."
     import pandas as pd
     states = [status["state"] for status in statuses.values()]
-    lines = [f"{len(states)} cells: " + ", ".join(f"{states.count(state)} {state}" for state in sweeps.STATES if state in states)]
+    lines = [f"{len(states)} cells: " + ", ".join(f"{states.count(state)} {state}" for state in grids.STATES if state in states)]
     if every:
         rows = [{"state": status["state"], "seconds": status.get("seconds", float("nan")), "cell": name} for name, status in statuses.items()]
         lines += ["", pd.DataFrame(rows).to_string(index=False, na_rep="", float_format="%.1f")]
@@ -243,7 +243,7 @@ def sweep_command(grid, folder, workers, scheduler, ask):
       graph: [florentine, karate]
       T: [5, 10, 20]
     """
-    cells, folder = sweeps.read_grid(grid), grid.with_suffix("") if folder is None else folder
+    cells, folder = grids.read_grid(grid), grid.with_suffix("") if folder is None else folder
     if ask: click.echo(describe_sweep(sweeps.survey(cells, folder), folder, every=True))
     else: conclude(run_sweep(cells, folder, workers, scheduler), folder)
 
