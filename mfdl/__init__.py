@@ -38,12 +38,14 @@ if TYPE_CHECKING:
     from mfdl.accounting.sensitivities import sensitivity as sensitivity
     from mfdl.noise.insiders import optimize_local as optimize_local
     from mfdl.noise.directions import optimize_space_time as optimize_space_time
-    from mfdl.noise.strategies import optimize as optimize, strategy as strategy
+    from mfdl.noise.newton import optimize as optimize
+    from mfdl.noise.strategies import strategy as strategy
     from mfdl.learning.training import train as train
     from mfdl.language.workloads import workload as workload
 
 # %% ../nbs/workshop/89_import.ipynb #00000008
 _HOME = {
+    "noise.newton": "optimize",
     "language.steps": "Step Round Noise fresh_noise",
     "language.graphs": "load_graph",
     "language.gossip": "gossip_matrix",
@@ -59,7 +61,7 @@ _HOME = {
     "accounting.online": "OnlineAccountant",
     "noise.certificates": "NotConverged",
     "noise.gram": "local_gram",
-    "noise.strategies": "optimize strategy",
+    "noise.strategies": "strategy",
     "noise.covariance": "optimize_covariance",
     "noise.coalitions": "optimize_coalition",
     "noise.directions": "optimize_space_time",

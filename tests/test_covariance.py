@@ -19,7 +19,12 @@ from mfdl.language.attackers import LDP, SecLDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.noise.coalitions import hidden_groups, optimize_coalition, seed_groups
-from mfdl.noise.covariance import CALIBRATIONS, METHODS, optimize_covariance, privacy_constraint
+from mfdl.noise.covariance import (
+    CALIBRATIONS,
+    COVARIANCE_METHODS,
+    optimize_covariance,
+    privacy_constraint,
+)
 
 REFERENCE = json.loads((Path(__file__).parent / "reference_covariance.json").read_text())
 FAMILY = {"edges": "edges", "nbhd": "neighbourhoods", "loo": "leave-one-out", "cyc": "windows"}
@@ -84,7 +89,7 @@ def networks(draw, largest=8):
 def test_optimum_is_private_certified_and_best(W, data):
     n, rng = len(W), np.random.default_rng(data.draw(st.integers(0, 2**31)))
     c, horizon = 10.0**rng.uniform(-2, 2, n), data.draw(st.sampled_from([1, 2, 15]))
-    found = {method: optimize_covariance(W, c, horizon, method) for method in METHODS}
+    found = {method: optimize_covariance(W, c, horizon, method) for method in COVARIANCE_METHODS}
     for method in ("corn", "decor", "ldp"):
         R = found[method].R
         np.testing.assert_allclose(R, R.T, rtol=1e-12)
@@ -120,7 +125,7 @@ def test_optimum_is_that_of_a_generic_solver(seed):
 
 def test_trusted_server_is_out_of_reach():
     W = gossip_matrix(nx.gnp_random_graph(12, 0.4, seed=3))
-    found = {method: optimize_covariance(W, 2.0, method=method) for method in METHODS}
+    found = {method: optimize_covariance(W, 2.0, method=method) for method in COVARIANCE_METHODS}
     assert found["cdp"].objective == pytest.approx(1 / (12 * 2.0)) and found["cdp"].objective < found["corn"].lower_bound
     assert account(corn(W, 1, found["cdp"].R), LDP(), Participation.single(1)).mu.min() == np.inf
 
