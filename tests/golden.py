@@ -8,12 +8,19 @@ import numpy as np
 
 from mfdl.accounting.account import account
 from mfdl.language.algorithms import (
-    anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl,
+    anti_pgd,
+    corn,
+    decor,
+    dp_dsgd,
+    dsgd,
+    mf_dsgd,
+    muffliato,
+    zip_dl,
 )
-from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.language.attackers import LDP, PNDP, SecLDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
+from mfdl.language.streams import deal_seeds, noise_stream
 
 FILE = Path(__file__).parent / "golden_accounts.json"
 COUNT = 300

@@ -13,13 +13,20 @@ from mfdl import account
 from mfdl.accounting.sensitivities import certify, sensitivity, worst_sensitivity
 from mfdl.ground.randomness import derive_seed, draw
 from mfdl.language.algorithms import (
-    anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl,
+    anti_pgd,
+    corn,
+    decor,
+    dp_dsgd,
+    dsgd,
+    mf_dsgd,
+    muffliato,
+    zip_dl,
 )
-from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.language.attackers import LDP, PNDP, SecLDP, view
 from mfdl.language.factorization import NotFactorizable, decompose, factorize
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
+from mfdl.language.streams import deal_seeds, noise_stream
 
 TOL = 1e-8
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from mfdl import account
 from mfdl.accounting.privacy import GaussianDP
 from mfdl.language.algorithms import corn
-from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.language.attackers import LDP, SecLDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
+from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.noise.coalitions import hidden_groups, optimize_coalition, seed_groups
 from mfdl.noise.covariance import (
     CALIBRATIONS,

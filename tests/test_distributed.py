@@ -26,12 +26,21 @@ from mfdl.evidence.auditing import audit
 from mfdl.ground.randomness import derive_seed, draw
 from mfdl.language import algorithms
 from mfdl.language.algorithms import (
-    anti_pgd, corn, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl,
+    anti_pgd,
+    corn,
+    decor,
+    dp_dsgd,
+    dsgd,
+    local_dsgd,
+    mf_dsgd,
+    muffliato,
+    random_walk,
+    zip_dl,
 )
-from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.language.attackers import LDP, PNDP, coalition_mask
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
+from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Batches, Dataset, cut
 from mfdl.learning.training import Run, Simulation
 from mfdl.noise.directions import optimize_space_time

@@ -37,7 +37,21 @@ from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph, read_graph
 from mfdl.language.participation import Participation
 from mfdl.workshop import cli, explorer
-from mfdl.workshop.explorer import Settings, View, command_line, explore, in_a_line, load_network, python_code, toggle, upload_name
+from mfdl.workshop.names import ALGORITHMS, EXPECTED, TRUST
+from mfdl.workshop.settings import (
+    EXAMPLES,
+    WHO,
+    Settings,
+    View,
+    command_line,
+    explore,
+    in_a_line,
+    load_network,
+    number,
+    python_code,
+    toggle,
+    upload_name,
+)
 
 EDGES = b"# who talks to whom\nanna,ben\nben,carl\ncarl,dora\ndora,anna\ndora,O'Hara & <b>\n"
 SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliato": "muffliato:K=2", "decor": "decor:sigma_edge=2", "zip-dl": "zip-dl:self_noise=1",
@@ -45,8 +59,8 @@ SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliat
 
 
 def test_every_algorithm_and_attacker_is_tried():
-    assert set(SPECS) | {"mf-dsgd"} == set(cli.ALGORITHMS) and set(explorer.WHO) == set(cli.TRUST)
-    for name in explorer.EXAMPLES["algorithm"]: assert name.partition(":")[0] in SPECS
+    assert set(SPECS) | {"mf-dsgd"} == set(ALGORITHMS) and set(WHO) == set(TRUST)
+    for name in EXAMPLES["algorithm"]: assert name.partition(":")[0] in SPECS
 
 
 def told(text):
@@ -59,7 +73,7 @@ def numbers(view):
 
 
 @pytest.mark.parametrize("algorithm", SPECS.values())
-@pytest.mark.parametrize("trust", cli.TRUST)
+@pytest.mark.parametrize("trust", TRUST)
 def test_command_and_code_give_the_numbers_of_the_view(algorithm, trust, tmp_path):
     view = explore(Settings("ring:n=5", None, algorithm, trust, ("0", "2"), 6, "cyclic:2,3", 1.3, None, 1e-5))
     result = CliRunner().invoke(cli.app, [*shlex.split(command_line(view.settings))[1:], "-o", f"{tmp_path}/report.json"])
@@ -103,7 +117,7 @@ def account_of(graph, attackers, T, scheme=None):
 
 
 @given(st.floats(allow_nan=False))
-def test_numbers_are_written_exactly(x): assert float(explorer.number(x)) == x
+def test_numbers_are_written_exactly(x): assert float(number(x)) == x
 
 
 @given(st.text(max_size=30), st.integers(0, 400_000))
@@ -129,12 +143,12 @@ def test_clicks_toggle(clicks):
 @given(st.builds(
     Settings, graph=st.sampled_from(["ring:n=5", "ring:n=-1", "complete:n=1e9", "grid:rows=2", "", "/etc/passwd", "path:n=3"]),
     algorithm=st.sampled_from([*SPECS.values(), "mf-dsgd", "muffliato:K=0", "muffliato:K=1e99", "decor:sigma_local=0", "", "x:y"]),
-    trust=st.sampled_from([*cli.TRUST, "PNDP"]), attackers=st.sampled_from([(), ("0",), ("1", "1"), ("0", "2"), ("0+1",), ("a,b",), ("0", "1", "2", "3", "4")]),
+    trust=st.sampled_from([*TRUST, "PNDP"]), attackers=st.sampled_from([(), ("0",), ("1", "1"), ("0", "2"), ("0+1",), ("a,b",), ("0", "1", "2", "3", "4")]),
     T=st.sampled_from([-1, 0, 1, 4, 6, 10**4, 10**30]), participation=st.sampled_from(["every-step", "single", "cyclic:2,3", "cyclic:0,3", "min-sep:2,2", "never"]),
     sigma=st.sampled_from([1.0, 0.0, -1.0, float("inf"), None]), epsilon=st.sampled_from([None, 1.0, 0.0, float("nan")]), delta=st.sampled_from([1e-6, 0.0, 1.0])))
 def test_settings_give_a_view_or_an_expected_error(settings):
     try: assert isinstance(explore(settings), View)
-    except cli.EXPECTED as error: assert in_a_line(error) and "unexpected" not in in_a_line(error)
+    except EXPECTED as error: assert in_a_line(error) and "unexpected" not in in_a_line(error)
 
 
 @pytest.mark.parametrize("changes,said", [
@@ -146,7 +160,7 @@ def test_settings_give_a_view_or_an_expected_error(settings):
 ])
 def test_errors_say_what_is_wrong_before_any_work(changes, said):
     started = time.process_time()
-    with pytest.raises(cli.EXPECTED) as error: explore(replace(Settings(), **changes))
+    with pytest.raises(EXPECTED) as error: explore(replace(Settings(), **changes))
     assert said in str(error.value) and time.process_time() - started < 2
 
 

@@ -33,9 +33,9 @@ from mfdl import (
     random_walk,
     zip_dl,
 )
+from mfdl.accounting.paths import paths_of
 from mfdl.accounting.promises import new_differences, promise
 from mfdl.accounting.reactions import best_plans, plan_at, plan_cost
-from mfdl.accounting.paths import paths_of
 from mfdl.accounting.sensitivities import worst_sensitivities
 from mfdl.language.attackers import coalition_mask
 from mfdl.workshop.cli import app

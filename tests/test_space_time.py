@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl.accounting.account import account, overheard
-from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.language.algorithms import dp_dsgd, mf_dsgd
 from mfdl.language.attackers import LDP, PNDP, SecLDP, view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.protocol import Protocol
+from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.training import Draws, NoiseSource, looks_back
 from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.directions import optimize_space_time

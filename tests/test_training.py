@@ -15,12 +15,21 @@ from mfdl.accounting.account import account
 from mfdl.ground.files import seal
 from mfdl.ground.randomness import derive_seed, draw_block, grid_spacing, to_grid
 from mfdl.language.algorithms import (
-    anti_pgd, corn, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl,
+    anti_pgd,
+    corn,
+    decor,
+    dp_dsgd,
+    dsgd,
+    local_dsgd,
+    mf_dsgd,
+    muffliato,
+    random_walk,
+    zip_dl,
 )
-from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.language.attackers import LDP, PNDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
+from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Batches, Dataset, cut, load_data, round_robin
 from mfdl.learning.training import Draws, NoiseSource, Run, Simulation, train
 
