@@ -24,7 +24,7 @@ import mfdl.ground.files
 from mfdl.accounting.account import account
 from mfdl.evidence.auditing import audit
 from mfdl.ground.randomness import derive_seed, draw
-from mfdl.language import algorithms
+from mfdl.language import streams
 from mfdl.language.algorithms import (
     anti_pgd,
     corn,
@@ -116,8 +116,8 @@ def together(size, job, *arguments, timeout=30.0):
 
 def whole_run(net, case, placement):
     used = set()
-    drawn = algorithms.draw_block
-    algorithms.draw_block = lambda seed, *rest: used.add(seed) or drawn(seed, *rest)
+    drawn = streams.draw_block
+    streams.draw_block = lambda seed, *rest: used.add(seed) or drawn(seed, *rest)
     peer = make_peer(net, case, placement, record=True)
     history = peer.run(every=2)
     return peer.models[:, 0].numpy(), {key: value.numpy() for key, value in peer.transcript.items()}, used, peer.sent, history.metrics["accuracy"]
