@@ -9,7 +9,9 @@ from harness import main
 
 from mfdl import account
 from mfdl.accounting.sensitivities import worst_sensitivities
-from mfdl.accounting.streaming import Filter, gramian_rows, state_space, stream
+from mfdl.accounting.filters import Filter
+from mfdl.accounting.streaming import gramian_rows, stream
+from mfdl.accounting.state_space import state_space
 from mfdl.ground.figures import PALETTE, STYLE
 from mfdl.language.algorithms import dp_dsgd
 from mfdl.language.attackers import PNDP, view

@@ -35,7 +35,8 @@ from mfdl import (
     train,
     zip_dl,
 )
-from mfdl.accounting.streaming import covariance_gains, state_space
+from mfdl.accounting.filters import covariance_gains
+from mfdl.accounting.state_space import state_space
 from mfdl.language.attackers import view
 from mfdl.language.factorization import decompose
 from mfdl.language.steps import Noise

@@ -26,7 +26,7 @@ from conftest import MODULES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from mfdl.accounting import account as accounting
+from mfdl.accounting import state_space, account as accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, downloads, files, randomness
@@ -327,7 +327,7 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "attackers.follow attackers.knows_models attackers.seen_alone",
                "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View factorization.decompose",
                "factorization.Factorization attackers.coalition_mask",
-               "streaming.state_space streaming.stream streaming.StateSpace streaming.NotStreamable streaming.Streamed", SEEDS.map(random_run))
+               "state_space.state_space streaming.stream state_space.StateSpace state_space.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
     """Who sees or knows more learns more, routes and orders of nodes agree, nobody learns what does not arrive, and a calibrated report keeps its promise."""
     make, order, shuffled, size, extreme = case
