@@ -8,50 +8,60 @@ __all__ = []
 
 # %% ../nbs/workshop/89_import.ipynb #00000002
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 # %% ../nbs/workshop/89_import.ipynb #00000006
 if TYPE_CHECKING:
-    from mfdl.accounting.account import Report as Report, account as account
-    from mfdl.language.algorithms import anti_pgd as anti_pgd, corn as corn, decor as decor, dp_dsgd as dp_dsgd, dsgd as dsgd
-    from mfdl.language.algorithms import (
-        local_dsgd as local_dsgd, mf_dsgd as mf_dsgd, muffliato as muffliato,
-        random_walk as random_walk, zip_dl as zip_dl,
-    )
-    from mfdl.language.attackers import LDP as LDP, PNDP as PNDP, SecLDP as SecLDP, SecureSum as SecureSum
-    from mfdl.evidence.auditing import audit as audit
-    from mfdl.noise.certificates import NotConverged as NotConverged
-    from mfdl.learning.checking import check_protocol as check_protocol
-    from mfdl.noise.coalitions import optimize_coalition as optimize_coalition
-    from mfdl.noise.covariance import optimize_covariance as optimize_covariance
-    from mfdl.language.gossip import gossip_matrix as gossip_matrix
-    from mfdl.noise.gram import local_gram as local_gram
-    from mfdl.language.graphs import load_graph as load_graph
+    from mfdl.accounting.account import Report as Report
+    from mfdl.accounting.account import account as account
     from mfdl.accounting.online import OnlineAccountant as OnlineAccountant
-    from mfdl.language.participation import Participation as Participation
     from mfdl.accounting.privacy import GaussianDP as GaussianDP
-    from mfdl.language.steps import (
-        Noise as Noise, Round as Round, Step as Step, fresh_noise as fresh_noise,
-    )
-    from mfdl.language.protocol import Protocol as Protocol
     from mfdl.accounting.reactions import Lipschitz as Lipschitz
     from mfdl.accounting.sensitivities import sensitivity as sensitivity
-    from mfdl.noise.insiders import optimize_local as optimize_local
+    from mfdl.evidence.auditing import audit as audit
+    from mfdl.language.algorithms import anti_pgd as anti_pgd
+    from mfdl.language.algorithms import corn as corn
+    from mfdl.language.algorithms import decor as decor
+    from mfdl.language.algorithms import dp_dsgd as dp_dsgd
+    from mfdl.language.algorithms import dsgd as dsgd
+    from mfdl.language.algorithms import local_dsgd as local_dsgd
+    from mfdl.language.algorithms import mf_dsgd as mf_dsgd
+    from mfdl.language.algorithms import muffliato as muffliato
+    from mfdl.language.algorithms import random_walk as random_walk
+    from mfdl.language.algorithms import zip_dl as zip_dl
+    from mfdl.language.attackers import LDP as LDP
+    from mfdl.language.attackers import PNDP as PNDP
+    from mfdl.language.attackers import SecLDP as SecLDP
+    from mfdl.language.attackers import SecureSum as SecureSum
+    from mfdl.language.gossip import gossip_matrix as gossip_matrix
+    from mfdl.language.graphs import load_graph as load_graph
+    from mfdl.language.participation import Participation as Participation
+    from mfdl.language.protocol import Protocol as Protocol
+    from mfdl.language.steps import Noise as Noise
+    from mfdl.language.steps import Round as Round
+    from mfdl.language.steps import Step as Step
+    from mfdl.language.steps import fresh_noise as fresh_noise
+    from mfdl.language.workloads import workload as workload
+    from mfdl.learning.checking import check_protocol as check_protocol
+    from mfdl.learning.training import train as train
+    from mfdl.noise.certificates import NotConverged as NotConverged
+    from mfdl.noise.coalitions import optimize_coalition as optimize_coalition
+    from mfdl.noise.covariance import optimize_covariance as optimize_covariance
     from mfdl.noise.directions import optimize_space_time as optimize_space_time
+    from mfdl.noise.gram import local_gram as local_gram
+    from mfdl.noise.insiders import optimize_local as optimize_local
     from mfdl.noise.newton import optimize as optimize
     from mfdl.noise.strategies import strategy as strategy
-    from mfdl.learning.training import train as train
-    from mfdl.language.workloads import workload as workload
 
 # %% ../nbs/workshop/89_import.ipynb #00000008
 _HOME = {
-    "noise.newton": "optimize",
-    "language.steps": "Step Round Noise fresh_noise",
     "language.graphs": "load_graph",
     "language.gossip": "gossip_matrix",
     "language.workloads": "workload",
+    "language.steps": "Step Round Noise fresh_noise",
     "language.protocol": "Protocol",
-    "language.algorithms": "dsgd dp_dsgd mf_dsgd anti_pgd muffliato decor corn zip_dl local_dsgd random_walk",
+    "language.algorithms":
+        "dsgd dp_dsgd mf_dsgd anti_pgd muffliato decor corn zip_dl local_dsgd random_walk",
     "language.attackers": "LDP PNDP SecLDP SecureSum",
     "language.participation": "Participation",
     "accounting.privacy": "GaussianDP",
@@ -61,6 +71,7 @@ _HOME = {
     "accounting.online": "OnlineAccountant",
     "noise.certificates": "NotConverged",
     "noise.gram": "local_gram",
+    "noise.newton": "optimize",
     "noise.strategies": "strategy",
     "noise.covariance": "optimize_covariance",
     "noise.coalitions": "optimize_coalition",
@@ -70,13 +81,16 @@ _HOME = {
     "learning.checking": "check_protocol",
     "evidence.auditing": "audit",
 }
+
+# %% ../nbs/workshop/89_import.ipynb #getattr0
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 __all__ = [*_MODULE]
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in _MODULE: raise AttributeError(f"module 'mfdl' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"mfdl.{_MODULE[name]}"), name)
     globals()[name] = value
     return value
 
-def __dir__(): return sorted({*globals(), *_MODULE})
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE})

@@ -27,7 +27,8 @@ from ..language.participation import Participation, check_participation
 from .privacy import GaussianDP, calibrate_sigma, row_sensitivity
 from ..language.protocol import MatrixProtocol, Protocol
 from .sensitivities import check_method, worst_sensitivities
-from .streaming import NotStreamable, Streamed, state_space, stream
+from .state_space import NotStreamable, state_space
+from .streaming import Streamed, stream
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,8 @@ from ..language.steps import Noise, Round, Step
 from ..language.protocol import Protocol
 from .sensitivities import worst_sensitivities
 from .reactions import Lipschitz
-from .streaming import Doubtful, NotStreamable, Stage, bare_gradients, root_gain, state_space
+from .state_space import Doubtful, NotStreamable, Stage, state_space
+from .filters import bare_gradients, root_gain
 
 # %% ../../nbs/accounting/36_online.ipynb #00000007
 @dataclass(frozen=True, eq=False)

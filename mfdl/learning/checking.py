@@ -9,57 +9,98 @@ __all__ = ['check_protocol']
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..language.streams import deal_seeds, noise_stream
-from ..language.attackers import LDP
-from .data import Batches, Dataset
+from ..accounting.state_space import NotStreamable, state_space
+from ..ground.arguments import Floats
 from ..ground.files import needed_for
-from ..language.protocol import Protocol, check_protocol_type
 from ..ground.randomness import block_size, derive_seed, draw_block
-from ..accounting.streaming import NotStreamable, state_space
+from ..language.attackers import LDP
+from ..language.protocol import Protocol, check_protocol_type
+from ..language.streams import deal_seeds, noise_stream
+from .data import Batches, Dataset
 from .training import Run, Simulation
 
 # %% ../../nbs/learning/67_checking.ipynb #0000000a
-def planned_training(protocol: Protocol, G: np.ndarray, secret: int, scale: float) -> np.ndarray:  # (messages, d); G float (T, n, d), rows of norm 1
+def _simulated_messages(
+    protocol: Protocol,
+    G: Floats,  # (T, n, d), gradients, each of norm 1
+    secret: int,
+    scale: float,  # of the noise
+) -> Floats:  # (messages, d)
     "All messages of a real simulation in which the gradients are those of a plan."
     with needed_for("check_protocol", "train"): import torch
     T, n, d = G.shape
     X = G.swapaxes(0, 1).reshape(n * T, d).astype(np.float32)
-    y = np.full(n * T, -1e6, dtype=np.float32)  # so far away that every gradient is along its record, and longer than the clip
-    data, batches = Dataset("planned", X, y, X[:1], y[:1]), Batches(np.arange(n * T).reshape(n, T, 1))
+    # targets so far away that every gradient is along its record, and longer than the clip
+    y = np.full(n * T, -1e6, dtype=np.float32)
+    data = Dataset("planned", X, y, X[:1], y[:1])
+    batches = Batches(np.arange(n * T).reshape(n, T, 1))
 
-    def from_zero():
+    def from_zero() -> torch.nn.Linear:
         layer = torch.nn.Linear(d, 1, bias=False)
         torch.nn.init.zeros_(layer.weight)
         return layer
-    simulation = Simulation(from_zero, data, batches, [Run("check", protocol, scale, secret=secret)], 1.0, 1.0, record=True)
-    while simulation.t < T: simulation.step()
+
+    run = Run("check", protocol, scale, secret=secret)
+    simulation = Simulation(from_zero, data, batches, [run], 1.0, 1.0, record=True)
+    while simulation.t < T:
+        simulation.step()
     assert simulation.transcript is not None  # record=True
     return -torch.cat(simulation.transcript)[:, 0].double().numpy()
 
-def drawn_variables(protocol: Protocol, secret: int, d: int) -> np.ndarray:  # (q, d)
+# %% ../../nbs/learning/67_checking.ipynb #noise000
+def _drawn_variables(protocol: Protocol, secret: int, d: int) -> Floats:  # (q, d)
     "The noise variables of a secret, one after the other."
     variables = protocol.variables
+    holders = variables.holder_set.tolist()
     blocks, places = np.divmod(variables.number, block_size(d))
-    drawn = {key: draw_block(derive_seed(secret, key[0]), key[1], d) for key in {*zip(variables.holder_set.tolist(), blocks.tolist(), strict=True)}}
-    return np.array([drawn[row, block][place] for row, block, place in zip(variables.holder_set.tolist(), blocks.tolist(), places, strict=True)]).reshape(-1, d)
+    keys = [*zip(holders, blocks.tolist(), strict=True)]
+    drawn = {
+        (row, block): draw_block(derive_seed(secret, row), block, d)
+        for row, block in set(keys)}
+    rows = [drawn[key][place] for key, place in zip(keys, places, strict=True)]
+    return np.array(rows).reshape(-1, d)
 
-def streamed_noise(protocol: Protocol, secret: int, d: int) -> np.ndarray:  # (places, d)
-    "What the nodes draw, each from the seeds that it holds, in the order of the protocol's places."
+def _streamed_noise(protocol: Protocol, secret: int, d: int) -> Floats:  # (places, d)
+    "What nodes add, each from the seeds that it holds, in the order of the places."
     added = np.zeros((len(protocol.mix.step), d))
     for u, (node, seeds) in enumerate(deal_seeds(protocol, secret).items()):
         added[protocol.mix.node == u] = np.vstack(list(noise_stream(protocol, node, seeds, d)))
     return added
 
-def recursed_models(protocol: Protocol, G: np.ndarray, Z: np.ndarray) -> np.ndarray | None:  # (T, n, d)
-    "Models before the exchanges of each step, by the recursion of the streaming account; None where there is none."
-    try: space = state_space(protocol, LDP())
-    except NotStreamable: return None
-    state, found = np.zeros((len(space.stages[0].A), G.shape[2])), []
+# %% ../../nbs/learning/67_checking.ipynb #recurs00
+def _recursed_models(
+    protocol: Protocol,
+    G: Floats,  # (T, n, d), gradients
+    Z: Floats,  # (q, d), noise variables
+) -> Floats | None:  # (T, n, d)
+    "Models before the exchanges of each step; None where there is no recursion."
+    try:
+        space = state_space(protocol, LDP())
+    except NotStreamable:
+        return None
+    n = protocol.n
+    state = np.zeros((len(space.stages[0].A), G.shape[2]))
+    models = []
     for t, stage in enumerate(space.stages):
-        state = (stage.A @ state if t else state) + stage.G @ Z[protocol.drawn[t]:protocol.drawn[t + 1]]
-        state[:protocol.n] += G[t] * protocol.trains[t][:, None]
-        found.append(state[:protocol.n].copy())
-    return np.array(found)
+        noise = Z[protocol.drawn[t]:protocol.drawn[t + 1]]
+        state = (stage.A @ state if t else state) + stage.G @ noise
+        state[:n] += G[t] * protocol.trains[t][:, None]
+        models.append(state[:n].copy())
+    return np.array(models)
+
+# %% ../../nbs/learning/67_checking.ipynb #expect00
+def _expected(name: str, given: ArrayLike | None, own: Floats) -> Floats:  # the same shape
+    "A matrix that is given, or the protocol's; raises ValueError for another shape."
+    if given is None: return own
+    M = np.asarray(given, dtype=np.float64)
+    if M.shape != own.shape:
+        raise ValueError(
+            f"{name} has shape {M.shape}: expected {own.shape}, as that of the protocol")
+    return M
+
+def _largest(values: Floats) -> float:
+    "The largest absolute value, 0 if there is none."
+    return float(np.abs(values).max(initial=0))
 
 # %% ../../nbs/learning/67_checking.ipynb #0000000b
 def check_protocol(
@@ -68,7 +109,7 @@ def check_protocol(
     M_Z: ArrayLike | None = None,
     secret: int = 0,
 ) -> float:
-    """Send random gradients and noise through everything that runs a protocol, and compare with its matrices.
+    """Compare everything that runs a protocol with its matrices, on random gradients.
 
     Parameters
     ----------
@@ -84,8 +125,8 @@ def check_protocol(
     Returns
     -------
     float
-        The largest deviation of any message or addition, relative to the largest: around 1e-6, the
-        rounding of float32, when all agree.
+        The largest deviation of any message or addition, relative to the largest:
+        around 1e-6, the rounding of float32, when all agree.
 
     Raises
     ------
@@ -97,23 +138,23 @@ def check_protocol(
     chapter 67; arXiv 2510.17480, Definition 4.
     """
     check_protocol_type(protocol)
-    d, scale = 3, float(protocol.drawn[-1] > 0)
-    expected = []
-    for name, given, own in (("M_G", M_G, protocol.M_G), ("M_Z", M_Z, protocol.M_Z)):
-        M = own if given is None else np.asarray(given, dtype=np.float64)
-        if M.shape != own.shape: raise ValueError(f"{name} has shape {M.shape}: expected {own.shape}, as that of the protocol")
-        expected.append(M)
+    gradients_to = _expected("M_G", M_G, protocol.M_G)
+    noise_to = _expected("M_Z", M_Z, protocol.M_Z)
+    d = 3
+    scale = float(protocol.drawn[-1] > 0)
     G = np.random.default_rng(secret).normal(size=(protocol.T, protocol.n, d))
     G /= np.linalg.norm(G, axis=2, keepdims=True)
-    Z = drawn_variables(protocol, secret, d)
-    messages = expected[0] @ G.reshape(-1, d) + expected[1] @ Z
-    size = max(1.0, np.abs(messages).max(initial=0))
-    found = [np.abs(planned_training(protocol, G, secret, scale) - messages).max(initial=0) / size]
+    Z = _drawn_variables(protocol, secret, d)
+    messages = gradients_to @ G.reshape(-1, d) + noise_to @ Z
     added = protocol.mix.N @ Z
-    found.append(np.abs(streamed_noise(protocol, secret, d) - added).max(initial=0) / max(1.0, np.abs(added).max(initial=0)))
-    models = recursed_models(protocol, G, Z)
+    size = max(1.0, _largest(messages))
+    simulated = _simulated_messages(protocol, G, secret, scale)
+    streamed = _streamed_noise(protocol, secret, d)
+    found = [_largest(simulated - messages) / size]
+    found.append(_largest(streamed - added) / max(1.0, _largest(added)))
+    models = _recursed_models(protocol, G, Z)
     if models is not None:
-        rows = protocol.messages.round == 0
-        sent = models[protocol.messages.step[rows], protocol.messages.sender[rows]]
-        found.append(np.abs(sent - messages[rows]).max(initial=0) / size)
-    return float(max(found))
+        first = protocol.messages.round == 0
+        sent = models[protocol.messages.step[first], protocol.messages.sender[first]]
+        found.append(_largest(sent - messages[first]) / size)
+    return max(found)

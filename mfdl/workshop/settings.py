@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from ..accounting.account import Report, account
-from ..accounting.streaming import NotStreamable
+from ..accounting.state_space import NotStreamable
 from ..ground.arguments import check_choice, check_count
 from ..language.attackers import LDP, TrustModel, labelled
 from ..language.gossip import gossip_matrix
