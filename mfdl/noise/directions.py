@@ -188,7 +188,7 @@ def _noise_along(
     course = _best_along(grams, shares, participation, _SETTLED, _PATIENCE, map_fn)
     shown = tqdm(course, "noise along directions", _PATIENCE, leave=False, disable=None)
     least = np.inf
-    for iterations, (X, squared_error, _) in enumerate(shown, 1):
+    for iterations, (X, squared_error, _) in enumerate(shown, 1):  # noqa: B007
         if squared_error < least:
             least = squared_error
             best = X

@@ -233,7 +233,7 @@ def _noise_of_steps(
     n = sum(map(len, groups))
     members = np.array([np.isin(np.arange(n), group) for group in groups])
     holders = members[members.argmax(axis=0)]  # of each node's variable: the nodes of its group
-    root = np.linalg.cholesky(S)
+    root = np.asarray(np.linalg.cholesky(S), dtype=np.float64)
     if basis is None:
         mixes = [csr_array(root[end - n:end, :end]) for end in range(n, len(root) + 1, n)]
     else:
