@@ -26,7 +26,7 @@ from conftest import MODULES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from mfdl.accounting import account as accounting
+from mfdl.accounting import report, account as accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, downloads, files, randomness
@@ -319,7 +319,7 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
     return all(mu == pytest.approx(other[v], rel=1e-6, abs=1e-9) or careful and math.inf in (mu, other[v]) for v, mu in one.items())
 
 
-@campaign(140, "account.account account.Report "
+@campaign(140, "account.account report.Report "
                "algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
                "algorithms.local_dsgd algorithms.random_walk "
                "protocol.* workloads.gossip_kinds",
