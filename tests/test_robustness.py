@@ -49,7 +49,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "processes and locks: tests/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "
     "sweeps.sweep sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce",
-    "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": ""
+    "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.housing_table "
     "graphs.facebook graphs.peertube downloads.data_folders downloads.find_file graphs.GraphSource",
     "patterns of more than 128 steps: tests/test_reference.py, nbs/accounting/22_sensitivities.ipynb": "",
     "trains, with 200 random protocols: tests/test_protocol.py": "checking.*",
@@ -58,7 +58,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "tests/test_space_time.py, tests/test_covariance.py, nbs/noise/50_certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/test_fortress.py": "exact.*",
     "wrong arrays and flags by name: tests/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
-    "labels and pages: tests/test_explorer.py": "attackers.labelled cli.guard",
+    "labels and pages: tests/test_explorer.py": "attackers.labelled cli.guard cli.app_folder",
     "guesses of a mechanism that is known: chapter 72": "one_run.*",
     "trains: tests/test_audit.py": "auditing.WorstCase auditing.worst_case auditing.Transcript "
     "auditing.replay "
@@ -647,10 +647,10 @@ def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, tex
     archive.write_bytes(damaged(archive.read_bytes(), *damage))
     unpacked = refused(lambda: downloads.tar_member("in/good.edges")(archive), "path=")
     assert unpacked is None or damage[1] == "append" or unpacked == path.read_bytes() or refused(lambda: downloads.checked(unpacked, wanted, "x"), "damaged") is None
-    refused(lambda: data.gunzip(archive), "path=")
+    refused(lambda: downloads.read_bytes(archive), "path=")
 
 
-@campaign(60, "data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data.load_data",
+@campaign(60, "data.idx data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data.load_data",
           st.lists(st.integers(0, 4), min_size=1, max_size=3), st.sampled_from([np.uint8, ">i4"]), DAMAGE, st.integers(1, 4), st.integers(1, 3), SEEDS)
 def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage, n, b, seed):
     """Arrays in IDX come back or are refused, damaged tables are refused by their path, and every record is dealt to one node and one batch."""
