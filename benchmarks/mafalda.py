@@ -11,8 +11,8 @@ from mfdl.ground.figures import PALETTE, STYLE
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.noise.gram import gram_factor, local_gram, modes
-from mfdl.noise.strategies import best_toeplitz, toeplitz_harm
 from mfdl.noise.newton import optimize
+from mfdl.noise.strategies import best_toeplitz, toeplitz_harm
 
 COLORS = {"mfdl": PALETTE["ours"], "jax-privacy": PALETTE["squared"], "cvxpy": PALETTE["ldp"], "opake": PALETTE["as_plotted"]}
 

@@ -22,11 +22,11 @@ def rank_main(rank, name, d, T, way, port, folder, answers):
     import torch.distributed as dist
     from torch import nn
 
-    from mfdl.language.streams import deal_seeds
     from mfdl.language.algorithms import mf_dsgd
     from mfdl.language.gossip import gossip_matrix
+    from mfdl.language.streams import deal_seeds
     from mfdl.learning.data import Dataset, cut
-    from mfdl.learning.training import Run
+    from mfdl.learning.noise_sources import Run
     from mfdl.workshop.distributed import Peer
     from mfdl.workshop.network import join
 

@@ -12,7 +12,8 @@ from mfdl.language.algorithms import dp_dsgd, mf_dsgd
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.learning.data import cut, load_data, round_robin
-from mfdl.learning.training import Run, Simulation
+from mfdl.learning.noise_sources import Run
+from mfdl.learning.simulator import Simulation
 from mfdl.noise.strategies import strategy
 
 DIMENSIONS = (650, 10_000, 100_000)

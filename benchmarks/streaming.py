@@ -8,10 +8,10 @@ import numpy as np
 from harness import main
 
 from mfdl import account
-from mfdl.accounting.sensitivities import worst_sensitivities
 from mfdl.accounting.filters import Filter
-from mfdl.accounting.streaming import gramian_rows, stream
+from mfdl.accounting.sensitivities import worst_sensitivities
 from mfdl.accounting.state_space import state_space
+from mfdl.accounting.streaming import gramian_rows, stream
 from mfdl.ground.figures import PALETTE, STYLE
 from mfdl.language.algorithms import dp_dsgd
 from mfdl.language.attackers import PNDP, view

@@ -12,7 +12,8 @@ from mfdl.ground.figures import PALETTE, STYLE
 from mfdl.language.algorithms import dp_dsgd
 from mfdl.language.gossip import gossip_matrix
 from mfdl.learning.data import Dataset, cut, load_data, round_robin
-from mfdl.learning.training import Run, Simulation
+from mfdl.learning.noise_sources import Run
+from mfdl.learning.simulator import Simulation
 
 CLIP, RATE, SCALE = 1.0, 0.1, 0.01
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 # %% ../nbs/workshop/89_import.ipynb #00000006
 if TYPE_CHECKING:
-    from mfdl.accounting.account import Report as Report
+    from mfdl.accounting.report import Report as Report
     from mfdl.accounting.account import account as account
     from mfdl.accounting.online import OnlineAccountant as OnlineAccountant
     from mfdl.accounting.privacy import GaussianDP as GaussianDP
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 # %% ../nbs/workshop/89_import.ipynb #00000008
 _HOME = {
+    "accounting.report": "Report",
     "language.graphs": "load_graph",
     "language.gossip": "gossip_matrix",
     "language.workloads": "workload",
@@ -67,7 +68,7 @@ _HOME = {
     "accounting.privacy": "GaussianDP",
     "accounting.sensitivities": "sensitivity",
     "accounting.reactions": "Lipschitz",
-    "accounting.account": "account Report",
+    "accounting.account": "account",
     "accounting.online": "OnlineAccountant",
     "noise.certificates": "NotConverged",
     "noise.gram": "local_gram",

@@ -81,14 +81,14 @@ def test_secure_noise_is_as_strong(run):
 
 def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
     """One node adds none: its own audit refutes the claim, and those of others, of whom the eavesdropper learns no more, do not."""
-    from mfdl.learning import training
-    ready = training.NoiseSource.__next__
+    from mfdl.learning.noise_sources import NoiseSource
+    ready = NoiseSource.__next__
 
     def forgetful(source):
         noise = ready(source)
         noise[2] = 0
         return noise
-    monkeypatch.setattr(training.NoiseSource, "__next__", forgetful)
+    monkeypatch.setattr(NoiseSource, "__next__", forgetful)
     with pytest.raises(ValueError, match="is trained otherwise than it is accounted for"): audit(dp_dsgd(W, T), LDP(), SCHEME)
     monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
     found = {victim: audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, victim=victim, replays=60) for victim in (1, 2)}
@@ -96,25 +96,27 @@ def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
 
 
 def test_noise_that_is_not_independent_across_parameters_is_noticed(monkeypatch):
-    from mfdl.learning import training
-    ready = training.NoiseSource.__next__
+    from mfdl.learning.noise_sources import NoiseSource
+    ready = NoiseSource.__next__
     monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)
     for change in (lambda noise: noise * (np.arange(noise.shape[-1]) == 0), lambda noise: np.broadcast_to(noise[..., :1], noise.shape).copy()):
-        monkeypatch.setattr(training.NoiseSource, "__next__", lambda source, change=change: change(ready(source)))
+        monkeypatch.setattr(NoiseSource, "__next__", lambda source, change=change: change(ready(source)))
         assert audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
 
 
 def test_sums_that_are_clipped_instead_of_records_are_noticed(monkeypatch):
     """Without the record the sum points to one side, with it to the other: two clips apart, where one is accounted for."""
-    from mfdl.learning import training
+    from dataclasses import replace
+
+    from mfdl.learning import learner
     monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)
 
-    def gradients(model, layers, theta, X, y, mask, loss, clip, size, protect, scratch):
-        one, lost = sound(model, layers, theta, X, y, mask, loss, None, 1, protect, scratch)
-        return one * (clip / one.norm(dim=-1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0) / size, lost
-    sound = training.gradients
+    def gradients(model, layers, theta, batch, rule, scratch):
+        one, lost = sound(model, layers, theta, batch, replace(rule, clip=None, size=1), scratch)
+        return one * (rule.clip / one.norm(dim=-1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0) / rule.size, lost
+    sound = learner.gradients
     assert not audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
-    monkeypatch.setattr(training, "gradients", gradients)
+    monkeypatch.setattr(learner, "gradients", gradients)
     assert audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
 
 

@@ -42,7 +42,8 @@ from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Batches, Dataset, cut
-from mfdl.learning.training import Run, Simulation
+from mfdl.learning.noise_sources import Run
+from mfdl.learning.simulator import Simulation
 from mfdl.noise.directions import optimize_space_time
 from mfdl.workshop.distributed import Peer
 from mfdl.workshop.journal import Journal, UsedSeeds

@@ -29,7 +29,8 @@ def test_the_simulator_is_these_loops(name):
 
     from mfdl.ground.randomness import derive_seed
     from mfdl.learning.data import Dataset, cut, round_robin
-    from mfdl.learning.training import Run, Simulation
+    from mfdl.learning.noise_sources import Run
+    from mfdl.learning.simulator import Simulation
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(33, D)).astype(np.float32), rng.normal(size=33).astype(np.float32)
     batches = cut(round_robin(23, N), 3)

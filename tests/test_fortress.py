@@ -120,7 +120,8 @@ def wrapped():
 
 def simulation(make, data, clip, **more):
     from mfdl.learning.data import cut, round_robin
-    from mfdl.learning.training import Run, Simulation
+    from mfdl.learning.noise_sources import Run
+    from mfdl.learning.simulator import Simulation
     run = dsgd(gossip_matrix(nx.path_graph(2)), 2)
     return Simulation(make, data, cut(round_robin(len(data.y), 2), 2), [Run("a", run)], 0.1, clip, **more)
 

@@ -41,7 +41,8 @@ from mfdl.language.attackers import view
 from mfdl.language.factorization import decompose
 from mfdl.language.steps import Noise
 from mfdl.learning.data import Batches
-from mfdl.learning.training import Run, Simulation
+from mfdl.learning.noise_sources import Run
+from mfdl.learning.simulator import Simulation
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, N, T = gossip_matrix(GRAPH), 5, 6

@@ -15,7 +15,8 @@ from mfdl.language.factorization import decompose
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.learning.data import Dataset, cut
-from mfdl.learning.training import Run, Simulation
+from mfdl.learning.noise_sources import Run
+from mfdl.learning.simulator import Simulation
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, T, N = gossip_matrix(GRAPH), 4, 5

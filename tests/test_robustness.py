@@ -26,7 +26,7 @@ from conftest import MODULES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from mfdl.accounting import report, account as accounting
+from mfdl.accounting import account as accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, downloads, files, randomness

@@ -17,7 +17,7 @@ from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.protocol import Protocol
 from mfdl.language.streams import deal_seeds, noise_stream
-from mfdl.learning.training import Draws, NoiseSource, looks_back
+from mfdl.learning.noise_sources import Draws, NoiseSource, looks_back
 from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.directions import optimize_space_time
 from mfdl.noise.gram import consequences

@@ -31,7 +31,9 @@ from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Batches, Dataset, cut, load_data, round_robin
-from mfdl.learning.training import Draws, NoiseSource, Run, Simulation, train
+from mfdl.learning.noise_sources import Draws, NoiseSource, Run
+from mfdl.learning.simulator import Simulation
+from mfdl.learning.training import train
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, T, N = gossip_matrix(GRAPH), 6, 5
@@ -152,7 +154,7 @@ def test_chunks_change_nothing(monkeypatch):
     runs = [Run(str(k), mf_dsgd(W, T, C), 0.1 * (k + 1), k % 3) for k in range(7)]
     whole = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
     whole.run(progress=False)
-    for limit in ("LIMIT", "CACHE"): monkeypatch.setattr(f"mfdl.learning.training.{limit}", 1)
+    for limit in ("LIMIT", "CACHE"): monkeypatch.setattr(f"mfdl.learning.layers.{limit}", 1)
     parts = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
     parts.run(progress=False)
     np.testing.assert_allclose(parts.theta.numpy(), whole.theta.numpy(), atol=1e-6)

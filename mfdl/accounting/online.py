@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from .account import Report, account, check_run
+from .report import Report
+from .account import account, check_run
 from ..language.attackers import TrustModel, follow, seen_alone
 from ..ground.files import seal, unseal
 from ..language.gossip import hops

@@ -26,7 +26,9 @@ from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from ..language.protocol import Protocol, check_protocol_type
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
 from ..accounting.sensitivities import certify
-from ..learning.training import PROTECTS, Run, Simulation
+from ..learning.clipping import PROTECTS
+from ..learning.noise_sources import Run
+from ..learning.simulator import Simulation
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000007
 @dataclass(frozen=True, eq=False)
@@ -160,8 +162,8 @@ def replay(
     scale: float,  # standard deviation of a noise variable, for gradients that are clipped to 1
     sign: float,  # 1: the record takes part, 0: an empty one, -1: the opposite one
     secrets: Sequence[int],  # one for each run
-    secure: bool = False,  # see mfdl.learning.training.Run
-    protect: str = "record",  # or 'node', see mfdl.learning.training.Simulation
+    secure: bool = False,  # see mfdl.learning.noise_sources.Run
+    protect: str = "record",  # or 'node', see mfdl.learning.simulator.Simulation
 ) -> Transcript:
     "Train once for each secret with the real code, and keep what the attacker gets (chapter 70)."
     data, batches = plan(case, protocol.n, participation.b, sign, protect)
@@ -319,7 +321,7 @@ def audit(
     confidence: float = 0.999,  # of each interval
     delta: float = 1e-5,
     secret: int = 0,  # of all noise, up to 128 bits
-    secure: bool = False,  # see mfdl.learning.training.Run
+    secure: bool = False,  # see mfdl.learning.noise_sources.Run
     protect: str = "record",  # or 'node': all data of a node, whose mean gradient is clipped
 ) -> Audit:
     """Train many times on two neighbouring inputs, with the real code, and measure how well attackers tell them apart (chapter 70).

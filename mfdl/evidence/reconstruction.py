@@ -16,7 +16,7 @@ from ..language.attackers import TrustModel, View, coalition_mask
 from ..ground.arguments import check_count, real_array, real_number
 from ..language.protocol import Protocol
 
-if TYPE_CHECKING: from mfdl.learning.training import Run, Simulation
+if TYPE_CHECKING: from mfdl.learning.noise_sources import Run; from mfdl.learning.simulator import Simulation
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #0000000b
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class Recorded:
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000018
 def rewind(run: "Run", messages: np.ndarray) -> Recorded:
     "Gradients and noise of a run of which all messages are known."
-    from mfdl.learning.training import Draws
+    from mfdl.learning.noise_sources import Draws
     protocol, d = run.protocol, messages.shape[1]
     first = messages[protocol.messages.round == 0].reshape(protocol.T, protocol.n, d)  # models of all nodes, before each step's exchanges
     added = first.copy()

@@ -17,7 +17,8 @@ from ..language.attackers import LDP
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.streams import deal_seeds, noise_stream
 from .data import Batches, Dataset
-from .training import Run, Simulation
+from .noise_sources import Run
+from .simulator import Simulation
 
 # %% ../../nbs/learning/67_checking.ipynb #0000000a
 def _simulated_messages(

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ..accounting.account import Report, account
+from ..accounting.report import Report
+from ..accounting.account import account
 from ..accounting.reactions import Lipschitz
 from ..ground.downloads import data_folders
 from ..ground.figures import STYLE

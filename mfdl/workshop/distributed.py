@@ -20,9 +20,8 @@ from ..language.streams import noise_stream
 from ..language.protocol import Protocol
 from ..language.steps import Round, fingerprint
 from ..learning.data import Batches, Dataset
-from mfdl.learning.training import (
-    History, Learner, Run, check_rates, check_run, describe_protocol, max_noise_std, rounded,
-)
+from ..learning.learner import History, Learner, check_rates, describe_protocol
+from ..learning.noise_sources import Run, check_run, max_noise_std, rounded
 from .journal import Journal, UsedSeeds, commitments, gap
 from .network import Network, PeerLost, Routes, disagreement, place_nodes, plan_routes
 

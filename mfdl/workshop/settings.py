@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import networkx as nx
 
-from ..accounting.account import Report, account
+from ..accounting.report import Report
+from ..accounting.account import account
 from ..accounting.state_space import NotStreamable
 from ..ground.arguments import check_choice, check_count
 from ..language.attackers import LDP, TrustModel, labelled
