@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CALIBRATIONS', 'COVARIANCE_METHODS', 'privacy_constraint', 'noise_after', 'best_covariance', 'Covariance',
-           'check_budgets', 'optimize_covariance']
+           'check_budgets', 'check_trace_bound', 'optimize_covariance']
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000002
 import math
@@ -19,7 +19,7 @@ from ..ground.arguments import Floats, check_choice, check_count, real_number
 from ..language.algorithms import corn
 from ..language.gossip import check_gossip, links
 from ..language.protocol import Protocol
-from .certificates import NotConverged, Optimum
+from .certificates import NotConverged, Optimum, check_tolerance
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000006
 def _covariance_factor(W: Floats, horizon: int) -> Floats:  # (n, n) to (n, n)
@@ -428,11 +428,23 @@ def check_budgets(c: float | Floats, n: int) -> Floats:
     return values
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000025
-def _check_options(method: str, tol: float, bound: float) -> None:
-    """Raise a ValueError that names what cannot be used."""
-    check_choice("method", method, COVARIANCE_METHODS)
-    if not 0 < real_number(tol) < 1:
-        raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
+def check_trace_bound(bound: float) -> None:
+    """Refuse what is no bound on the trace of a covariance.
+
+    Parameters
+    ----------
+    bound : float
+        Largest trace, relative to that of independent noise, at least 2.
+
+    Raises
+    ------
+    ValueError
+        When it is anything else.
+
+    References
+    ----------
+    chapter 54
+    """
     if not 2 <= real_number(bound) < math.inf:
         raise ValueError(f"bound={bound!r}: expected a number, at least 2")
 
@@ -441,10 +453,17 @@ def _rescaled(R: Floats, c: Floats) -> Floats:  # (n, n) to (n, n)
     inverse = np.linalg.inv(np.linalg.cholesky(R))
     return R * max(1.0, ((inverse**2).sum(axis=0) / c).max())
 
-def _by_method(method: str, W: Floats, F: Floats, c: Floats, tol: float, r: float) -> _Bounded:
-    """The covariance of a method, for budgets c (n,), with tr R at most r."""
+def _by_method(
+    method: str,
+    W: Floats, F: Floats,  # (n, n)
+    c: Floats,  # (n,)
+    tol: float,
+    bound: float,  # of tr R, relative to that of independent noise
+) -> _Bounded:
+    """The covariance of a method, for budgets c."""
     n = len(W)
     independent = np.diag(1 / c)
+    r = bound * np.trace(independent)
     if method == "corn":
         found = _bounded_covariance(F, c, tol, r)
         return found._replace(R=_rescaled(found.R, c))
@@ -506,18 +525,18 @@ def optimize_covariance(
     """
     W = check_gossip(W)
     budgets = check_budgets(c, len(W))
-    _check_options(method, tol, bound)
+    check_choice("method", method, COVARIANCE_METHODS)
+    check_tolerance(tol)
+    check_trace_bound(bound)
     F = _covariance_factor(W, check_count("horizon", horizon, "a number of rounds"))
     unit = math.exp(np.log(budgets).mean())
     scaled = budgets / unit
-    r = bound * np.trace(np.diag(1 / scaled))
-    R, lower, trace_penalty, iterations = _by_method(method, W, F, scaled, tol, r)
+    R, lower, trace_penalty, iterations = _by_method(method, W, F, scaled, tol, bound)
     values = noise_after(F, R) / unit, float(lower) / unit
     found = Covariance(method, R / unit, budgets, *values, trace_penalty, iterations)
     if -tol <= found.gap <= tol: return found
     raise NotConverged(  # a bound above the objective is none
-        f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, "
-        f"a bound below {bound:g} (if W is nearly singular) or budgets c that are less far "
-        "apart would help",
+        f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, a bound below "
+        f"{bound:g} (if W is nearly singular) or budgets c that are less far apart would help",
         found,
     )

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..accounting.sensitivities import MAX_PATTERNS, worst_sensitivity
-from ..ground.arguments import Bools, Floats, Ints, check_count, real_array, real_number
+from ..ground.arguments import Bools, Floats, Ints, check_count, real_array
 from ..language.algorithms import mf_dsgd
 from ..language.participation import Participation, check_participation
 from ..language.protocol import Protocol
-from .certificates import NotConverged, Optimum, check_steps
+from .certificates import NotConverged, Optimum, check_steps, check_tolerance
 from .gram import gram_factor
 
 # %% ../../nbs/noise/52_newton.ipynb #0000000c
@@ -376,8 +376,7 @@ def optimize(
     """
     check_participation(participation)
     H = _check_gram(H, participation.T)
-    if not 0 < real_number(tol) < 1:
-        raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
+    check_tolerance(tol)
     bands = _check_bands(bands, participation)
     shape = _optimal_shape(participation, bands, equal_norm)
     start = _start(H, shape, participation.b, bands)
