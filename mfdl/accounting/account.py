@@ -156,7 +156,9 @@ def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | 
     across = np.linalg.svd(basis, compute_uv=False)
     if sizes.min() * across.min() <= CLEAR * max(1.0, sizes.max() * across.max()): return None
     C = np.linalg.inv(N)
-    return Overheard(C.swapaxes(1, 2) @ C, np.linalg.inv(basis).T**2)
+    information = np.asarray(C.swapaxes(1, 2) @ C, dtype=np.float64)
+    weights = np.asarray(np.linalg.inv(basis).T**2, dtype=np.float64)
+    return Overheard(information, weights)
 
 # %% ../../nbs/accounting/34_account.ipynb #00000011
 BACKENDS = ("auto", "streaming", "dense", "exact")

@@ -170,7 +170,7 @@ def replay(
     lr, spread = LR / max(1.0, scale), scale if len(protocol.variables.step) else 0.0
     runs = [Run("replay", protocol, spread, secret=secret, secure=secure) for secret in secrets]
     simulation = Simulation(lambda: scripted(case.shifts), data, batches, runs, lr, 1.0, protect, record=True)
-    for simulation.model.t in range(protocol.T): simulation.step()
+    for simulation.model.t in range(protocol.T): simulation.step()  # type: ignore[assignment]
     assert simulation.transcript is not None  # record=True
     sent = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)
     observed = trust.observation(protocol, coalition_mask(protocol, trust))

@@ -221,9 +221,9 @@ class _Claim:
     rates: np.ndarray | None = None  # float64 (T,), if they change
 
     def account(self, sigma: float | None = None) -> Report:
-        how = {} if sigma is None else {"sigma": sigma}
         run = (self.protocol, self.trust, self.participation)
-        return account(*run, **how, updates=self.updates, rates=self.rates)
+        size = 1.0 if sigma is None else sigma
+        return account(*run, sigma=size, updates=self.updates, rates=self.rates)
 
     def spent(self, t: int, sigma: float) -> float:
         "Mu at the end of the round in which step t is."

@@ -280,5 +280,5 @@ def gram_factor(H: Floats) -> Floats:
         raise ValueError(f"H has shape {H.shape}: expected a square matrix")
     if np.abs(H - H.T).max() > 1e-9 * np.abs(H).max():
         raise ValueError("H is not symmetric: expected a Gram matrix")
-    reversed_factor: Floats = np.linalg.cholesky(H[::-1, ::-1])
+    reversed_factor = np.asarray(np.linalg.cholesky(H[::-1, ::-1]), dtype=np.float64)
     return reversed_factor.T[::-1, ::-1]

@@ -20,7 +20,7 @@ from ..language.streams import noise_stream
 from ..language.protocol import Protocol
 from ..language.steps import Round, fingerprint
 from ..learning.data import Batches, Dataset
-from ..learning.learner import History, Learner, check_rates, describe_protocol
+from ..learning.learner import History, Learner, describe_protocol
 from ..learning.noise_sources import Run, check_run, max_noise_std, rounded
 from .journal import Journal, UsedSeeds, commitments, gap
 from .network import Network, PeerLost, Routes, disagreement, place_nodes, plan_routes
@@ -62,15 +62,13 @@ class _Hosted(Learner):
         here = np.flatnonzero(ranks == network.rank).tolist()
         labels = [protocol.nodes[u] for u in here]
         _check_hosted(labels, batches, seeds, network.rank)
-        rates = check_rates(lr, protocol.T)
-        super().__init__(make_model, data, batches, [run.seed], clip, protect, loss, device)
+        super().__init__(
+            make_model, data, batches, [run], labels, lr, clip, protect, loss, device)
         self.network = network
         self.protocol = protocol
         self.placement: Ints = ranks
         self.here = here
-        self.rates = rates
         self.scale = run.scale
-        self.history = History([run.label], [run.seed], labels)
         self.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]  # one by one
         self.spacing = _noise_spacing(run, clip)
         self.leave_room(self.spacing)
