@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.accounting.sensitivities import certify, sensitivity, worst_sensitivity
+from mfdl.accounting.sensitivities import sensitivity, worst_sensitivity
+from mfdl.accounting.solver import certify
 from mfdl.ground.randomness import derive_seed, draw
 from mfdl.language.algorithms import (
     anti_pgd,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl import LDP, PNDP, Participation, Protocol, Round, SecLDP, Step, account, corn, dsgd, mf_dsgd
-from mfdl.accounting.sensitivities import certify
+from mfdl.accounting.solver import certify
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.steps import fresh_noise
 

@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from mfdl.accounting import account as accounting
-from mfdl.accounting import online, privacy, reactions, sensitivities
+from mfdl.accounting import online, privacy, reactions, sensitivities, solver
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, downloads, files, randomness
 from mfdl.language import algorithms, attackers, factorization, gossip, graphs, participation, protocol, streams, workloads
@@ -51,7 +51,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce",
     "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.housing_table "
     "graphs.facebook graphs.peertube downloads.data_folders downloads.find_file graphs.GraphSource",
-    "patterns of more than 128 steps: tests/test_reference.py, nbs/accounting/22_sensitivities.ipynb": "",
+    "patterns of more than 128 steps: tests/test_reference.py, nbs/accounting/23_sensitivities.ipynb": "",
     "trains, with 200 random protocols: tests/test_protocol.py": "checking.*",
     "hundreds of random runs and reactions: tests/test_reactions.py": "reactions.* signed.* promises.*",
     "random data, models and clips: chapter 61, tests/test_training.py": "linear.*",
@@ -405,14 +405,14 @@ def test_sums_on_a_grid_are_rounded_sums(scale, clip, seed):
         with pytest.raises(FloatingPointError): randomness.to_grid(np.array([0.0, wrong]), q)
 
 
-@campaign(80, "sensitivities.certify sensitivities.Certificate sensitivities.sensitivity sensitivities.worst_sensitivities",
+@campaign(80, "solver.certify shifts.Certificate sensitivities.sensitivity sensitivities.worst_sensitivities",
           st.integers(1, 6), st.integers(0, 6), SEEDS, st.one_of(scales(1e-6, 1e6), st.sampled_from([1e-120, 1e120])))
 def test_certificates_from_both_sides(k, rank, seed, scale):
     """Every choice of signs is below the exact value, which is below the sum, has a narrow certificate, and grows with P and with its scale."""
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(k, rank)) * rng.choice([1, 1e-4], size=(k, 1))
     P = scale * root @ root.T
-    proof = sensitivities.certify(P)
+    proof = solver.certify(P)
     signs = max((np.array(s) @ P @ s for s in itertools.product([-1, 1], repeat=k)), default=0)
     assert signs * (1 - 1e-9) <= proof.upper <= np.abs(P).sum() * (1 + 1e-9) and proof.lower <= proof.upper * (1 + 1e-12) and proof.gap < 1e-8
     value = sensitivities.sensitivity(P)

@@ -14,7 +14,7 @@ from mfdl import account
 from mfdl.accounting.exact import exact
 from mfdl.accounting.filters import Filter, innovation_rows
 from mfdl.accounting.online import OnlineAccountant, restore, save
-from mfdl.accounting.sensitivities import certify
+from mfdl.accounting.solver import certify
 from mfdl.accounting.state_space import NotStreamable, state_space
 from mfdl.accounting.streaming import gramian_rows, stream
 from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl

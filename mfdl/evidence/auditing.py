@@ -25,7 +25,7 @@ from ..language.participation import Participation
 from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from ..language.protocol import Protocol, check_protocol_type
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
-from ..accounting.sensitivities import certify
+from ..accounting.solver import certify
 from ..learning.clipping import PROTECTS
 from ..learning.noise_sources import Run
 from ..learning.simulator import Simulation

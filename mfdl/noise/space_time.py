@@ -15,7 +15,7 @@ from operator import index
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..accounting.sensitivities import certify
+from ..accounting.solver import certify
 from ..ground.arguments import Floats, Ints, check_count, real_number
 from ..language.algorithms import gossip_run, time_blocks
 from ..language.participation import Participation
