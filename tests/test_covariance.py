@@ -164,7 +164,8 @@ def test_coalition_without_solver_says_what_to_install(monkeypatch):
 AGENT = """
 import json, sys
 import numpy as np
-from mfdl.language.algorithms import corn, noise_stream
+from mfdl.language.algorithms import corn
+from mfdl.language.streams import noise_stream
 given = json.load(sys.stdin)
 run = corn(np.array(given["W"]), given["T"], [np.array(R) for R in given["R"]], given["groups"])
 seeds = {int(row): seed for row, seed in given["seeds"].items()}

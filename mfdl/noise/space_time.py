@@ -125,7 +125,7 @@ def scattered(blocks: np.ndarray, where: tuple[Ints, Ints], N: int) -> Floats:
     ----------
     blocks : ndarray (.., k, k)
         The blocks.
-    where : tuple of ndarray
+    where : tuple of ndarray of int, (.., k, 1) and (.., 1, k)
         Their `block_index`.
     N : int
         Number of rows and columns of the matrix.
