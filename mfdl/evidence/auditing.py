@@ -7,197 +7,424 @@ __all__ = ['BEYOND', 'CHUNK', 'ROUNDING', 'WorstCase', 'worst_case', 'Transcript
            'Interval', 'interval', 'epsilon_shown', 'Audit', 'audit']
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000002
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..accounting.account import account
-from ..language.streams import deal_seeds
-from ..language.attackers import TrustModel, coalition_mask, view
-from ..language.factorization import decompose
-from ..learning.checking import check_protocol
-from ..learning.data import Batches, Dataset
-from ..ground.files import needed_for
-from ..ground.arguments import check_choice, check_count, real_array, real_number
-from ..language.participation import Participation
 from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
-from ..language.protocol import Protocol, check_protocol_type
-from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
 from ..accounting.solver import certify
+from ..ground.arguments import Bools, Floats, Ints
+from ..ground.arguments import check_choice, check_count, real_array, real_number
+from ..ground.files import needed_for
+from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
+from ..language.attackers import TrustModel, coalition_mask, view
+from ..language.factorization import Factorization, decompose
+from ..language.participation import Participation
+from ..language.protocol import Protocol, check_protocol_type
+from ..language.streams import deal_seeds
+from ..learning.checking import check_protocol
 from ..learning.clipping import PROTECTS
+from ..learning.data import Batches, Dataset
 from ..learning.noise_sources import Run
 from ..learning.simulator import Simulation
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000007
 @dataclass(frozen=True, eq=False)
 class WorstCase:
-    "A record that is as hard to hide as any, and the best test for it (chapter 70)."
-    victim: int  # index of the node
-    pattern: tuple  # the steps in which the record takes part
-    shifts: np.ndarray  # float64 (T, d), rows of norm 1: its gradient in each step
-    weights: np.ndarray  # float64 (m, d), the likelihood ratio of two inputs is a function of sum(weights * view)
-    mu: float  # how far apart this moves the two clouds, for sigma = 1; inf for a leak
+    """A record that is as hard to hide as any, and the best test for it.
+
+    Parameters
+    ----------
+    victim : int
+        Index of the node.
+    pattern : tuple of int
+        The steps in which the record takes part.
+    shifts : ndarray of shape (T, d)
+        Its gradient in each step, in rows of norm 1.
+    weights : ndarray of shape (m, d)
+        Of the test: the likelihood ratio is a function of sum(weights * view).
+    mu : float
+        How far apart the record moves the two clouds, for sigma = 1; inf for a leak.
+
+    References
+    ----------
+    See chapter 70.
+    """
+    victim: int
+    pattern: tuple[int, ...]
+    shifts: Floats
+    weights: Floats
+    mu: float
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000008
-def first_largest(values: list[float]) -> int:
-    "Where the largest value is, the first if others are as large but for rounding, so that no machine picks another."
-    return int(np.flatnonzero(np.asarray(values) >= max(values) * (1 - 1e-7))[0])
+_AS_LARGE = 1 - 1e-7  # a share of the largest value that counts as being as large
 
-def worst_pattern(P: np.ndarray, participation: Participation) -> tuple[list[int], np.ndarray]:  # steps of the pattern, float64 (steps, d)
-    "The pattern in which a record is hardest to hide, and its gradients: the same in each step if that is as hard, or else from the Y of the semidefinite program."
+def _first_largest(values: Sequence[float]) -> int:
+    "Where the largest value is: the first, if others are as large but for rounding."
+    return int(np.flatnonzero(np.asarray(values) >= max(values) * _AS_LARGE)[0])
+
+def _root(Y: Floats) -> Floats:  # (k, k) to (k, d)
+    "Gradients D with D @ D.T = Y, in rows of norm 1."
+    values, vectors = np.linalg.eigh(Y)
+    D = (vectors * np.sqrt(np.maximum(values, 0)))[:, values > 1e-6 * values[-1]]
+    largest = np.abs(D).argmax(axis=0)
+    D *= np.sign(D[largest, np.arange(D.shape[1])])  # of two signs always the same
+    return np.asarray(D / np.linalg.norm(D, axis=1, keepdims=True))
+
+def _worst_pattern(P: Floats, participation: Participation) -> tuple[list[int], Floats]:
+    "The pattern in which a record is hardest to hide, and its gradients (steps, d)."
     patterns = [list(pattern) for pattern in participation.patterns()]
     found = [certify(P[np.ix_(pattern, pattern)]) for pattern in patterns]
-    worst = first_largest([float(certificate.lower) for certificate in found])
-    if P[np.ix_(patterns[worst], patterns[worst])].sum() >= found[worst].lower * (1 - 1e-7): return patterns[worst], np.ones((len(patterns[worst]), 1))
-    values, vectors = np.linalg.eigh(found[worst].Y)
-    D = (vectors * np.sqrt(np.maximum(values, 0)))[:, values > 1e-6 * values[-1]]
-    D *= np.sign(D[np.abs(D).argmax(axis=0), np.arange(D.shape[1])])  # of the two signs of an eigenvector always the same
-    return patterns[worst], D / np.linalg.norm(D, axis=1, keepdims=True)
+    worst = _first_largest([float(certificate.lower) for certificate in found])
+    pattern = patterns[worst]
+    always_the_same = P[np.ix_(pattern, pattern)].sum()
+    if always_the_same >= found[worst].lower * _AS_LARGE:
+        return pattern, np.ones((len(pattern), 1))
+    return pattern, _root(found[worst].Y)
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000000a
-def stacked(shifts: np.ndarray, steps: list, victim: int, T: int, n: int) -> np.ndarray:  # float64 (nT, d)
-    "The gradients of all nodes, of which only the victim's in some steps are not zero."
+def _stacked(shifts: Floats, steps: list[int], victim: int, T: int, n: int) -> Floats:
+    "Gradients of all nodes (nT, d), zero but for the victim's in some steps."
     moved = np.zeros((T, n, shifts.shape[1]))
     moved[steps, victim] = shifts
     return moved.reshape(T * n, -1)
+
+def _leaking(exposed: Bools, participation: Participation) -> tuple[list[int], Floats]:
+    "The first pattern with a step that is exposed, and gradients that show it."
+    step = int(np.flatnonzero(exposed)[0])
+    pattern = next(list(steps) for steps in participation.patterns() if step in steps)
+    return pattern, np.ones((len(pattern), 1))
+
+def _hardest(
+    covered: Factorization, candidates: list[int], participation: Participation,
+) -> tuple[int, list[int], Floats]:
+    "The node whose record is hardest to hide, with its pattern and gradients."
+    for u in candidates:
+        exposed = covered.uncovered[:, u]
+        if exposed.any(): return u, *_leaking(exposed, participation)
+    found = [_worst_pattern(covered.information(u), participation) for u in candidates]
+    T, n = covered.uncovered.shape
+    moved = [
+        _stacked(shifts, steps, u, T, n)
+        for u, (steps, shifts) in zip(candidates, found, strict=True)
+    ]
+    worst = _first_largest([float(np.linalg.norm(covered.Y @ change)) for change in moved])
+    return candidates[worst], *found[worst]
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000000b
 def worst_case(
     protocol: Protocol,
     trust: TrustModel,
     participation: Participation,
-    victim: Hashable | None = None,  # label of the node whose record it is; by default the one that is worst off
+    victim: Hashable | None = None,
 ) -> WorstCase:
-    """Two inputs that the attacker tells apart as well as any, from the Y of the sensitivity program (U, Theorem 8).
+    """Find two inputs that the attacker tells apart as well as any.
 
-    Raises ValueError for a participation of another length, and for a victim that is unknown or an attacker.
+    They come from the Y of the semidefinite program for the sensitivity.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        The run, of T steps.
+    trust : TrustModel
+        The attackers.
+    participation : Participation
+        In which of the T steps a record can take part.
+    victim : hashable, optional
+        Label of the node whose record it is; by default the one that is worst off.
+
+    Returns
+    -------
+    WorstCase
+        The record, and the best test for it.
+
+    Raises
+    ------
+    ValueError
+        For a participation of another length, and for a victim that is unknown or an
+        attacker.
+
+    References
+    ----------
+    arXiv 2510.17480, Theorem 8; chapter 70.
     """
-    if participation.T != protocol.T: raise ValueError(f"participation covers {participation.T} steps: expected the {protocol.T} of the protocol")
+    if participation.T != protocol.T:
+        raise ValueError(
+            f"participation covers {participation.T} steps: expected the {protocol.T} "
+            "of the protocol"
+        )
     seen = view(protocol, trust)
-    covered, n, T = decompose(seen), protocol.n, protocol.T
+    covered = decompose(seen)
     candidates = seen.victims.tolist() if victim is None else protocol.index([victim], "victim")
-    if seen.coalition[candidates].any(): raise ValueError(f"victim={victim!r}: is an attacker; expected another node")
-    exposed = [u for u in candidates if covered.uncovered[:, u].any()]
-    if exposed:
-        u, step = exposed[0], int(np.flatnonzero(covered.uncovered[:, exposed[0]])[0])
-        pattern, D = next((list(p), np.ones((len(p), 1))) for p in participation.patterns() if step in p)
-    else:
-        found = [(u, *worst_pattern(covered.information(u), participation)) for u in candidates]
-        u, pattern, D = found[first_largest([float(np.linalg.norm(covered.Y @ stacked(shifts, steps, u, T, n))) for u, steps, shifts in found])]
-    change, inverse = seen.A @ stacked(D, pattern, u, T, n), np.linalg.pinv(seen.B)
-    weights = change - seen.B @ (inverse @ change) if exposed else inverse.T @ (inverse @ change)
-    shifts = np.tile(D[0], (T, 1))
+    if seen.coalition[candidates].any():
+        raise ValueError(f"victim={victim!r}: is an attacker; expected another node")
+    u, pattern, D = _hardest(covered, candidates, participation)
+    change = seen.A @ _stacked(D, pattern, u, protocol.T, protocol.n)
+    inverse = np.linalg.pinv(seen.B)
+    noise = inverse @ change  # that would make the same change
+    leaks = covered.uncovered[:, u].any()
+    weights = change - seen.B @ noise if leaks else inverse.T @ noise
+    mu = np.inf if leaks else float(np.sqrt((weights * change).sum()))
+    shifts = np.tile(D[0], (protocol.T, 1))
     shifts[pattern] = D
-    return WorstCase(u, tuple(pattern), shifts, weights, np.inf if exposed else float(np.sqrt((weights * change).sum())))
+    return WorstCase(u, tuple(pattern), shifts, weights, mu)
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000000f
-LR = 1e-3  # so small that weights stay near zero, and gradients as they are planned
-PLACES = 4  # in a batch: for the record in question, for two others, and an empty one
-NORMS = 8.0, 4.0, 0.01  # of gradients before clipping: the record in question, one that pulls the other way, one below the clip
-PARAMETERS = 6
+def _alike(shifts: Floats) -> bool:  # (T, d)
+    "Whether the gradients of all steps are the same."
+    return len(np.unique(shifts, axis=0)) == 1
 
-def scripted(shifts: np.ndarray) -> Any:  # a torch.nn.Module
-    "A model of d weights whose gradient of a record X (T, d) is in step t a multiple of X[t] (the audit sets t), or of a record X (d,) of X, if that is enough."
+def _scripted(shifts: Floats) -> Any:  # (T, d) to a torch.nn.Module
+    """A model of d weights whose gradient is what the record says.
+
+    A record is a direction (d,) where all steps are alike. Otherwise it is one for each
+    step (T, d), and the audit sets t.
+    """
     with needed_for("an audit", "train"): import torch
+    d = shifts.shape[1]
+    if _alike(shifts):
+        layer = torch.nn.Linear(d, 1, bias=False)
+        torch.nn.init.zeros_(layer.weight)
+        return torch.nn.Sequential(layer)
 
     class Scripted(torch.nn.Module):
         t = 0
 
         def __init__(self):
             super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(shifts.shape[1]))
+            self.weight = torch.nn.Parameter(torch.zeros(d))
 
-        def forward(self, X): return (X[:, self.t] @ self.weight)[:, None]
+        def forward(self, X):
+            return (X[:, self.t] @ self.weight)[:, None]
 
-    if len(np.unique(shifts, axis=0)) > 1: return Scripted()
-    layer = torch.nn.Linear(shifts.shape[1], 1, bias=False)
-    torch.nn.init.zeros_(layer.weight)
-    return torch.nn.Sequential(layer)
+    return Scripted()
 
-def embedded(case: WorstCase, seed: int) -> tuple[WorstCase, np.ndarray]:  # float64 (PARAMETERS or more, d + 1)
-    "The same in random directions of a larger space; these, and one more at a right angle."
+# %% ../../nbs/evidence/70_auditing.ipynb #aud00005
+_PARAMETERS = 6  # of the model, at least
+
+def _embedded(case: WorstCase, seed: int) -> tuple[WorstCase, Floats]:  # (parameters, d + 1)
+    "The same in random directions; these, and one more at a right angle to them."
     d = case.shifts.shape[1]
-    random = np.random.default_rng(seed).normal(size=(max(PARAMETERS, d + 1), d + 1))
-    Q = np.linalg.qr(random)[0]
-    return replace(case, shifts=case.shifts @ Q[:, :d].T, weights=case.weights @ Q[:, :d].T), Q
+    shape = (max(_PARAMETERS, d + 1), d + 1)
+    Q = np.linalg.qr(np.random.default_rng(seed).normal(size=shape))[0]
+    within = Q[:, :d].T
+    moved = replace(case, shifts=case.shifts @ within, weights=case.weights @ within)
+    return moved, Q
+_PLACES = 4  # in a batch: for the record in question, for two others, and an empty one
+_NORMS = (8.0, 4.0, 0.01)  # of gradients before clipping: of the record, of the other two
 
-def plan(case: WorstCase, n: int, b: int, sign: float, protect: str = "record") -> tuple[Dataset, Batches]:
-    "Data in which the record has its worst gradients times `sign`, among others that stay the same; alone at its node where whole nodes are protected."
-    directions = np.random.default_rng(0).normal(size=(n, b, PLACES - 1, *case.shifts.shape))
+def _plan(
+    case: WorstCase, n: int, b: int, sign: float, protect: str,
+) -> tuple[Dataset, Batches]:
+    "Data with `sign` times the record in question, among others that stay the same."
+    records = _PLACES - 1
+    directions = np.random.default_rng(0).normal(size=(n, b, records, *case.shifts.shape))
     directions /= np.linalg.norm(directions, axis=-1, keepdims=True)
-    index = np.full((n, b, PLACES), -1)
-    index[..., :-1] = np.arange(n * b * (PLACES - 1)).reshape(n, b, -1)
-    batch = case.victim, case.pattern[0] % b
-    if protect == "node": index[batch][1:] = -1
-    directions[batch][0], directions[batch][1] = sign * case.shifts, -case.shifts
-    directions = (directions * np.array(NORMS)[:, None, None] / 4).reshape(-1, *case.shifts.shape)
-    if len(np.unique(case.shifts, axis=0)) == 1: directions = directions[:, 0]
-    target = np.full(len(directions), -2.0)  # the gradient of (0 + 2)^2 by the weights is 4 times the record
-    return Dataset("scripted", directions, target, directions[:1], target[:1]), Batches(index)
+    index = np.full((n, b, _PLACES), -1)
+    index[..., :-1] = np.arange(n * b * records).reshape(n, b, -1)
+    batch = (case.victim, case.pattern[0] % b)
+    if protect == "node":
+        index[batch][1:] = -1
+    directions[batch][0] = sign * case.shifts
+    directions[batch][1] = -case.shifts  # pulls the other way
+    # the target makes the gradient of (0 + 2)^2 by the weights 4 times the record
+    X = (directions * np.array(_NORMS)[:, None, None] / 4).reshape(-1, *case.shifts.shape)
+    y = np.full(len(X), -2.0)
+    if _alike(case.shifts):
+        X = X[:, 0]
+    return Dataset("scripted", X, y, X[:1], y[:1]), Batches(index)
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000011
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    "What an attacker has after each of R runs (chapter 70)."
-    messages: np.ndarray  # float64 (R, m, d), those it sees, in units of the noise's standard deviation
-    noise: np.ndarray  # float64 (R, h, d), the variables that it can draw itself from the seeds it was dealt
-    held: np.ndarray  # bool (q,), which these are
+    """What an attacker has after each of R runs.
+
+    Parameters
+    ----------
+    messages : ndarray of shape (R, m, d)
+        Those it sees, in units of the noise's standard deviation.
+    noise : ndarray of shape (R, h, d)
+        The variables that it can draw itself from the seeds it was dealt.
+    held : ndarray of bool, shape (q,)
+        Which of all variables these are.
+
+    References
+    ----------
+    See chapter 70.
+    """
+    messages: Floats
+    noise: Floats
+    held: Bools
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000012
-def regenerate(protocol: Protocol, seeds: dict, held: np.ndarray, dimension: int, secure: bool) -> np.ndarray:  # float64 (h, dimension)
-    "The noise variables of some seeds, in the order of the protocol."
+def _regenerate(
+    protocol: Protocol, seeds: dict[int, int], held: Bools, dimension: int, secure: bool,
+) -> Floats:
+    "Variables that are held (h, dimension), from seeds of rows of holder sets."
     blocks, places = np.divmod(protocol.variables.number[held], block_size(dimension))
-    keys = list(zip(protocol.variables.holder_set[held].tolist(), blocks.tolist(), strict=True))
-    drawn = {(row, block): draw_block(seeds[row], block, dimension, secure) for row, block in dict.fromkeys(keys)}
-    return np.array([drawn[key][place] for key, place in zip(keys, places, strict=True)]).reshape(-1, dimension)
+    rows = protocol.variables.holder_set[held].tolist()
+    keys = list(zip(rows, blocks.tolist(), strict=True))
+    drawn = {
+        (row, block): draw_block(seeds[row], block, dimension, secure)
+        for row, block in dict.fromkeys(keys)
+    }
+    variables = [drawn[key][place] for key, place in zip(keys, places, strict=True)]
+    return np.array(variables).reshape(-1, dimension)
+
+def _known_noise(
+    protocol: Protocol, trust: TrustModel, secrets: Sequence[int], dimension: int, secure: bool,
+) -> tuple[Floats, Bools]:
+    "Variables that attackers can draw (R, h, dimension), and which these are (q,)."
+    dealt = []
+    for secret in secrets:
+        seeds = [deal_seeds(protocol, secret)[node] for node in trust.nodes]
+        dealt.append({row: seed for one in seeds for row, seed in one.items()})
+    held = np.isin(protocol.variables.holder_set, list(dealt[0]))
+    noise = [_regenerate(protocol, seeds, held, dimension, secure) for seeds in dealt]
+    return np.array(noise), held
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000013
+_LR = 1e-3
+
 def replay(
     protocol: Protocol,
     trust: TrustModel,
-    participation: Participation,  # cyclic, as batches are
+    participation: Participation,
     case: WorstCase,
-    scale: float,  # standard deviation of a noise variable, for gradients that are clipped to 1
-    sign: float,  # 1: the record takes part, 0: an empty one, -1: the opposite one
-    secrets: Sequence[int],  # one for each run
-    secure: bool = False,  # see mfdl.learning.noise_sources.Run
-    protect: str = "record",  # or 'node', see mfdl.learning.simulator.Simulation
+    scale: float,
+    sign: float,
+    secrets: Sequence[int],
+    secure: bool = False,
+    protect: str = "record",
 ) -> Transcript:
-    "Train once for each secret with the real code, and keep what the attacker gets (chapter 70)."
-    data, batches = plan(case, protocol.n, participation.b, sign, protect)
-    lr, spread = LR / max(1.0, scale), scale if len(protocol.variables.step) else 0.0
+    """Train once for each secret with the real code, and keep what the attacker gets.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        What is run.
+    trust : TrustModel
+        The attackers.
+    participation : Participation
+        Cyclic, as batches are.
+    case : WorstCase
+        The record in question.
+    scale : float
+        Standard deviation of a noise variable, for gradients that are clipped to 1.
+    sign : float
+        1: the record takes part, 0: an empty one does, -1: the opposite one.
+    secrets : sequence of int
+        One for each run.
+    secure : bool
+        Whether noise comes from a cryptographic generator, see `Run`.
+    protect : str
+        'record', or 'node' where the mean gradient of a node is clipped.
+
+    Returns
+    -------
+    Transcript
+        What the attacker has after each run.
+
+    References
+    ----------
+    See chapter 70.
+    """
+    data, batches = _plan(case, protocol.n, participation.b, sign, protect)
+    lr = _LR / max(1.0, scale)
+    spread = scale if len(protocol.variables.step) else 0.0
     runs = [Run("replay", protocol, spread, secret=secret, secure=secure) for secret in secrets]
-    simulation = Simulation(lambda: scripted(case.shifts), data, batches, runs, lr, 1.0, protect, record=True)
-    for simulation.model.t in range(protocol.T): simulation.step()  # type: ignore[assignment]
+    simulation = Simulation(
+        lambda: _scripted(case.shifts), data, batches, runs, lr, 1.0, protect, record=True,
+    )
+    for t in range(protocol.T):
+        simulation.model.t = t  # type: ignore[assignment]
+        simulation.step()
     assert simulation.transcript is not None  # record=True
     sent = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)
+    runs_and_numbers = sent.shape[1:]
     observed = trust.observation(protocol, coalition_mask(protocol, trust))
-    messages = (observed @ sent.reshape(len(sent), np.prod(sent.shape[1:]))).reshape(observed.shape[0], *sent.shape[1:]) / (-lr * scale)
-    dealt = [{row: seed for node in trust.nodes for row, seed in deal_seeds(protocol, secret)[node].items()} for secret in secrets]
-    held = np.isin(protocol.variables.holder_set, list(dealt[0]))
-    noise = np.array([regenerate(protocol, seeds, held, messages.shape[2], secure) for seeds in dealt])
+    heard = observed @ sent.reshape(len(sent), np.prod(runs_and_numbers))
+    messages = heard.reshape(len(heard), *runs_and_numbers) / (-lr * scale)
+    noise, held = _known_noise(protocol, trust, secrets, sent.shape[2], secure)
     return Transcript(messages.swapaxes(0, 1), noise, held)
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000017
-def likelihood_ratio(protocol: Protocol, trust: TrustModel, case: WorstCase, transcript: Transcript) -> np.ndarray:  # float64 (R,)
-    "The best test's value for each run, if all is as the account assumes (Neyman and Pearson 1933; chapter 70)."
+def likelihood_ratio(
+    protocol: Protocol, trust: TrustModel, case: WorstCase, transcript: Transcript,
+) -> Floats:
+    """The value of the best test for each run, if all is as the account assumes.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        What is run.
+    trust : TrustModel
+        The attackers.
+    case : WorstCase
+        The record in question, with the weights of the test.
+    transcript : Transcript
+        What the attackers have after each of R runs.
+
+    Returns
+    -------
+    ndarray of shape (R,)
+        A number for each run, the larger, the more it speaks for the record.
+
+    References
+    ----------
+    Neyman and Pearson 1933; chapter 70.
+    """
     coalition = coalition_mask(protocol, trust)
     known = trust.knows_noise(protocol.variables, coalition)
     effect = (trust.observation(protocol, coalition) @ protocol.M_Z)[:, known]
-    secret = transcript.messages - np.einsum("mq,rqd->rmd", effect, transcript.noise[:, known[transcript.held]])
-    return np.einsum("rmd,md->r", secret, case.weights)
+    noise = transcript.noise[:, known[transcript.held]]
+    secret = transcript.messages - np.einsum("mq,rqd->rmd", effect, noise)
+    return np.asarray(np.einsum("rmd,md->r", secret, case.weights))
 
-def learned(without: Transcript, with_it: Transcript) -> tuple[np.ndarray, np.ndarray]:  # float64 (R/2,), (R/2,)
-    "Values for the second half of the runs of a linear test that was learned from the first, knowing nothing of the algorithm (Fisher 1936; chapter 70)."
-    with needed_for("an audit", "train"): from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+# %% ../../nbs/evidence/70_auditing.ipynb #aud00011
+def _features(transcript: Transcript, rng: np.random.Generator) -> Floats:  # (R, (m + h) d)
+    "All that an attacker has after each run, but for the last digits."
+    parts = np.concatenate([transcript.messages, transcript.noise], axis=1)
+    rows = parts.reshape(len(parts), -1)
+    return np.asarray(rows + 1e-4 * rng.normal(size=rows.shape))
+
+def learned(without: Transcript, with_it: Transcript) -> tuple[Floats, Floats]:
+    """Learn a linear test from one half of the runs, and apply it to the other half.
+
+    It knows nothing of the algorithm.
+
+    Parameters
+    ----------
+    without : Transcript
+        Of R runs without the record.
+    with_it : Transcript
+        Of R runs with it.
+
+    Returns
+    -------
+    without : ndarray of shape (R/2,)
+        Values of the test for the second half of the runs without the record.
+    with_it : ndarray of shape (R/2,)
+        The same with it.
+
+    References
+    ----------
+    Fisher 1936; chapter 70.
+    """
+    with needed_for("an audit", "train"):
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     half = len(without.messages) // 2
-    if not without.messages.shape[1] + without.noise.shape[1]: return np.zeros(half), np.zeros(half)  # who sees nothing can only guess
-    X, rng = [np.concatenate([t.messages, t.noise], axis=1).reshape(len(t.messages), -1) for t in (without, with_it)], np.random.default_rng(0)
-    for x in X: x += 1e-4 * rng.normal(size=x.shape)  # well below the run's noise and above rounding: what never varies shall not divide by zero, and rounding not matter
+    if not without.messages.shape[1] + without.noise.shape[1]:
+        return np.zeros(half), np.zeros(half)
+    rng = np.random.default_rng(0)
+    X = [_features(transcript, rng) for transcript in (without, with_it)]
     first = [x[:half] for x in X]
-    model = LinearDiscriminantAnalysis(tol=1e-7).fit(np.concatenate(first), np.repeat([0, 1], [len(x) for x in first]))
+    sides = np.repeat([0, 1], [len(x) for x in first])
+    model = LinearDiscriminantAnalysis(tol=1e-7).fit(np.concatenate(first), sides)
     return model.decision_function(X[0][half:]), model.decision_function(X[1][half:])
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000019
@@ -205,82 +432,162 @@ BEYOND = 50.0  # a mu that is as good as infinite
 
 @dataclass(frozen=True)
 class Interval:
-    "mu of a test, with confidence limits (chapter 70)."
+    """The mu of a test, with confidence limits.
+
+    Parameters
+    ----------
+    low : float
+        Lower limit, at least 0.
+    estimate : float
+        Difference of the means, in standard deviations.
+    high : float
+        Upper limit; inf where the estimate is above 50.
+
+    References
+    ----------
+    See chapter 70.
+    """
     low: float
     estimate: float
     high: float
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000001a
-def check_confidence(confidence: float) -> float:
+def _check_confidence(confidence: float) -> float:
     "Return the confidence; raise a ValueError unless it lies in (0, 1)."
-    if not 0 < real_number(confidence) < 1: raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.999")
+    if not 0 < real_number(confidence) < 1:
+        raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.999")
     return float(confidence)
 
-def check_values(without: np.ndarray, with_it: np.ndarray) -> list[np.ndarray]:
-    "Values of a test on both sides, as float64; raise a ValueError unless they are at least 2 finite numbers each."
-    found = []
-    for name, values in (("without", without), ("with_it", with_it)):
-        found.append(real_array(name, values))
-        if found[-1].ndim != 1 or len(found[-1]) < 2: raise ValueError(f"{name} has shape {found[-1].shape}: expected at least 2 numbers, one for each run")
-    return found
+def _check_values(name: str, values: Floats) -> Floats:  # (N,)
+    "Values of a test as float64; raise a ValueError unless they are 2 or more."
+    values = real_array(name, values)
+    if values.ndim != 1 or len(values) < 2:
+        expected = "expected at least 2 numbers, one for each run"
+        raise ValueError(f"{name} has shape {values.shape}: {expected}")
+    return values
 
-def noncentral_t(t: float, freedom: int, shift: float) -> tuple[float, float]:
-    "P(T > t) and P(T <= t): the width that a sample shows is a chi variable, and given that the rest is normal; Simpson's rule over 2001 widths."
+def _noncentral_t(t: float, freedom: int, shift: float) -> tuple[float, float]:
+    "P(T > t) and P(T <= t)."
     from scipy.integrate import simpson
     from scipy.special import ndtr
     reach = 12 / np.sqrt(2 * freedom)
     width = np.linspace(max(1e-9, 1 - reach), 1 + reach, 2001)
     log_weight = (freedom - 1) * np.log(width) - freedom * width**2 / 2
     weight = np.exp(log_weight - log_weight.max())
-    above, below = (float(simpson(weight * ndtr(side * (shift - t * width))) / simpson(weight)) for side in (1, -1))
-    return above, below
+    total = simpson(weight)
+    above = simpson(weight * ndtr(shift - t * width)) / total
+    below = simpson(weight * ndtr(t * width - shift)) / total
+    return float(above), float(below)
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000001b
-def interval(
-    without: np.ndarray,  # (N0,), at least 2 values of a test
-    with_it: np.ndarray,  # (N1,)
-    confidence: float,  # in (0, 1)
-) -> Interval:
-    """How many standard deviations apart two normal samples of the same variance are: exact limits, never below 0 (noncentral t; chapter 70).
+def interval(without: Floats, with_it: Floats, confidence: float) -> Interval:
+    """How many standard deviations two normal samples of one variance are apart.
 
-    Raises ValueError for fewer than 2 values on a side, values that are not finite, or a confidence outside of (0, 1).
+    The limits are exact, from the noncentral t distribution, and never below 0.
+
+    Parameters
+    ----------
+    without : ndarray of shape (N0,)
+        At least 2 values of a test, without the record.
+    with_it : ndarray of shape (N1,)
+        At least 2 values with it.
+    confidence : float
+        In (0, 1).
+
+    Returns
+    -------
+    Interval
+        The distance and its limits.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 values on a side, values that are not finite, or a confidence
+        outside of (0, 1).
+
+    References
+    ----------
+    See chapter 70.
     """
     from scipy.optimize import brentq
-    tail, (without, with_it) = (1 - check_confidence(confidence)) / 2, check_values(without, with_it)
-    N0, N1 = len(without), len(with_it)
-    freedom, root = N0 + N1 - 2, np.sqrt(N0 * N1 / (N0 + N1))
-    width = np.sqrt(((N0 - 1) * np.var(without, ddof=1) + (N1 - 1) * np.var(with_it, ddof=1)) / freedom)
+    tail = (1 - _check_confidence(confidence)) / 2
+    without = _check_values("without", without)
+    with_it = _check_values("with_it", with_it)
+    N0 = len(without)
+    N1 = len(with_it)
+    freedom = N0 + N1 - 2
+    root = np.sqrt(N0 * N1 / (N0 + N1))
+    squares = (N0 - 1) * np.var(without, ddof=1) + (N1 - 1) * np.var(with_it, ddof=1)
+    width = np.sqrt(squares / freedom)
     estimate = (np.mean(with_it) - np.mean(without)) / max(width, 1e-300)
     t = root * np.clip(estimate, -BEYOND, BEYOND)
     far = abs(t) * (1 + 12 / np.sqrt(2 * freedom)) + 40
-    low, high = (brentq(lambda shift: noncentral_t(t, freedom, shift)[side] - tail, -far, far) / root for side in (0, 1))  # noqa: B023, called at once
-    return Interval(max(0.0, low), float(estimate), max(0.0, high) if estimate <= BEYOND else np.inf)
+
+    def limit(side: int) -> float:
+        excess = lambda shift: _noncentral_t(t, freedom, shift)[side] - tail  # noqa: E731
+        return max(0.0, brentq(excess, -far, far) / root)
+
+    high = limit(1) if estimate <= BEYOND else np.inf
+    return Interval(limit(0), float(estimate), high)
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000001f
-def epsilon_shown(
-    without: np.ndarray,  # (N0,), values of a test
-    with_it: np.ndarray,  # (N1,)
-    delta: float,  # in (0, 1)
-    confidence: float,
-) -> float:  # epsilon, at least 0
-    """A lower bound for epsilon that assumes nothing: false alarms and misses of a threshold, counted (Clopper and Pearson 1934; chapter 70).
-
-    Raises ValueError for fewer than 2 values on a side, values that are not finite, or a delta or confidence outside of (0, 1).
-    """
+def _largest_share(count: Ints, N: int, risk: float) -> Floats:  # (m,)
+    "Upper limits for probabilities of what happened so many times in N."
     from scipy.special import betainccinv
-    check_confidence(confidence)
+    limits = betainccinv(count + 1, np.maximum(N - count, 1), risk)
+    return np.where(count < N, limits, 1.0)
+
+def _epsilons(
+    thresholds: Floats, without: Floats, with_it: Floats, delta: float, risk: float,
+) -> Floats:
+    "The epsilon that each threshold (m,) shows; each limit is wrong at the given risk."
+    alarms = (without > thresholds[:, None]).sum(axis=1)
+    misses = (with_it <= thresholds[:, None]).sum(axis=1)
+    alpha = _largest_share(alarms, len(without), risk)
+    beta = _largest_share(misses, len(with_it), risk)
+    return np.asarray(np.log(np.maximum(1 - beta - delta, 1e-300) / alpha))
+
+def epsilon_shown(
+    without: Floats, with_it: Floats, delta: float, confidence: float,
+) -> float:
+    """A lower bound for epsilon that assumes nothing.
+
+    False alarms and misses of a threshold are counted.
+
+    Parameters
+    ----------
+    without : ndarray of shape (N0,)
+        At least 2 values of a test, without the record.
+    with_it : ndarray of shape (N1,)
+        At least 2 values with it.
+    delta : float
+        In (0, 1).
+    confidence : float
+        Of the bound, in (0, 1).
+
+    Returns
+    -------
+    float
+        An epsilon that is shown, at least 0.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 values on a side, values that are not finite, or a delta or
+        confidence outside of (0, 1).
+
+    References
+    ----------
+    Clopper and Pearson 1934; chapter 70.
+    """
+    risk = (1 - _check_confidence(confidence)) / 2  # half for each of two limits
     check_delta(delta)
-    without, with_it = check_values(without, with_it)
-
-    def limit(count, N): return np.where(count < N, betainccinv(count + 1, np.maximum(N - count, 1), (1 - confidence) / 2), 1.0)  # half of the risk for each of two
-
-    def bounds(thresholds, a, b):
-        alarms, misses = limit((a > thresholds[:, None]).sum(axis=1), len(a)), limit((b <= thresholds[:, None]).sum(axis=1), len(b))
-        return np.log(np.maximum(1 - misses - delta, 1e-300) / alarms)
-    first, second = zip(*(np.array_split(values, 2) for values in (without, with_it)), strict=True)
-    thresholds = np.quantile(np.concatenate(first), np.linspace(0, 1, 200))
-    best = bounds(thresholds, *first).argmax()
-    return float(max(0.0, bounds(thresholds[[best]], *second)[0]))
+    absent = np.array_split(_check_values("without", without), 2)
+    present = np.array_split(_check_values("with_it", with_it), 2)
+    thresholds = np.quantile(np.concatenate([absent[0], present[0]]), np.linspace(0, 1, 200))
+    best = _epsilons(thresholds, absent[0], present[0], delta, risk).argmax()
+    shown = _epsilons(thresholds[[best]], absent[1], present[1], delta, risk)
+    return float(max(0.0, shown[0]))
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000022
 CHUNK = 500  # runs at a time
@@ -288,68 +595,190 @@ ROUNDING = 1e-4  # by which messages may deviate from those of the account
 
 @dataclass(frozen=True)
 class Audit:
-    "What was claimed about a run, and what attackers achieved (chapter 70)."
-    protocol: str  # its name
+    """What was claimed about a run, and what attackers achieved.
+
+    Parameters
+    ----------
+    protocol : str
+        Its name.
+    victim : hashable
+        Label of the node that was attacked.
+    claimed : float
+        The mu that was tested.
+    replays : int
+        Runs with the record, and as many without it.
+    best : Interval
+        The mu of the best test, if all is as the account assumes.
+    learned : Interval
+        The mu of a test that was learned from half of the runs.
+    epsilon : float
+        Shown without assumptions.
+    delta : float
+        For which it was shown.
+
+    References
+    ----------
+    See chapter 70.
+    """
+    protocol: str
     victim: Hashable
-    claimed: float  # mu
-    replays: int  # runs with the record, and as many without it
-    best: Interval  # mu of the best test, if all is as the account assumes
-    learned: Interval  # mu of a test that was learned from half of the runs
-    epsilon: float  # shown without assumptions
+    claimed: float
+    replays: int
+    best: Interval
+    learned: Interval
+    epsilon: float
     delta: float
 
     @property
     def refuted(self) -> bool:
         "Whether an attacker did better than the claim allows."
-        return max(self.best.low, self.learned.low) > self.claimed or self.epsilon > GaussianDP(self.claimed).epsilon(self.delta)
+        allowed = GaussianDP(self.claimed).epsilon(self.delta)
+        shown = max(self.best.low, self.learned.low)
+        return shown > self.claimed or self.epsilon > allowed
 
     @property
     def tight(self) -> bool:
-        "Whether the best test did exactly what the claim says, as far as so many runs can tell."
+        "Whether the best test did what is claimed, as far as so many runs can tell."
         return not self.refuted and self.claimed <= self.best.high
+
+# %% ../../nbs/evidence/70_auditing.ipynb #aud00017
+def _check_trained(protocol: Protocol, trust: TrustModel) -> None:
+    "Refuse what would be trained otherwise than it is accounted for."
+    if not isinstance(trust, TrustModel):
+        expected = "expected one trust model, such as LDP() or PNDP([node])"
+        raise ValueError(f"trust={trust!r}: {expected}")
+    check_protocol_type(protocol)
+    deviation = check_protocol(protocol)
+    if deviation > ROUNDING:
+        raise ValueError(
+            f"protocol={protocol.name!r}: is trained otherwise than it is accounted for "
+            f"(check_protocol: {deviation:.2g}); expected at most {ROUNDING:g}, rounding"
+        )
+
+def _check_test(participation: Participation, replays: int, claimed: float | None) -> None:
+    "Refuse a test that the training code cannot run, or that could tell nothing."
+    if participation.separation != "exactly":
+        expected = "batches are cycled; expected a cyclic one"
+        raise ValueError(f"participation={participation}: {expected}")
+    if check_count("replays", replays, "a number of runs") < 8:
+        raise ValueError(f"replays={replays}: expected at least 8")
+    if claimed is not None and not real_number(claimed) >= 0:
+        raise ValueError(f"claimed={claimed!r}: expected a number >= 0 (inf for no protection)")
+
+def _noise_scale(sigma: float, protect: str, adjacency: str) -> float:
+    "Standard deviation of a noise variable, for gradients that are clipped to 1."
+    places = _PLACES if check_choice("protect", protect, PROTECTS) == "record" else 1
+    scale = sigma * row_sensitivity(1.0, places, adjacency)
+    if not 1e-6 <= scale <= 1e6:
+        raise ValueError(
+            f"sigma={sigma!r}: beside or under noise of this size float32 has no digits "
+            "left; expected a number between about 1e-5 and 1e6"
+        )
+    return scale
+
+# %% ../../nbs/evidence/70_auditing.ipynb #aud00019
+def _replays(
+    train: Callable[[float, list[int]], Transcript], sign: float, secret: int, replays: int,
+) -> Transcript:
+    "The transcript of many runs, each with a secret of its own."
+    secrets = [derive_seed(secret, int(sign) + 1, r) for r in range(replays)]
+    parts = [train(sign, secrets[i:i + CHUNK]) for i in range(0, replays, CHUNK)]
+    messages = np.concatenate([part.messages for part in parts])
+    noise = np.concatenate([part.noise for part in parts])
+    return Transcript(messages, noise, parts[0].held)
+
+def _along(transcript: Transcript, basis: Floats) -> Transcript:
+    "The same in the coordinates of a basis (parameters, d + 1)."
+    messages = transcript.messages @ basis
+    return replace(transcript, messages=messages, noise=transcript.noise @ basis)
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000023
 def audit(
     protocol: Protocol,
     trust: TrustModel,
-    participation: Participation,  # cyclic, as batches are
-    sigma: float = 1.0,  # standard deviation of a noise variable, divided by the row sensitivity
-    adjacency: str = "zero-out",  # or 'replace-one'
-    victim: Hashable | None = None,  # label of the node that is attacked; by default the one that is worst off
-    claimed: float | None = None,  # mu to test; by default that of the account
-    replays: int = 500,  # runs with the record, and as many without it; at least 8
-    confidence: float = 0.999,  # of each interval
+    participation: Participation,
+    sigma: float = 1.0,
+    adjacency: str = "zero-out",
+    victim: Hashable | None = None,
+    claimed: float | None = None,
+    replays: int = 500,
+    confidence: float = 0.999,
     delta: float = 1e-5,
-    secret: int = 0,  # of all noise, up to 128 bits
-    secure: bool = False,  # see mfdl.learning.noise_sources.Run
-    protect: str = "record",  # or 'node': all data of a node, whose mean gradient is clipped
+    secret: int = 0,
+    secure: bool = False,
+    protect: str = "record",
 ) -> Audit:
-    """Train many times on two neighbouring inputs, with the real code, and measure how well attackers tell them apart (chapter 70).
+    """Train many times on two neighbouring inputs, and measure how far apart they are.
 
-    Raises ValueError, before any work, for arguments that do not fit together.
+    The training is that of the real code, and the measure how well attackers tell the
+    inputs apart.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        What is run.
+    trust : TrustModel
+        The attackers.
+    participation : Participation
+        Cyclic, as batches are.
+    sigma : float
+        Standard deviation of a noise variable, divided by the row sensitivity.
+    adjacency : str
+        'zero-out' or 'replace-one'.
+    victim : hashable, optional
+        Label of the node that is attacked; by default the one that is worst off.
+    claimed : float, optional
+        The mu to test; by default that of the account.
+    replays : int
+        Runs with the record, and as many without it; at least 8.
+    confidence : float
+        Of each interval, in (0, 1).
+    delta : float
+        For the epsilon that is shown, in (0, 1).
+    secret : int
+        Of all noise, up to 128 bits.
+    secure : bool
+        Whether noise comes from a cryptographic generator.
+    protect : str
+        'record', or 'node': all data of a node, whose mean gradient is clipped.
+
+    Returns
+    -------
+    Audit
+        What was claimed, and what attackers achieved.
+
+    Raises
+    ------
+    ValueError
+        For arguments that do not fit together, before any work.
+
+    References
+    ----------
+    See chapter 70.
     """
-    if not isinstance(trust, TrustModel): raise ValueError(f"trust={trust!r}: expected one trust model, such as LDP() or PNDP([node])")
-    check_protocol_type(protocol)
-    deviation = check_protocol(protocol)
-    if deviation > ROUNDING:
-        raise ValueError(f"protocol={protocol.name!r}: is trained otherwise than it is accounted for (check_protocol: {deviation:.2g}); expected at most {ROUNDING:g}, rounding")
+    _check_trained(protocol, trust)
     report = account(protocol, trust, participation, sigma)
-    if participation.separation != "exactly": raise ValueError(f"participation={participation}: batches are cycled; expected a cyclic one")
-    if check_count("replays", replays, "a number of runs") < 8: raise ValueError(f"replays={replays}: expected at least 8")
-    if claimed is not None and not real_number(claimed) >= 0: raise ValueError(f"claimed={claimed!r}: expected a number >= 0 (inf for no protection)")
-    check_confidence(confidence)
+    _check_test(participation, replays, claimed)
+    _check_confidence(confidence)
     check_delta(delta)
     check_seed("secret", secret)
-    scale = sigma * row_sensitivity(1.0, PLACES if check_choice("protect", protect, PROTECTS) == "record" else 1, adjacency)
-    if not 1e-6 <= scale <= 1e6: raise ValueError(f"sigma={sigma!r}: beside or under noise of this size float32 has no digits left; expected a number between about 1e-5 and 1e6")
-    case, basis = embedded(worst_case(protocol, trust, participation, victim), derive_seed(secret, 2))
-    sides = []
-    for sign in (0.0 if adjacency == "zero-out" else -1.0, 1.0):
-        secrets = [derive_seed(secret, int(sign) + 1, r) for r in range(replays)]
-        parts = [replay(protocol, trust, participation, case, scale, sign, secrets[i:i + CHUNK], secure, protect) for i in range(0, replays, CHUNK)]
-        sides.append(Transcript(np.concatenate([part.messages for part in parts]), np.concatenate([part.noise for part in parts]), parts[0].held))
-    best = [likelihood_ratio(protocol, trust, case, side) for side in sides]
-    taught = learned(*(replace(side, messages=side.messages @ basis, noise=side.noise @ basis) for side in sides))
-    mu = float(report.mu[report.victims.index(protocol.nodes[case.victim])]) if claimed is None else float(claimed)
-    shown = epsilon_shown(best[0], best[1], delta, confidence)
-    return Audit(protocol.name, protocol.nodes[case.victim], mu, replays, interval(best[0], best[1], confidence), interval(*taught, confidence), shown, delta)
+    scale = _noise_scale(sigma, protect, adjacency)
+    hardest = worst_case(protocol, trust, participation, victim)
+    case, basis = _embedded(hardest, derive_seed(secret, 2))
+    train = partial(
+        replay, protocol, trust, participation, case, scale, secure=secure, protect=protect,
+    )
+    without = _replays(train, 0.0 if adjacency == "zero-out" else -1.0, secret, replays)
+    with_it = _replays(train, 1.0, secret, replays)
+    test = partial(likelihood_ratio, protocol, trust, case)
+    best = (test(without), test(with_it))
+    taught = learned(_along(without, basis), _along(with_it, basis))
+    label = protocol.nodes[case.victim]
+    accounted = report.mu[report.victims.index(label)]
+    return Audit(
+        protocol.name, label, float(accounted if claimed is None else claimed), replays,
+        best=interval(*best, confidence),
+        learned=interval(*taught, confidence),
+        epsilon=epsilon_shown(*best, delta, confidence),
+        delta=delta,
+    )
