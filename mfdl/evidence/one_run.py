@@ -8,17 +8,18 @@ __all__ = ['epsilon_guessed']
 # %% ../../nbs/evidence/72_one_run.ipynb #a0000003
 import numpy as np
 
-from ..ground.arguments import check_count, real_number
 from ..accounting.privacy import check_delta
+from ..ground.arguments import check_count, real_number
 
 # %% ../../nbs/evidence/72_one_run.ipynb #a0000016
-def chance(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    "How likely so many right guesses are at most, under (epsilon, delta)-differential privacy."
+def _chance(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    "How likely so many right guesses are at most, under (epsilon, delta)-privacy."
     from scipy.stats import binom
     q = 1 / (1 + np.exp(-epsilon))
     beyond = binom.sf(correct - 1, guesses, q)
-    within = np.cumsum(binom.pmf(correct - np.arange(1, correct + 1), guesses, q))
-    slope = (within / np.arange(1, correct + 1)).max(initial=0)
+    fewer = np.arange(1, correct + 1)
+    within = np.cumsum(binom.pmf(correct - fewer, guesses, q))
+    slope = (within / fewer).max(initial=0)
     return float(min(1.0, beyond + 2 * canaries * delta * slope))
 
 # %% ../../nbs/evidence/72_one_run.ipynb #a0000017
@@ -29,14 +30,15 @@ def epsilon_guessed(
     delta: float,
     confidence: float = 0.95,
 ) -> float:
-    """A lower bound for epsilon from guesses which of many records were trained on, in one run.
+    """A lower bound for epsilon from guesses which records were trained on, in one run.
 
     Parameters
     ----------
     correct, guesses : int
         Guesses that were right, and all that were made.
     canaries : int
-        Records whose presence was decided by a fair coin each, at least as many as guesses.
+        Records whose presence was decided by a fair coin each, as many as guesses or
+        more.
     delta : float
         In (0, 1).
     confidence : float, optional
@@ -62,8 +64,14 @@ def epsilon_guessed(
         raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.95")
     check_count("guesses", guesses, "a number of guesses")
     if not 0 <= correct <= guesses <= canaries:
-        raise ValueError(f"correct={correct}, guesses={guesses}, canaries={canaries}: expected "
-                         "at most as many right ones as guesses, and as guesses canaries")
-    excess = lambda epsilon: chance(correct, guesses, canaries, epsilon, delta) - (1 - confidence)  # noqa: E731
+        raise ValueError(
+            f"correct={correct}, guesses={guesses}, canaries={canaries}: expected "
+            "at most as many right ones as guesses, and as guesses canaries"
+        )
+
+    def excess(epsilon: float) -> float:
+        return _chance(correct, guesses, canaries, epsilon, delta) - (1 - confidence)
+
     if excess(0.0) >= 0: return 0.0
-    return float(brentq(excess, 0.0, 100.0, xtol=1e-9)) if excess(100.0) > 0 else 100.0
+    if excess(100.0) <= 0: return 100.0
+    return float(brentq(excess, 0.0, 100.0, xtol=1e-9))
