@@ -11,142 +11,359 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..language.factorization import NOISE_FLOOR, decompose
+from ..ground.arguments import Bools, Floats, check_count, real_array, real_number
 from ..language.attackers import TrustModel, View, coalition_mask
-from ..ground.arguments import check_count, real_array, real_number
+from ..language.factorization import NOISE_FLOOR, Factorization, decompose
 from ..language.protocol import Protocol
 
-if TYPE_CHECKING: from mfdl.learning.noise_sources import Run; from mfdl.learning.simulator import Simulation
+if TYPE_CHECKING:
+    from mfdl.learning.noise_sources import Run
+    from mfdl.learning.simulator import Simulation
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #0000000b
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    "What an attacker computes about gradients: one unknown for each node and each of b batches (El Mrini et al. 2024; chapter 74)."
-    weights: np.ndarray  # float64 (b, n, m): estimate = weights @ messages
-    gradients: np.ndarray  # float64 (b, n, d); nan where not determined
-    deviation: np.ndarray  # float64 (b, n), standard deviation of the error in each coordinate; inf where not determined
-    determined: np.ndarray  # bool (b, n): messages have a combination with this gradient in it, and no other
+    """What an attacker computes about gradients.
+
+    There is one unknown for each node and each of b batches.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (b, n, m)
+        The estimate is `weights @ messages`.
+    gradients : ndarray of shape (b, n, d)
+        What is estimated; nan where it is not determined.
+    deviation : ndarray of shape (b, n)
+        Standard deviation of the error in each coordinate; inf where not determined.
+    determined : ndarray of bool, shape (b, n)
+        Where messages have a combination with this gradient in it, and no other.
+
+    References
+    ----------
+    El Mrini, Cyffers and Bellet 2024; chapter 74.
+    """
+    weights: Floats
+    gradients: Floats
+    deviation: Floats
+    determined: Bools
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #0000000c
-def inverse_of(M: np.ndarray, size: float) -> np.ndarray:
+def _inverse_of(M: Floats, size: float) -> Floats:  # (m, k) to (k, m)
     "Pseudo-inverse, of singular values above NOISE_FLOOR * size."
     U, s, Vt = np.linalg.svd(M, full_matrices=False)
     strong = s > NOISE_FLOOR * size
-    return Vt[strong].T / s[strong] @ U[:, strong].T
+    return np.asarray(Vt[strong].T / s[strong] @ U[:, strong].T)
 
-def check_batches(b: int | None, T: int) -> int:
+def _check_batches(b: int | None, T: int) -> int:
     "Return b, by default T; raise a ValueError unless it divides T."
     b = T if b is None else check_count("b", b, "a number of batches")
-    if T % b: raise ValueError(f"b={b}: expected a divisor of the T={T} steps, so that batches come round in whole rounds")
+    if T % b:
+        raise ValueError(
+            f"b={b}: expected a divisor of the T={T} steps, so that batches come round in "
+            "whole rounds"
+        )
     return b
+
+def _estimator(v: View, f: Factorization) -> Floats:  # (unknowns, m)
+    "The L of the best linear unbiased estimate, L @ messages."
+    noisy = v.B @ f.V  # U S
+    white = (noisy / (noisy**2).sum(axis=0)).T  # S^-1 U.T
+    # the directions of messages without noise
+    clear = np.linalg.qr(noisy, mode="complete")[0][:, len(white):].T
+    exact = _inverse_of(clear @ v.A, float(np.linalg.norm(v.A))) @ clear
+    free = np.eye(v.A.shape[1]) - exact @ v.A  # what equations leave open
+    fit = _inverse_of(f.Y @ free, float(np.linalg.norm(f.Y)))
+    return np.asarray(exact + free @ fit @ (white - f.Y @ exact))
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #0000000e
 def estimate(
-    v: View,
-    messages: np.ndarray,  # (m, d), what is left of them once what the attacker knows is taken away, in units of gradients, such as observed(..)
-    scale: float = 0.0,  # standard deviation of each noise variable, in the same units; 0: no noise
-    b: int | None = None,  # gradients of steps t, t + b, .. are taken to be the same; None: each is an unknown of its own
+    v: View, messages: Floats, scale: float = 0.0, b: int | None = None,
 ) -> Estimate:
-    """Best linear unbiased estimate of all gradients, those of other nodes unknown as well (weighted least squares; without noise, El Mrini et al. 2024).
+    """Best linear unbiased estimate of all gradients, when no other is known.
 
-    Combinations that reach the attacker with less than NOISE_FLOOR of the strongest's weight count as not seen. Raises ValueError for arguments that do not fit together.
+    It is weighted least squares. Combinations that reach the attacker with less than
+    NOISE_FLOOR of the strongest's weight count as not seen.
+
+    Parameters
+    ----------
+    v : View
+        Of an attacker who sees m combinations of messages.
+    messages : ndarray of shape (m, d)
+        What is left of them without what the attacker knows, in units of gradients, as
+        `observed` returns it.
+    scale : float
+        Standard deviation of each noise variable, in the same units; 0: no noise.
+    b : int, optional
+        Gradients of steps t, t + b, .. are taken to be the same; by default each is an
+        unknown of its own.
+
+    Returns
+    -------
+    Estimate
+        Of b unknowns for each node.
+
+    Raises
+    ------
+    ValueError
+        For arguments that do not fit together.
+
+    References
+    ----------
+    Without noise El Mrini, Cyffers and Bellet 2024; chapter 74.
     """
-    if not isinstance(v, View): raise ValueError(f"v is a {type(v).__name__}: expected a View, such as view(dsgd(W, T), PNDP([node]))")
-    messages, b, n = real_array("messages", messages), check_batches(b, v.T), len(v.nodes)
-    if messages.ndim != 2 or len(messages) != len(v.A): raise ValueError(f"messages has shape {messages.shape}: expected ({len(v.A)}, parameters), a row for each of the view")
-    if not 0 <= real_number(scale) < np.inf: raise ValueError(f"scale={scale!r}: expected a finite number >= 0")
-    v = replace(v, A=v.A @ np.tile(np.eye(b * n), (v.T // b, 1)), B=v.B if scale else v.B[:, :0], T=b)
-    f = decompose(v)
-    noisy = v.B @ f.V  # U S
-    white = (noisy / (noisy**2).sum(axis=0)).T  # S^-1 U.T
-    clear = np.linalg.qr(noisy, mode="complete")[0][:, len(white):].T  # the directions of messages without noise
-    exact = inverse_of(clear @ v.A, float(np.linalg.norm(v.A))) @ clear
-    free = np.eye(b * n) - exact @ v.A  # what equations leave open
-    L = exact + free @ inverse_of(f.Y @ free, float(np.linalg.norm(f.Y))) @ (white - f.Y @ exact)
-    determined = np.abs(L @ v.A - np.eye(b * n)).max(axis=1) < 1e-6  # L is at most 1 / NOISE_FLOOR, and so loses eight digits
-    found, deviation = np.where(determined[:, None], L @ messages, np.nan), np.where(determined, scale * np.linalg.norm(L @ v.B, axis=1), np.inf)
-    return Estimate(L.reshape(b, n, -1), found.reshape(b, n, -1), deviation.reshape(b, n), determined.reshape(b, n))
+    if not isinstance(v, View):
+        expected = "expected a View, such as view(dsgd(W, T), PNDP([node]))"
+        raise ValueError(f"v is a {type(v).__name__}: {expected}")
+    messages = real_array("messages", messages)
+    b = _check_batches(b, v.T)
+    if messages.ndim != 2 or len(messages) != len(v.A):
+        raise ValueError(
+            f"messages has shape {messages.shape}: expected ({len(v.A)}, parameters), "
+            "a row for each of the view"
+        )
+    if not 0 <= real_number(scale) < np.inf:
+        raise ValueError(f"scale={scale!r}: expected a finite number >= 0")
+    n = len(v.nodes)
+    same = np.tile(np.eye(b * n), (v.T // b, 1))
+    v = replace(v, A=v.A @ same, B=v.B if scale else v.B[:, :0], T=b)
+    L = _estimator(v, decompose(v))
+    determined = np.abs(L @ v.A - np.eye(b * n)).max(axis=1) < 1e-6
+    gradients = np.where(determined[:, None], L @ messages, np.nan)
+    deviation = np.where(determined, scale * np.linalg.norm(L @ v.B, axis=1), np.inf)
+    return Estimate(
+        weights=L.reshape(b, n, -1),
+        gradients=gradients.reshape(b, n, -1),
+        deviation=deviation.reshape(b, n),
+        determined=determined.reshape(b, n),
+    )
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000014
-def image_of(
-    gradient: np.ndarray,  # (d,), whose first entries are those of a linear layer with bias: weights row by row, then biases
-    outputs: int,  # of that layer
-    inputs: int,  # of that layer
-) -> np.ndarray:  # float64 (inputs,)
-    """The record that went into the first layer: exactly, if the gradient is that of one record and without noise (chapter 74).
+def image_of(gradient: Floats, outputs: int, inputs: int) -> Floats:
+    """Read the record that went into the first layer off a gradient.
 
-    Raises ValueError where there is nothing to read.
+    It is exact if the gradient is that of one record and without noise.
+
+    Parameters
+    ----------
+    gradient : ndarray of shape (d,)
+        Its first entries are those of a linear layer with bias: weights row by row,
+        then biases.
+    outputs : int
+        Of that layer.
+    inputs : int
+        Of that layer.
+
+    Returns
+    -------
+    ndarray of shape (inputs,)
+        The record.
+
+    Raises
+    ------
+    ValueError
+        Where there is nothing to read.
+
+    References
+    ----------
+    See chapter 74.
     """
-    gradient, size = real_array("gradient", gradient, "one that is determined"), check_count("outputs", outputs) * (check_count("inputs", inputs) + 1)
-    if gradient.ndim != 1 or len(gradient) < size: raise ValueError(f"gradient has shape {gradient.shape}: expected at least outputs*(inputs+1) = {size} entries")
-    layer = np.column_stack([gradient[:outputs * inputs].reshape(outputs, inputs), gradient[outputs * inputs:size]])
+    gradient = real_array("gradient", gradient, "one that is determined")
+    weights = check_count("outputs", outputs) * check_count("inputs", inputs)
+    size = weights + outputs
+    if gradient.ndim != 1 or len(gradient) < size:
+        raise ValueError(
+            f"gradient has shape {gradient.shape}: expected at least "
+            f"outputs*(inputs+1) = {size} entries"
+        )
+    V = gradient[:weights].reshape(outputs, inputs)
+    layer = np.column_stack([V, gradient[weights:size]])
     row = np.linalg.svd(layer, full_matrices=False)[2][0]
-    if not layer.any() or not row[-1]: raise ValueError("gradient of the bias is zero: expected that of a record from which something is learned")
-    return row[:-1] / row[-1]
+    if not layer.any() or not row[-1]:
+        raise ValueError(
+            "gradient of the bias is zero: expected that of a record from which something "
+            "is learned"
+        )
+    return np.asarray(row[:-1] / row[-1])
 
-def picture_error(
-    image: np.ndarray,  # (inputs,)
-    record: np.ndarray,  # (inputs,), what it should be
-) -> float:  # 0 (the same, but for brightness) to 1 (nothing in common)
-    "Relative distance of a record from the nearest multiple of an image (chapter 74)."
-    image, record = real_array("image", image), real_array("record", record)
-    if image.shape != record.shape: raise ValueError(f"image has shape {image.shape}: expected that of the record, {record.shape}")
+def picture_error(image: Floats, record: Floats) -> float:
+    """Relative distance of a record from the nearest multiple of an image.
+
+    Parameters
+    ----------
+    image : ndarray of shape (inputs,)
+        What was read.
+    record : ndarray of shape (inputs,)
+        What it should be.
+
+    Returns
+    -------
+    float
+        From 0 (the same, but for brightness) to 1 (nothing in common).
+
+    Raises
+    ------
+    ValueError
+        For what is not finite numbers, and for different shapes.
+
+    References
+    ----------
+    See chapter 74.
+    """
+    image = real_array("image", image)
+    record = real_array("record", record)
+    if image.shape != record.shape:
+        expected = f"expected that of the record, {record.shape}"
+        raise ValueError(f"image has shape {image.shape}: {expected}")
     if not image.any(): return 1.0
-    return float(np.linalg.norm(record - image * (image @ record) / (image @ image)) / np.linalg.norm(record))
+    missing = record - image * (image @ record) / (image @ image)
+    return float(np.linalg.norm(missing) / np.linalg.norm(record))
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000017
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    "One training run as it happened, in units of gradients: messages = M_G @ gradients + scale * M_Z @ noise, up to rounding in float32 (U, Definition 4)."
+    """One training run as it happened, in units of gradients.
+
+    Its messages are M_G @ gradients + scale * M_Z @ noise, up to rounding in float32.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        What was run.
+    scale : float
+        Standard deviation of each noise variable.
+    messages : ndarray of shape (m, d)
+        Initial weights minus each message, divided by the learning rate.
+    gradients : ndarray of shape (nT, d)
+        As they were clipped.
+    noise : ndarray of shape (q, d)
+        Standard normal.
+
+    References
+    ----------
+    arXiv 2510.17480, Definition 4; chapter 74.
+    """
     protocol: Protocol
-    scale: float  # standard deviation of each noise variable
-    messages: np.ndarray  # float64 (messages, d): initial weights minus each message, divided by the learning rate
-    gradients: np.ndarray  # float64 (nT, d), clipped
-    noise: np.ndarray  # float64 (q, d), standard normal
+    scale: float
+    messages: Floats
+    gradients: Floats
+    noise: Floats
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000018
-def rewind(run: "Run", messages: np.ndarray) -> Recorded:
+def _added(protocol: Protocol, messages: Floats) -> Floats:  # (m, d) to (nT, d)
+    "What gradients and noise of each step have added to the models."
+    d = messages.shape[1]
+    # models of all nodes, before each step's exchanges
+    first = messages[protocol.messages.round == 0].reshape(protocol.T, protocol.n, d)
+    pairs = zip(protocol.steps[:-1], first[:-1], strict=True)
+    left = [step.transition @ models for step, models in pairs]
+    added = first.copy()
+    added[1:] -= np.array(left).reshape(added[1:].shape)
+    return added.reshape(-1, d)
+
+def _rewind(run: "Run", messages: Floats) -> Recorded:  # (m, d)
     "Gradients and noise of a run of which all messages are known."
     from mfdl.learning.noise_sources import Draws
-    protocol, d = run.protocol, messages.shape[1]
-    first = messages[protocol.messages.round == 0].reshape(protocol.T, protocol.n, d)  # models of all nodes, before each step's exchanges
-    added = first.copy()
-    added[1:] -= np.array([step.transition @ models for step, models in zip(protocol.steps[:-1], first[:-1], strict=True)]).reshape(added[1:].shape)
+    protocol = run.protocol
+    d = messages.shape[1]
     noise = np.zeros((len(protocol.variables.step), d))
     if run.scale:
         draws = Draws(protocol.variables, [run.noise_secret], d, keep=False)
         noise = np.concatenate([draws.at(t).astype(float) for t in range(protocol.T)])
-    return Recorded(protocol, float(run.scale), messages, added.reshape(-1, d) - run.scale * (protocol.mix.N @ noise), noise)
+    gradients = _added(protocol, messages) - run.scale * (protocol.mix.N @ noise)
+    return Recorded(protocol, float(run.scale), messages, gradients, noise)
+
+# %% ../../nbs/evidence/74_reconstruction.ipynb #rec00006
+def _check_run(run: "Run") -> None:
+    "Refuse a run with messages that are not sent, or noise that cannot be drawn again."
+    for step in run.protocol.distinct:
+        if step.shares or not step.rounds or len(step.rounds[0].senders) < step.n:
+            raise ValueError(
+                f"run {run.label!r}: not all models of {run.protocol.name} are sent in every "
+                "step; expected a protocol in which they are"
+            )
+    if run.secure:
+        raise ValueError(
+            f"run {run.label!r}: noise of a secure run cannot be drawn again here; expected "
+            "one that is not secure"
+        )
+
+def _check_fresh(simulation: "Simulation") -> None:
+    "Refuse a simulation of which messages are missed, or are other combinations."
+    if simulation.t:
+        expected = "expected a fresh one, of which no message is missed"
+        raise ValueError(f"simulation is at step {simulation.t}: {expected}")
+    if np.ptp(simulation.rates):
+        raise ValueError(
+            "simulation has learning rates that change: expected one, so that messages are "
+            "the combinations that the account knows"
+        )
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000019
-def play(
-    simulation: "Simulation",  # fresh, with record=True and one learning rate
-) -> list[Recorded]:  # one for each run
-    """Run a simulation to its end, and put down what was sent, computed and drawn (chapter 74).
+def play(simulation: "Simulation") -> list[Recorded]:
+    """Run a simulation to its end, and put down what was sent, computed and drawn.
 
-    Raises ValueError for a simulation whose messages are not all there, or whose noise cannot be drawn again.
+    Parameters
+    ----------
+    simulation : Simulation
+        A fresh one, with record=True and one learning rate.
+
+    Returns
+    -------
+    list of Recorded
+        One for each run.
+
+    Raises
+    ------
+    ValueError
+        For a simulation whose messages are not all there, or whose noise cannot be
+        drawn again.
+
+    References
+    ----------
+    See chapter 74.
     """
     for run in simulation.runs:
-        if any(step.shares or not step.rounds or len(step.rounds[0].senders) < step.n for step in run.protocol.distinct):
-            raise ValueError(f"run {run.label!r}: not all models of {run.protocol.name} are sent in every step; expected a protocol in which they are")
-        if run.secure: raise ValueError(f"run {run.label!r}: noise of a secure run cannot be drawn again here; expected one that is not secure")
-    if simulation.t: raise ValueError(f"simulation is at step {simulation.t}: expected a fresh one, of which no message is missed")
-    if np.ptp(simulation.rates): raise ValueError("simulation has learning rates that change: expected one, so that messages are the combinations that the account knows")
-    start, rate = simulation.theta[:, 0].double().cpu().numpy(), float(simulation.rates[0])
+        _check_run(run)
+    _check_fresh(simulation)
+    start = simulation.theta[:, 0].double().cpu().numpy()
+    rate = float(simulation.rates[0])
     while simulation.t < simulation.T:
         simulation.step()
-        if not simulation.transcript: raise ValueError("simulation keeps no messages: expected one with record=True")
+        if not simulation.transcript:
+            raise ValueError("simulation keeps no messages: expected one with record=True")
     assert simulation.transcript is not None  # or the loop would have ended
-    sent = np.concatenate([step.double().cpu().numpy() for step in simulation.transcript])  # (messages, runs, d)
-    return [rewind(run, (start[i] - sent[:, i]) / rate) for i, run in enumerate(simulation.runs)]
+    steps = [step.double().cpu().numpy() for step in simulation.transcript]
+    sent = np.concatenate(steps)  # (messages, runs, d)
+    return [
+        _rewind(run, (start[i] - sent[:, i]) / rate)
+        for i, run in enumerate(simulation.runs)
+    ]
 
-def observed(
-    played: Recorded,
-    trust: TrustModel,
-) -> np.ndarray:  # float64 (m, d), in the order of view(protocol, trust)
-    "The messages that an attacker sees, less the gradients and the noise that it knows (U, Lemma 14)."
-    protocol, coalition = played.protocol, coalition_mask(played.protocol, trust)
-    observed, held = trust.observation(protocol, coalition), trust.knows_noise(protocol.variables, coalition)
-    known = trust.knows_gradient(np.tile(np.arange(protocol.n), protocol.T), coalition)
-    told = protocol.M_G[:, known] @ played.gradients[known] + played.scale * protocol.M_Z[:, held] @ played.noise[held]
-    return observed @ (played.messages - told)
+def observed(played: Recorded, trust: TrustModel) -> Floats:
+    """The messages that an attacker sees, less the gradients and noise that it knows.
+
+    Parameters
+    ----------
+    played : Recorded
+        The run.
+    trust : TrustModel
+        The attackers.
+
+    Returns
+    -------
+    ndarray of shape (m, d)
+        In units of gradients, and in the order of view(protocol, trust).
+
+    References
+    ----------
+    arXiv 2510.17480, Lemma 14; chapter 74.
+    """
+    protocol = played.protocol
+    coalition = coalition_mask(protocol, trust)
+    held = trust.knows_noise(protocol.variables, coalition)
+    owner = np.tile(np.arange(protocol.n), protocol.T)
+    known = trust.knows_gradient(owner, coalition)
+    gradients = protocol.M_G[:, known] @ played.gradients[known]
+    noise = played.scale * protocol.M_Z[:, held] @ played.noise[held]
+    told = gradients + noise
+    return np.asarray(trust.observation(protocol, coalition) @ (played.messages - told))
