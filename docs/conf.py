@@ -78,7 +78,7 @@ def parameters(thing) -> list[str]:
 
 def document(app, what: str, name: str, thing, options, lines: list[str]) -> None:
     """Docstrings as the project writes them, for Sphinx."""
-    if any(re.fullmatch("-{4,}", line.strip()) for line in lines):  # numpydoc: parameters are described there
+    if what != "data" and any(re.fullmatch("-{4,}", line.strip()) for line in lines):  # numpydoc: parameters are described there
         plain = [re.sub(r"([*_|])", r"\\\1", line) for line in lines]
         lines[:] = NumpyDocstring(plain, Config(napoleon_use_param=False, napoleon_use_rtype=False, napoleon_use_ivar=True), app, what, name, thing).lines()
         return

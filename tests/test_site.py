@@ -62,7 +62,9 @@ def site(tmp_path_factory):
     if "PYTEST_XDIST_WORKER" in os.environ: folder = folder.parent
     with FileLock(folder / "site.lock"):
         if not (folder / "site").exists():
+            if (folder / "site.failed").exists(): pytest.fail("the site has not been built, see above")
             built = subprocess.run([sys.executable, ROOT / "docs" / "build.py", folder / "site"], capture_output=True, text=True)
+            if built.returncode: (folder / "site.failed").touch()
             assert built.returncode == 0, built.stdout + built.stderr
     return folder / "site"
 
