@@ -258,7 +258,7 @@ def test_every_committed_figure_is_a_cell_of_the_book():
 
 def test_reproduce_all_puts_results_into_one_folder(tmp_path, monkeypatch):
     cells = read_grid(write(tmp_path, [1, 13]))
-    monkeypatch.setattr(sweeps, "all_experiments", lambda: cells)
+    monkeypatch.setattr("mfdl.workshop.cli.all_experiments", lambda: cells)
     result = CliRunner().invoke(app, ["reproduce", "all", "--folder", str(tmp_path / "figures"), "--workers", "2"])
     assert result.exit_code == 1 and "1 done, 1 failed" in result.output
     notebook = (tmp_path / "figures" / f"{cells[0].stem}.ipynb").read_bytes()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array, eye_array, issparse
 
 from ..ground.arguments import Bools, Floats, check_count, real_array, real_number
 from ..ground.randomness import check_seed, derive_seed
@@ -72,7 +72,13 @@ def gossip_run(
 
 def _count_nodes(W: Floats | Sequence[Floats], T: int) -> int:
     "Number of nodes of a gossip matrix (n, n), or of a sequence of T of them."
-    return len(gossip_kinds(W, T)[0][0])
+    return int(gossip_kinds(W, T)[0][0].shape[0])
+
+def _each_its_own(W: Floats | csr_array | Sequence[Floats | csr_array], T: int) -> Any:  # (n, n)
+    "One unit of noise for each node: the identity, sparse if gossip is."
+    one = gossip_kinds(W, T)[0][0]
+    n = one.shape[0]
+    return csr_array(eye_array(n)) if issparse(one) else np.eye(n)
 
 # %% ../../nbs/language/15_algorithms.ipynb #00000010
 def dsgd(
@@ -139,12 +145,16 @@ def muffliato(
     Cyffers et al. 2022; arXiv 2510.17480, Appendix A.4.
     """
     K = check_count("K", K, "a number of gossip rounds")
-    noise = fresh_noise(np.eye(_count_nodes(W, T)))
+    noise = fresh_noise(_each_its_own(W, T))
     return gossip_run(f"Muffliato-SGD({K})", W, T, noise, nodes, K)
 
 # %% ../../nbs/language/15_algorithms.ipynb #42673682
-def _left_alone(W: Floats, gone: Bools) -> Floats:  # (n, n), (n,)
+def _left_alone(W: Floats | csr_array, gone: Bools) -> Floats | csr_array:  # (n, n), (n,)
     "The gossip matrix, with weights of some nodes given back to their listeners."
+    if issparse(W):
+        there = diags_array((~gone).astype(float))
+        among = csr_array(there @ (W - diags_array(W.diagonal())) @ there)
+        return csr_array(among + diags_array(1 - among.sum(axis=1)))
     W = np.where(gone[:, None] | gone, np.diag(np.diag(W)), W)
     return W + np.diag(1 - W.sum(axis=1))
 
@@ -212,8 +222,9 @@ def dp_dsgd(
     arXiv 2510.17480, Appendix A.2; chapter 15.
     """
     n = _count_nodes(W, T)
+    own = _each_its_own(W, T)
     if trains is None and offline is None:
-        return gossip_run("DP-D-SGD", W, T, fresh_noise(np.eye(n)), nodes)
+        return gossip_run("DP-D-SGD", W, T, fresh_noise(own), nodes)
     labels = check_nodes(nodes, n)
     gone = np.zeros((T, n), dtype=bool)
     if offline is not None:
@@ -223,7 +234,7 @@ def dp_dsgd(
         active = _node_sets("trains", trains, T, labels, seed) & ~gone
     steps = []
     for Wt, away, on in zip(gossip_sequence(W, T), gone, active, strict=True):
-        noise = fresh_noise(np.eye(n)[:, on])
+        noise = fresh_noise(own[:, on])
         steps.append(Step(on, noise, [Round(_left_alone(Wt, away))]))
     return Protocol(labels, steps, "DP-D-SGD")
 
@@ -517,9 +528,9 @@ def mf_dsgd(
     arXiv 2510.17480, Algorithm 1; chapter 15.
     """
     Ws = gossip_sequence(W, T)
-    n = len(Ws[0])
+    n = Ws[0].shape[0]
     strategies, inverses = _strategies(C, n, T)
-    own = np.eye(n)
+    own = _each_its_own(Ws, T)
     if np.count_nonzero(strategies) < np.count_nonzero(inverses):
         noise = [Noise(own, own, back=block) for block in time_blocks(strategies)]
     else:

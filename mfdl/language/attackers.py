@@ -125,7 +125,7 @@ class PNDP(TrustModel):
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "What one of them receives, (m,)."
-        received = np.any(messages.receiver_sets[:, coalition], axis=1)
+        received = np.asarray(messages.receiver_sets[:, coalition].sum(axis=1)) > 0
         seen: Bools = received[messages.receiver_set]
         return seen
 
@@ -135,7 +135,7 @@ class PNDP(TrustModel):
 
     def knows_noise(self, variables: Variables, coalition: Bools) -> Bools:
         "What one of them holds, (q,)."
-        held = np.any(variables.holder_sets[:, coalition], axis=1)
+        held = np.asarray(variables.holder_sets[:, coalition].sum(axis=1)) > 0
         known: Bools = held[variables.holder_set]
         return known
 
@@ -399,7 +399,7 @@ def follow(step: Step, seen: Bools, own: Bools, known: Bools) -> tuple[bool, Boo
             known[one.senders[sent]] = True
         else:
             shared = (np.diff(one.share.indptr) > 0).reshape(step.n, -1).any(axis=1)
-        enters_unknown = ((one.W > 0) & ~known).any(axis=1)
+        enters_unknown = (one.W > 0) @ ~known
         known = ~enters_unknown & ~shared | own
     return followed, known
 

@@ -12,11 +12,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array, eye_array, kron
+from scipy.sparse import csr_array, eye_array, issparse, kron, vstack
 
 from ..ground.arguments import Bools, Floats, Ints, check_count
 from .gossip import hops
-from .steps import ByContent, Round, Step, fingerprint, read_only
+from .steps import ByContent, Round, Step, fingerprint, fixed, read_only
 
 # %% ../../nbs/language/14_protocol.ipynb #00000014
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Messages:
         The exchange of its step.
     sender : int array (m,)
         Index of the node that sends it.
-    receiver_sets : bool array (r, n)
+    receiver_sets : bool array or csr_array (r, n)
         The different sets of receivers.
     receiver_set : int array (m,)
         The set of each message, a row of `receiver_sets`.
@@ -43,11 +43,11 @@ class Messages:
     step: Ints
     round: Ints
     sender: Ints
-    receiver_sets: Bools
+    receiver_sets: Bools | csr_array
     receiver_set: Ints
 
     @property
-    def receivers(self) -> Bools:
+    def receivers(self) -> Bools | csr_array:
         "Who gets each message, (m, n)."
         return self.receiver_sets[self.receiver_set]
 
@@ -62,7 +62,7 @@ class Variables:
     ----------
     step : int array (q,)
         The step in which each is drawn.
-    holder_sets : bool array (r, n)
+    holder_sets : bool array or csr_array (r, n)
         The different sets of holders.
     holder_set : int array (q,)
         The set of each variable, a row of `holder_sets`.
@@ -72,11 +72,11 @@ class Variables:
     chapter 14.
     """
     step: Ints
-    holder_sets: Bools
+    holder_sets: Bools | csr_array
     holder_set: Ints
 
     @property
-    def holders(self) -> Bools:
+    def holders(self) -> Bools | csr_array:
         "The nodes that can draw each variable again, (q, n)."
         return self.holder_sets[self.holder_set]
 
@@ -89,7 +89,8 @@ class Variables:
     def number(self) -> Ints:
         "Of each variable, (q,), how many of its holders' variables came before it."
         order = np.argsort(self.holder_set, kind="stable")
-        first = np.searchsorted(self.holder_set[order], np.arange(len(self.holder_sets)))
+        rows = np.arange(self.holder_sets.shape[0])
+        first = np.searchsorted(self.holder_set[order], rows)
         count = np.empty(len(order), dtype=int)
         count[order] = np.arange(len(order)) - first[self.holder_set[order]]
         return count
@@ -101,7 +102,6 @@ def _recombined(
     basis: Floats,  # (n, n)
 ) -> csr_array:  # (r, q)
     "Additions of which those of models are recombined between the nodes of each step."
-    from scipy.sparse import vstack
     models = np.flatnonzero(is_model)
     shares = np.flatnonzero(~is_model)
     across = kron(eye_array(len(models) // len(basis)), basis)
@@ -168,6 +168,12 @@ def _joined(parts: list[Ints]) -> Ints:
     "Integers, one after the other."
     return np.concatenate([np.zeros(0, dtype=int), *parts])
 
+def _stacked_sets(parts: list[Bools | csr_array], n: int) -> Bools | csr_array:  # (rows, n)
+    "Sets of nodes below each other; sparse if any part is."
+    if any(issparse(part) for part in parts):
+        return csr_array(vstack([csr_array(part) for part in parts], format="csr"))
+    return np.vstack([np.zeros((0, n), dtype=bool), *parts])
+
 def _messages_of(steps: Sequence[Step], n: int) -> Messages:
     "What n nodes send in a run, in order: by step, round and sender."
     exchanges = [(t, k, one) for t, step in enumerate(steps) for k, one in enumerate(step.rounds)]
@@ -176,17 +182,34 @@ def _messages_of(steps: Sequence[Step], n: int) -> Messages:
     first_rows = np.cumsum([0, *(len(one.senders) for one in distinct)])
     first = dict(zip(distinct, first_rows, strict=False))
     counts = np.array([len(one.senders) for one in rounds], dtype=int)
-    nothing = np.zeros((0, n), dtype=bool)
     return Messages(
         step=np.repeat(np.array([t for t, *_ in exchanges], dtype=int), counts),
         round=np.repeat(np.array([k for _, k, _ in exchanges], dtype=int), counts),
         sender=_joined([one.senders for one in rounds]),
-        receiver_sets=np.vstack([nothing, *(one.receivers for one in distinct)]),
+        receiver_sets=_stacked_sets([one.receivers for one in distinct], n),
         receiver_set=_joined([first[one] + np.arange(len(one.senders)) for one in rounds]))
 
 # %% ../../nbs/language/14_protocol.ipynb #b7f3a085
+def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Variables:
+    "What is drawn in a run of which some holders are sparse: for many nodes."
+    tables = list(dict.fromkeys(step.noise.digest for step in distinct))
+    of_table = {step.noise.digest: csr_array(step.noise.holders) for step in distinct}
+    rows = _stacked_sets([of_table[table] for table in tables], distinct[0].n)
+    each = np.split(rows.indices, rows.indptr[1:-1])
+    number: dict[bytes, int] = {}
+    which = np.array([number.setdefault(row.tobytes(), len(number)) for row in each], dtype=int)
+    first = np.unique(which, return_index=True)[1]
+    ends = np.cumsum([of_table[table].shape[0] for table in tables])
+    parts = dict(zip(tables, np.split(which, ends[:-1]), strict=True))
+    return Variables(
+        step=np.repeat(np.arange(len(kinds)), np.diff(drawn)),
+        holder_sets=rows[first],
+        holder_set=_joined([parts[distinct[kind].noise.digest] for kind in kinds]))
+
 def _variables_of(distinct: Sequence[Step], kinds: Ints, drawn: Ints, n: int) -> Variables:
     "What is drawn in a run, in order; kinds (T,) say which of the distinct steps come."
+    if any(issparse(step.noise.holders) for step in distinct):
+        return _sparse_variables(distinct, kinds, drawn)
     packed = [np.packbits(step.noise.holders, axis=1) for step in distinct]
     tables = {rows.tobytes(): rows for rows in packed}
     sets, which = np.unique(np.vstack(list(tables.values())), axis=0, return_inverse=True)
@@ -324,7 +347,7 @@ class _Labelled:
     nodes: tuple[Hashable, ...]
 
     @property
-    def hears(self) -> Bools:
+    def hears(self) -> Bools | csr_array:
         "Who ever hears whom, (n, n)."
         raise NotImplementedError
 
@@ -419,9 +442,11 @@ class _Derived(_Labelled, ByContent):
         return np.array([step.trains for step in self.steps])
 
     @cached_property
-    def hears(self) -> Bools:
+    def hears(self) -> Bools | csr_array:
         "Who ever hears whom, (n, n)."
         rounds = dict.fromkeys(one for step in self.distinct for one in step.rounds)
+        if any(issparse(one.W) for one in rounds):
+            return fixed(csr_array(sum(csr_array(one.hears) for one in rounds), dtype=bool))
         heard = np.zeros((self.n, self.n), dtype=bool)
         for one in rounds:
             heard |= one.hears

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 
 from ..ground.arguments import Floats, check_count
 from .gossip import check_gossip
@@ -46,19 +47,27 @@ def _is_sequence(W: object) -> bool:
     return isinstance(W, tuple | list) and len(W) > 0 and is_matrix(W[0])
 
 # %% ../../nbs/language/12_workloads.ipynb #kinds001
-def gossip_kinds(W: Floats | Sequence[Floats], T: int) -> tuple[list[Floats], list[int]]:
+def _entries(W: Floats | csr_array) -> bytes:
+    "The content of a checked gossip matrix."
+    if not issparse(W): return W.tobytes()
+    parts = (W.indptr.astype(np.int64), W.indices.astype(np.int64), W.data)
+    return b"".join(part.tobytes() for part in parts)
+
+def gossip_kinds(
+    W: Floats | csr_array | Sequence[Floats | csr_array], T: int
+) -> tuple[list[Floats | csr_array], list[int]]:
     """Check a gossip matrix, or one for each step, and find those that are equal.
 
     Parameters
     ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
+    W : ndarray or csr_array, (n, n), or sequence of T of them, (n, n) each
         Gossip matrices.
     T : int
         Steps, at least 1.
 
     Returns
     -------
-    Ws : list of ndarray of float64, (n, n)
+    Ws : list of ndarray or csr_array of float64, (n, n)
         The different matrices.
     kinds : list of int
         For each step which of them.
@@ -78,19 +87,21 @@ def gossip_kinds(W: Floats | Sequence[Floats], T: int) -> tuple[list[Floats], li
         count = f"W is a sequence of {len(W)} gossip matrices"
         raise ValueError(f"{count}: expected T={T}, one for each step")
     places: dict[bytes, int] = {}
-    Ws: list[Floats] = []
+    Ws: list[Floats | csr_array] = []
     kinds: list[int] = []
     for t, Wt in enumerate(W):
         checked = check_gossip(Wt, name=f"W[{t}]")
-        kinds.append(places.setdefault(checked.tobytes(), len(Ws)))
+        kinds.append(places.setdefault(_entries(checked), len(Ws)))
         if kinds[-1] == len(Ws):
             Ws.append(checked)
-    if len({len(Wt) for Wt in Ws}) > 1:
+    if len({Wt.shape for Wt in Ws}) > 1:
         raise ValueError("W is a sequence of matrices of different sizes: expected all (n, n)")
     return Ws, kinds
 
 # %% ../../nbs/language/12_workloads.ipynb #seq00001
-def gossip_sequence(W: Floats | Sequence[Floats], T: int) -> tuple[Floats, ...]:
+def gossip_sequence(
+    W: Floats | csr_array | Sequence[Floats | csr_array], T: int
+) -> tuple[Floats | csr_array, ...]:
     """Check a gossip matrix, or one for each step, and return one for each step.
 
     Parameters
@@ -102,7 +113,7 @@ def gossip_sequence(W: Floats | Sequence[Floats], T: int) -> tuple[Floats, ...]:
 
     Returns
     -------
-    tuple of ndarray of float64, (n, n)
+    tuple of ndarray or csr_array of float64, (n, n)
         W_0 .. W_{T-1}; equal ones are one object.
 
     Raises
