@@ -536,7 +536,8 @@ def optimize_covariance(
     found = Covariance(method, R / unit, budgets, *values, trace_penalty, iterations)
     if -tol <= found.gap <= tol: return found
     raise NotConverged(  # a bound above the objective is none
-        f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, a bound below "
-        f"{bound:g} (if W is nearly singular) or budgets c that are less far apart would help",
+        f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, "
+        f"a bound below {bound:g} (if W is nearly singular) or budgets c that are less far "
+        "apart would help",
         found,
     )
