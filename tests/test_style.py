@@ -30,9 +30,6 @@ AWAITED = {  # rooms that are still to be written again: what passes has to leav
         "evidence/70_auditing", "evidence/71_insiders_attack",
         "evidence/72_one_run", "evidence/73_faults", "evidence/74_reconstruction", "evidence/75_threats", "evidence/76_reference",
     ),
-    "test_imports_run_one_way": (
-        "evidence/auditing", "evidence/one_run",
-    ),
 }
 
 

@@ -538,6 +538,5 @@ def optimize_covariance(
     raise NotConverged(  # a bound above the objective is none
         f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, "
         f"a bound below {bound:g} (if W is nearly singular) or budgets c that are less far "
-        "apart would help",
-        found,
+        "apart would help", found,
     )
