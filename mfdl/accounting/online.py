@@ -221,7 +221,8 @@ def _distances(now: _Progress, run: Protocol, model: TrustModel) -> Floats:  # (
     if not model.nodes: return np.full(run.n, np.nan)
     attackers = np.isin(np.arange(run.n), run.index(model.nodes))
     victims = np.array([node not in model.nodes for node in run.nodes])
-    return hops(now.hears, attackers)[victims]
+    distances: Floats = hops(now.hears, attackers)[victims]
+    return distances
 
 def _step_by_step(now: _Progress) -> Report:
     "The report from what the attackers have gathered."
@@ -275,6 +276,11 @@ class OnlineAccountant(_Progress):
     ------
     ValueError
         Here for a bad count, in `feed` for the rest.
+
+    Notes
+    -----
+    `hears`, of shape (n, n), says who has ever heard whom, `t` how many steps there
+    were, and `last` is the last of them.
 
     References
     ----------
