@@ -16,35 +16,8 @@ DOCUMENTED = {"GL08", "SS03", "SS06", "PR01", "PR02", "RT01"}  # of numpydoc: a 
 UNITS = [ROOT / "mfdl" / f"{module.replace('.', '/')}.py" for module in MODULES]
 SOURCES = {path: path.read_text() for path in UNITS}
 
-AWAITED = {  # rooms that are still to be written again: what passes has to leave this list
-    "test_lines": (
-        "accounting/online", "accounting/privacy", "learning/clipping",
-        "learning/training", "noise/covariance",
-    ),
-    "test_size_and_names": (
-        "accounting/online", "accounting/privacy",
-    ),
-    "test_public_docstrings": (
-        "accounting.online", "accounting.privacy",
-    ),
-    "test_cells": (
-        "accounting/20_privacy", "accounting/24_theorem8", "accounting/36_online",
-        "learning/64_noise_sources", "learning/68_training", "noise/54_covariance",
-    ),
-    "test_imports_run_one_way": (
-        "evidence/auditing", "evidence/one_run", "noise/covariance", "workshop/names",
-    ),
-}
-
 
 def named(path): return f"{path.parent.name}/{path.stem}"
-
-
-@pytest.fixture(autouse=True)
-def awaited(request):
-    """What is known to be dense is expected to fail, and must leave the list once it does not."""
-    name, _, case = request.node.name.rstrip("]").partition("[")
-    if case in AWAITED.get(name, ()): request.applymarker(pytest.mark.xfail(strict=True, reason="still to be written again"))
 
 
 def told(faults): return "\n".join(f"{where}: {what}" for where, what in sorted(faults))

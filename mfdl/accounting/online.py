@@ -9,220 +9,507 @@ __all__ = ['OnlineAccountant', 'save', 'restore']
 import copy
 import hashlib
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from .report import Report
 from .account import account, check_run
-from ..language.attackers import TrustModel, follow, seen_alone
-from ..ground.files import seal, unseal
-from ..language.gossip import hops
-from ..ground.arguments import check_count, real_number
-from ..language.participation import Participation
-from ..language.steps import Noise, Round, Step
-from ..language.protocol import Protocol
-from .sensitivities import worst_sensitivities
+from .filters import Gain, bare_gradients, root_gain
 from .reactions import Lipschitz
-from .state_space import Doubtful, NotStreamable, Stage, state_space
-from .filters import bare_gradients, root_gain
+from .report import Report
+from .sensitivities import worst_sensitivities
+from .state_space import Doubtful, NotStreamable, StateSpace, state_space
+from ..ground.arguments import Bools, Floats, check_count, real_number
+from ..ground.files import seal, unseal
+from ..language.attackers import TrustModel, follow, seen_alone
+from ..language.gossip import hops
+from ..language.participation import Participation
+from ..language.protocol import Protocol
+from ..language.steps import Noise, Round, Step
 
 # %% ../../nbs/accounting/36_online.ipynb #00000007
 @dataclass(frozen=True, eq=False)
-class Gathered:
+class _Gathered:
     "What one attacker has gathered after t rounds, about m victims."
-    root: np.ndarray  # float64 (d, r), root of the covariance of what it does not know of the hidden models
-    strongest: np.ndarray  # float64 (), the most noise seen in an observation
-    shifts: np.ndarray  # float64 (t, m, d), what a unit shift of each gradient has made of the hidden models
-    P: np.ndarray  # float64 (m, t, t), information about each victim
-    known: np.ndarray  # bool (n,), models that it knows
-    complete: np.ndarray  # bool (), whether it has known every model from which a gradient was computed
-    bare: np.ndarray  # bool (), whether fresh noise has left a gradient uncovered
+    root: Floats  # (d, r), root of the covariance of what it does not know of the hidden models
+    strongest: Floats  # (), the most noise seen in an observation
+    shifts: Floats  # (t, m, d), what a unit shift of each gradient has made of the hidden models
+    P: Floats  # (m, t, t), information about each victim
+    known: Bools  # (n,), models that it knows
+    complete: Bools  # (), whether it knew every model from which a gradient was computed
+    bare: Bools  # (), whether fresh noise has left a gradient uncovered
 
-def nothing(n: int, m: int) -> Gathered:
+def _nothing(n: int, m: int) -> _Gathered:
     "Before the first round."
-    everybody = np.ones(n, dtype=bool)
-    return Gathered(np.zeros((m, 0)), np.zeros(()), np.zeros((0, m, m)), np.zeros((m, 0, 0)), everybody, np.ones((), dtype=bool), np.zeros((), dtype=bool))
+    return _Gathered(
+        root=np.zeros((m, 0)),
+        strongest=np.zeros(()),
+        shifts=np.zeros((0, m, m)),
+        P=np.zeros((m, 0, 0)),
+        known=np.ones(n, dtype=bool),
+        complete=np.ones((), dtype=bool),
+        bare=np.zeros((), dtype=bool),
+    )
 
-def watch(last: Gathered, stage: Stage, trains: np.ndarray, bare: bool, models: tuple[bool, np.ndarray]) -> Gathered:
-    """One more round: who of the victims trains (m,), whether fresh noise leaves a gradient uncovered, and which models are known then.
-
-    Raises Doubtful where a message may show such a gradient without noise.
-    """
-    gain, root, strongest = root_gain(stage, last.root, float(last.strongest))
-    bare = bare or bool(last.bare)
-    if bare and gain.bare: raise Doubtful("a message without noise, and a gradient that none covers")
+# %% ../../nbs/accounting/36_online.ipynb #36shift2
+def _corrected(
+    last: _Gathered,
+    A: Floats,  # (d, d), what a step makes of the hidden models
+    gain: Gain,  # of what the attacker observes in it
+    trains: Floats,  # (m,), who of the victims trains
+) -> tuple[Floats, Floats]:  # (m, t + 1, t + 1) and (t + 1, m, d)
+    "Information about each victim, and the shifts, after one more step."
     unit = np.eye(*last.shifts.shape[1:]) * trains[:, None]
-    shifts = np.concatenate([last.shifts @ stage.A.T, unit[None]])
+    shifts = np.concatenate([last.shifts @ A.T, unit[None]])
     shown = np.moveaxis(shifts @ gain.V.T, 1, 0)  # (m, t + 1, p)
     P = np.pad(last.P, ((0, 0), (0, 1), (0, 1))) + shown @ shown.swapaxes(1, 2)
-    shifts = shifts - np.moveaxis(shown, 0, 1) @ gain.K.T
-    return Gathered(root, np.array(strongest), shifts, P, models[1], last.complete & models[0], np.array(bare))
+    return P, shifts - np.moveaxis(shown, 0, 1) @ gain.K.T
+
+# %% ../../nbs/accounting/36_online.ipynb #36shift4
+def _models_known(
+    run: Protocol,  # of which the last step is new
+    model: TrustModel,
+    space: StateSpace,
+    known: Bools,  # (n,), before that step
+) -> tuple[bool, Bools]:
+    "Whether an attacker knew all models before the step, and which it knows after it."
+    coalition = ~np.isin(np.arange(run.n), space.victims)
+    seen = seen_alone(model.observation(run, coalition))
+    return follow(run.steps[-1], seen[run.messages.step == run.T - 1], coalition, known)
+
+def _watch(
+    run: Protocol,  # of which the last step is new
+    model: TrustModel,
+    last: _Gathered | None,  # before that step, if there was another
+) -> _Gathered:
+    """What an attacker has gathered after one more step.
+
+    Raises Doubtful where a message may show a gradient that no noise covers.
+    """
+    space = state_space(run, model)
+    if last is None:
+        last = _nothing(run.n, len(space.victims))
+    told, known = _models_known(run, model, space, last.known)
+    bare = bool(bare_gradients(space)[-1].any()) or bool(last.bare)
+    stage = space.stages[-1]
+    gain, root, strongest = root_gain(stage, last.root, float(last.strongest))
+    if bare and gain.bare:
+        raise Doubtful("a message without noise, and a gradient that none covers")
+    P, shifts = _corrected(last, stage.A, gain, space.trains[-1])
+    complete = np.array(last.complete & told)
+    return _Gathered(root, np.array(strongest), shifts, P, known, complete, np.array(bare))
+
+# %% ../../nbs/accounting/36_online.ipynb #36progr1
+@dataclass(eq=False, repr=False)
+class _Progress:
+    "An account between two steps."
+    trust: list[TrustModel]
+    nodes: tuple[Hashable, ...] | None
+    b: int
+    sigma: float
+    method: str
+    updates: Lipschitz | None
+    steps: tuple[Step, ...] = ()
+    clear: bool = True  # noise has covered every gradient so far, and clearly
+    hears: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))  # ever
+    gathered: list[_Gathered] = field(default_factory=list)  # one for each attacker
+
+    @property
+    def t(self) -> int:
+        """Number of steps so far.
+
+        Returns
+        -------
+        int
+            0 before the first.
+
+        References
+        ----------
+        See chapter 36.
+        """
+        return len(self.steps)
+
+    @property
+    def last(self) -> Step | None:
+        """The last step so far.
+
+        Returns
+        -------
+        Step or None
+            None before the first.
+
+        References
+        ----------
+        See chapter 36.
+        """
+        return self.steps[-1] if self.steps else None
+
+# %% ../../nbs/accounting/36_online.ipynb #36progr3
+def _participation(now: _Progress) -> Participation:
+    "When a record can have taken part, if the run ended here."
+    if now.t < now.b: return Participation.single(now.t)
+    return Participation.cyclic(-(-now.t // now.b), now.b)
+
+def _sensitivity(now: _Progress, known: _Gathered, over: float = 0.0) -> Floats:  # (m,)
+    "Sensitivity of each victim; only the bound where that is not above a limit."
+    participation = _participation(now)
+    missing = participation.T - now.t
+    P = np.pad(known.P, ((0, 0), (0, missing), (0, missing)))
+    values = worst_sensitivities(P, participation, "bound")
+    closer = values > over
+    if now.method != "exact" or not closer.any(): return values
+    values[closer] = worst_sensitivities(P[closer], participation, "exact")
+    return values
+
+# %% ../../nbs/accounting/36_online.ipynb #36advan2
+def _gather(now: _Progress, run: Protocol) -> list[_Gathered]:
+    "What each attacker knows after the last step; empty where noise is in doubt."
+    if not now.clear: return []
+    before = now.gathered if now.t else [None] * len(now.trust)
+    try:
+        return [_watch(run, model, last) for model, last in zip(now.trust, before, strict=True)]
+    except Doubtful:
+        return []
+
+def _advance(now: _Progress, step: Step) -> None:
+    "Take one more step into account."
+    last = now.last
+    if last is not None and step.n != last.n:
+        raise ValueError(
+            f"step is for {step.n} nodes: expected {last.n}, as in the steps before"
+        )
+    if not step.noise.fresh:
+        raise NotStreamable(
+            "step: its noise has a memory; expected noise that is drawn afresh in every step"
+        )
+    run = Protocol(now.nodes, [step] if last is None else [last, step])
+    everyone = Participation.every_step(run.T)
+    check_run(run, now.trust, everyone, now.sigma, now.method, "streaming")
+    now.gathered = _gather(now, run)
+    now.clear = bool(now.gathered)
+    now.hears = run.hears | now.hears if now.t else run.hears
+    now.steps += (step,)
+
+
+# %% ../../nbs/accounting/36_online.ipynb #36advan4
+def _steps_of(now: _Progress, step: Step | Protocol) -> Sequence[Step]:
+    "The steps that are given, one or several."
+    if isinstance(step, Step): return [step]
+    if not isinstance(step, Protocol):
+        raise ValueError(
+            f"step={step!r}: expected a Step, or a Protocol such as dp_dsgd(W, 1)"
+        )
+    if now.nodes is not None and step.nodes != now.nodes:
+        raise ValueError(
+            f"step: of nodes {step.nodes[:4]}.., expected those of the account, "
+            f"{now.nodes[:4]}.."
+        )
+    return step.steps
+
+# %% ../../nbs/accounting/36_online.ipynb #36repor2
+def _at_once(now: _Progress) -> Report:
+    "The report of all steps together; what misses in a round counts as the last step."
+    scheme = _participation(now)
+    missing = [step for step in now.steps[-1:] for _ in range(scheme.T - now.t)]
+    run = Protocol(now.nodes, (*now.steps, *missing), f"{now.t} steps")
+    return account(run, now.trust, scheme, now.sigma, now.method, updates=now.updates)
+
+def _distances(now: _Progress, run: Protocol, model: TrustModel) -> Floats:  # (m,)
+    "Hops from each victim to an attacker; nan for an eavesdropper."
+    if not model.nodes: return np.full(run.n, np.nan)
+    attackers = np.isin(np.arange(run.n), run.index(model.nodes))
+    victims = np.array([node not in model.nodes for node in run.nodes])
+    distances: Floats = hops(now.hears, attackers)[victims]
+    return distances
+
+def _step_by_step(now: _Progress) -> Report:
+    "The report from what the attackers have gathered."
+    run = Protocol(now.nodes, now.steps[-1:])
+    pairs = [(model, u) for model in now.trust for u in run.nodes if u not in model.nodes]
+    distances = [_distances(now, run, model) for model in now.trust]
+    return Report(
+        f"{now.t} steps", _participation(now), float(now.sigma), now.method,
+        attackers=tuple(tuple(model.nodes) for model, _ in pairs),
+        victims=tuple(u for _, u in pairs),
+        distance=np.concatenate(distances),
+        sensitivity=np.concatenate([_sensitivity(now, known) for known in now.gathered]),
+        leaks=(),
+        adaptive=all(bool(known.complete) for known in now.gathered),
+    )
+
+# %% ../../nbs/accounting/36_online.ipynb #36repor3
+def _report(now: _Progress) -> Report:
+    "Privacy lost so far."
+    if now.last is None: raise ValueError("no step so far: expected feed(step) before report()")
+    if now.updates is not None or not now.clear: return _at_once(now)
+    return _step_by_step(now)
+
+def _exceeds(now: _Progress, mu: float) -> bool:
+    "Whether any pair is above a budget."
+    if now.updates is not None or not now.clear: return _report(now).worst.mu > mu
+    limit = mu * now.sigma
+    return any((_sensitivity(now, known, limit) > limit).any() for known in now.gathered)
 
 # %% ../../nbs/accounting/36_online.ipynb #00000009
-class OnlineAccountant:
-    """Privacy lost so far, step by step, for noise that is drawn afresh in every step (chapter 36).
+class OnlineAccountant(_Progress):
+    """Privacy lost so far, step by step, for noise that is drawn afresh in every step.
 
-    Raises ValueError, here for a bad count, in `feed` for the rest.
+    Parameters
+    ----------
+    trust : TrustModel or sequence of TrustModel
+        Who sees what.
+    nodes : iterable, optional
+        Labels of the nodes; 0 .. n-1 by default.
+    b : int
+        A record takes part in every b-th step.
+    sigma : float
+        Standard deviation of each noise variable, divided by the row sensitivity.
+    method : str
+        'exact' or 'bound'.
+    updates : Lipschitz, optional
+        How strongly updates of all but the attackers react: then the numbers hold for
+        training (chapter 30).
+
+    Raises
+    ------
+    ValueError
+        Here for a bad count, in `feed` for the rest.
+
+    Notes
+    -----
+    `hears`, of shape (n, n), says who has ever heard whom, `t` how many steps there
+    were, and `last` is the last of them.
+
+    References
+    ----------
+    See chapter 36; arXiv 2510.17480, Theorem 8.
     """
+
     def __init__(
         self,
-        trust: TrustModel | Sequence[TrustModel],  # who sees what
-        nodes: Iterable[Hashable] | None = None,  # labels of the nodes; 0 .. n-1 by default
-        b: int = 1,  # a record takes part in every b-th step
-        sigma: float = 1.0,  # standard deviation of each noise variable, divided by the row sensitivity
-        method: str = "exact",  # 'exact' or 'bound'
-        updates: Lipschitz | None = None,  # how strongly updates of all but the attackers react: then the numbers hold for training (chapter 30)
+        trust: TrustModel | Sequence[TrustModel],
+        nodes: Iterable[Hashable] | None = None,
+        b: int = 1,
+        sigma: float = 1.0,
+        method: str = "exact",
+        updates: Lipschitz | None = None,
     ) -> None:
-        self.nodes = None if nodes is None else tuple(nodes)
-        self.b, self.sigma, self.method = check_count("b", b), sigma, method
-        self.trust = list(trust) if isinstance(trust, Sequence) else [trust]
-        self.updates = updates
-        self.steps: tuple[Step, ...] = ()
-        self.clear = True  # noise has covered every gradient so far, and clearly
-        self.last: Step | None = None
-        self.hears = np.zeros((0, 0), dtype=bool)  # who ever heard whom
-        self.gathered: list[Gathered] = []  # one for each attacker
-        self.t = 0  # steps
+        labels = None if nodes is None else tuple(nodes)
+        count = check_count("b", b)
+        trusts = list(trust) if isinstance(trust, Sequence) else [trust]
+        super().__init__(trusts, labels, count, sigma, method, updates)
 
     def feed(self, step: Step | Protocol) -> Report:
-        """Account for a step, or for all steps of a (short) protocol, and return the report of everything so far.
+        """Account for a step, or for all steps of a (short) protocol.
 
-        Raises ValueError (NotStreamable for noise that has a memory, and for messages that are not models), and then changes nothing.
+        Parameters
+        ----------
+        step : Step or Protocol
+            What happened since the last call.
+
+        Returns
+        -------
+        Report
+            Of everything so far.
+
+        Raises
+        ------
+        NotStreamable
+            For noise that has a memory, and for messages that are not models.
+        ValueError
+            For a step that does not fit to those before. After an error nothing has
+            changed.
+
+        References
+        ----------
+        See chapter 36.
         """
-        future = copy.copy(self)  # steps replace what was gathered, they do not change it
-        for one in future._steps(step): future._watch(one)
+        future = copy.copy(self)
+        for one in _steps_of(self, step):
+            _advance(future, one)
         report = future.report()
         vars(self).update(vars(future))
         return report
 
     def report(self) -> Report:
-        """Privacy lost so far, as if the run ended here. Raises ValueError before the first step.
+        """Privacy lost so far, as if the run ended here.
 
-        With `updates`, plans are made anew for all steps so far, and for as many more like the last one as the round of records has.
+        With `updates`, plans are made anew for all steps so far, and for as many more
+        like the last one as the round of records has.
+
+        Returns
+        -------
+        Report
+            One entry for each pair of an attacker and a victim.
+
+        Raises
+        ------
+        ValueError
+            Before the first step.
+
+        References
+        ----------
+        See chapter 36.
         """
-        if self.last is None: raise ValueError("no step so far: expected feed(step) before report()")
-        if self.updates is not None or not self.clear:
-            shown = self._participation()
-            whole = Protocol(self.nodes, (*self.steps, *[self.last] * (shown.T - self.t)), f"{self.t} steps")
-            return account(whole, self.trust, shown, self.sigma, self.method, updates=self.updates)
-        run, shown = Protocol(self.nodes, [self.last]), self._participation()
-        victims = [np.flatnonzero([node not in model.nodes for node in run.nodes]) for model in self.trust]
-        distance = [hops(self.hears, np.isin(np.arange(run.n), run.index(model.nodes))) if model.nodes else np.full(run.n, np.nan) for model in self.trust]
-        return Report(
-            f"{self.t} steps", shown, float(self.sigma), self.method,
-            attackers=tuple(tuple(model.nodes) for model, its in zip(self.trust, victims, strict=True) for _ in its),
-            victims=tuple(run.nodes[u] for its in victims for u in its),
-            distance=np.concatenate([hop[its] for hop, its in zip(distance, victims, strict=True)]),
-            sensitivity=np.concatenate([self._sensitivity(known, self.method) for known in self.gathered]),
-            leaks=(),
-            adaptive=all(bool(known.complete) for known in self.gathered))
+        return _report(self)
 
-    def rounds_left(self, mu: float, step: Step | Protocol | None = None, max_rounds: int = 1000) -> int:
-        "How many more steps like this one (the last one, if not given) keep every pair at or below mu; counted up to `max_rounds`; 0 also when it is exceeded already."
+    def rounds_left(
+        self,
+        mu: float,
+        step: Step | Protocol | None = None,
+        max_rounds: int = 1000,
+    ) -> int:
+        """Count how many more steps like this one keep every pair at or below mu.
+
+        Parameters
+        ----------
+        mu : float
+            The budget of every pair, above 0.
+        step : Step or Protocol, optional
+            What is repeated (of a protocol its last step); by default the last step.
+        max_rounds : int
+            Where counting ends.
+
+        Returns
+        -------
+        int
+            From 0 to `max_rounds`; 0 also when the budget is exceeded already.
+
+        Raises
+        ------
+        ValueError
+            For a budget that is not positive, a bad count, and where there is no step.
+
+        References
+        ----------
+        See chapter 36.
+        """
         if not 0 < real_number(mu): raise ValueError(f"mu={mu!r}: expected a number > 0")
-        mu = real_number(mu)
-        ahead = self.last if step is None else self._steps(step)[-1]
+        budget = real_number(mu)
+        ahead = self.last if step is None else _steps_of(self, step)[-1]
         if ahead is None: raise ValueError("no step so far: expected a step")
+        most = check_count("max_rounds", max_rounds)
         future = copy.copy(self)
-        for left in range(check_count("max_rounds", max_rounds) + 1):
-            if future.t and future._exceeds(mu): return max(left - 1, 0)
-            if left < max_rounds: future._watch(ahead)
-        return max_rounds
-
-    def _steps(self, step: Step | Protocol) -> Sequence[Step]:
-        if isinstance(step, Protocol):
-            if self.nodes is not None and step.nodes != self.nodes:
-                raise ValueError(f"step: of nodes {step.nodes[:4]}.., expected those of the account, {self.nodes[:4]}..")
-            return step.steps
-        if not isinstance(step, Step): raise ValueError(f"step={step!r}: expected a Step, or a Protocol such as dp_dsgd(W, 1)")
-        return [step]
-
-    def _participation(self) -> Participation: return Participation.single(self.t) if self.t < self.b else Participation.cyclic(-(-self.t // self.b), self.b)
-
-    def _watch(self, step: Step) -> None:
-        if self.last is not None and step.n != self.last.n: raise ValueError(f"step is for {step.n} nodes: expected {self.last.n}, as in the steps before")
-        if not step.noise.fresh: raise NotStreamable("step: its noise has a memory; expected noise that is drawn afresh in every step")
-        run = Protocol(self.nodes, [step] if self.last is None else [self.last, step])
-        check_run(run, self.trust, Participation.every_step(run.T), self.sigma, self.method, "streaming")
-        try: gathered = [self._gather(i, run) for i in range(len(self.trust))] if self.clear else []
-        except Doubtful: gathered = []
-        self.clear, self.gathered = bool(gathered), gathered
-        self.hears = run.hears | self.hears if self.t else run.hears
-        self.last, self.t = step, self.t + 1
-        self.steps += (step,)
-
-    def _gather(self, i: int, run: Protocol) -> Gathered:
-        "What attacker i has gathered after the last step of a run; raises Doubtful where noise may not cover a gradient."
-        model, step = self.trust[i], run.steps[-1]
-        space = state_space(run, model)
-        known = self.gathered[i] if self.t else nothing(run.n, len(space.victims))
-        coalition = ~np.isin(np.arange(run.n), space.victims)
-        seen = seen_alone(model.observation(run, coalition))[run.messages.step == run.T - 1]
-        models = follow(step, seen, coalition, known.known)
-        return watch(known, space.stages[-1], space.trains[-1], bool(bare_gradients(space)[-1].any()), models)
-
-    def _sensitivity(self, known: Gathered, method: str, over: float = 0.0) -> np.ndarray:  # float64 (m,)
-        "Sensitivity of each victim, inf for a leak; an exact one only where the bound is above `over`, the bound elsewhere."
-        participation = self._participation()
-        P = np.pad(known.P, ((0, 0), *((0, participation.T - self.t),) * 2))
-        values = worst_sensitivities(P, participation, "bound")
-        closer = values > over
-        if method == "exact" and closer.any(): values[closer] = worst_sensitivities(P[closer], participation, "exact")
-        return values
-
-    def _exceeds(self, mu: float) -> bool:
-        if self.updates is not None or not self.clear: return self.report().worst.mu > mu
-        limit = mu * self.sigma
-        return any((self._sensitivity(known, self.method, limit) > limit).any() for known in self.gathered)
+        if future.t and _exceeds(future, budget): return 0
+        for left in range(most):
+            _advance(future, ahead)
+            if _exceeds(future, budget): return left
+        return most
 
 # %% ../../nbs/accounting/36_online.ipynb #00000013
-def about(accountant: OnlineAccountant) -> str:
-    "What an account is about: the nodes, the attackers, the noise, and how records take part."
-    described: tuple = accountant.nodes, accountant.trust, accountant.b, float(accountant.sigma), accountant.method
-    if accountant.updates is not None: described += (accountant.updates.c.tolist(), accountant.updates.centre.tolist())
+def _about(account: _Progress) -> str:
+    "What an account is about: nodes, attackers, noise, and how records take part."
+    described: tuple[object, ...] = (
+        account.nodes, account.trust, account.b, float(account.sigma), account.method,
+    )
+    if account.updates is not None:
+        described += (account.updates.c.tolist(), account.updates.centre.tolist())
     return hashlib.sha256(repr(described).encode()).hexdigest()
 
-def step_arrays(step: Step) -> dict[str, np.ndarray]:
+def _step_arrays(step: Step) -> dict[str, np.ndarray]:
     "A step with fresh noise, as arrays."
     mix = step.noise.mix
     arrays = {"trains": step.trains, "holders": step.noise.holders, "mix": mix.toarray()}
     return arrays | {f"W {k}": one.W for k, one in enumerate(step.rounds)}
 
-def step_of(arrays: dict[str, np.ndarray]) -> Step:
+def _step_of(arrays: dict[str, np.ndarray]) -> Step:
     "The step that was kept as arrays."
-    rounds = [Round(arrays[f"W {k}"]) for k in range(sum(name.startswith("W ") for name in arrays))]
+    count = sum(name.startswith("W ") for name in arrays)
+    rounds = [Round(arrays[f"W {k}"]) for k in range(count)]
     return Step(arrays["trains"], Noise(arrays["holders"], csr_array(arrays["mix"])), rounds)
+
+# %% ../../nbs/accounting/36_online.ipynb #36store2
+def _placed(place: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    "Arrays under the names that they have in the file."
+    return {f"{place}/{name}": value for name, value in arrays.items()}
+
+def _at(place: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    "Those of a place in the file, under their own names."
+    start = f"{place}/"
+    return {
+        name.removeprefix(start): value
+        for name, value in arrays.items() if name.startswith(start)
+    }
+
+def _state(now: _Progress) -> dict[str, np.ndarray]:
+    "All that an account has gathered, as arrays."
+    kinds = list(dict.fromkeys(now.steps))
+    state = {"hears": now.hears, "kinds": np.array([kinds.index(step) for step in now.steps])}
+    for k, step in enumerate(kinds):
+        state |= _placed(f"step {k}", _step_arrays(step))
+    for i, known in enumerate(now.gathered):
+        state |= _placed(f"{i}", {name: np.asarray(value) for name, value in vars(known).items()})
+    return state
 
 # %% ../../nbs/accounting/36_online.ipynb #00000014
 def save(accountant: OnlineAccountant, path: str | Path) -> Path:
-    "Write the state of an accountant to one sealed file (chapter 36), and return its path. Raises ValueError before the first step."
+    """Write the state of an accountant to one sealed file.
+
+    Parameters
+    ----------
+    accountant : OnlineAccountant
+        After one step or more.
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        Before the first step.
+
+    References
+    ----------
+    See chapter 36; sealed files are in chapter 01.
+    """
     if accountant.last is None: raise ValueError("no step so far: nothing to save")
-    arrays = {f"{i}/{name}": np.asarray(value) for i, known in enumerate(accountant.gathered) for name, value in vars(known).items()}
-    last: dict[str, np.ndarray] = {}
-    kinds = list(dict.fromkeys(accountant.steps))
-    for k, step in enumerate(kinds): last |= {f"step {k}/{name}": array for name, array in step_arrays(step).items()}
-    state = {"hears": accountant.hears, "kinds": np.array([kinds.index(step) for step in accountant.steps])}
-    return seal(path, {"account": about(accountant), "t": accountant.t}, {**state, **last, **arrays})
+    return seal(path, {"account": _about(accountant), "t": accountant.t}, _state(accountant))
 
-def restore(
-    accountant: OnlineAccountant,  # a new one, made as the saved one was
-    path: str | Path,
-) -> OnlineAccountant:
-    "Continue a saved account (chapter 36). Raises FileNotFoundError, and ValueError when the file is damaged or about something else."
+def restore(accountant: OnlineAccountant, path: str | Path) -> OnlineAccountant:
+    """Continue a saved account.
+
+    Parameters
+    ----------
+    accountant : OnlineAccountant
+        A new one, made as the saved one was; it is not changed.
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    OnlineAccountant
+        As it was when it was saved.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such file.
+    ValueError
+        When the file is damaged or about something else.
+
+    References
+    ----------
+    See chapter 36; sealed files are in chapter 01.
+    """
     kept, arrays = unseal(path)
-    if "hears" not in arrays or kept.get("account") != about(accountant):
-        raise ValueError(f"path={str(path)!r}: this file is about other nodes, noise, attackers or participation; expected an accountant made as the saved one was")
+    if "hears" not in arrays or kept.get("account") != _about(accountant):
+        raise ValueError(
+            f"path={str(path)!r}: this file is about other nodes, noise, attackers or "
+            "participation; expected an accountant made as the saved one was"
+        )
     restored = copy.copy(accountant)
-    restored.hears, restored.t = arrays["hears"], kept["t"]
-
-    def kept_step(place): return step_of({name.removeprefix(place): array for name, array in arrays.items() if name.startswith(place)})
-
-    different = [kept_step(f"step {k}/") for k in range(arrays["kinds"].max() + 1)]
-    restored.steps = tuple(different[k] for k in arrays["kinds"])
-    restored.last, restored.clear = restored.steps[-1], "0/P" in arrays
-    gathered = range(len(accountant.trust)) if restored.clear else ()
-    restored.gathered = [Gathered(**{name: arrays[f"{i}/{name}"] for name in Gathered.__dataclass_fields__}) for i in gathered]
+    restored.hears = arrays["hears"]
+    kinds = [_step_of(_at(f"step {k}", arrays)) for k in range(arrays["kinds"].max() + 1)]
+    restored.steps = tuple(kinds[k] for k in arrays["kinds"])
+    restored.clear = "0/P" in arrays
+    restored.gathered = []
+    if restored.clear:
+        places = range(len(accountant.trust))
+        restored.gathered = [_Gathered(**_at(f"{i}", arrays)) for i in places]
     return restored

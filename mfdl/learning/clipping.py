@@ -243,7 +243,8 @@ def _dense_forward(
     returned: list[torch.Tensor] = []
     first = 0
     for k, (linear, activation) in enumerate(pairs):
-        out, into = linear.out_features, linear.in_features
+        out = linear.out_features
+        into = linear.in_features
         A = theta[..., first:first + out * into]
         first += out * into
         z = scratch(("z", k), theta, nodes * runs, out, records)

@@ -353,11 +353,15 @@ def _finish(
     every: int,
     checkpoint: str | Path | None,
     spent: Callable | None,  # of the number of steps; None: show nothing
+    forget: bool,
 ) -> None:
+    "Train, and forget the secret if nobody is to know it."
     if checkpoint is not None and Path(checkpoint).exists():
         simulation.resume(checkpoint)
     shows = spent is not None
     simulation.run(every, progress=shows, checkpoint=checkpoint, spent=spent)
+    if forget:
+        simulation.forget()
 
 # %% ../../nbs/learning/68_training.ipynb #a680001d
 def train(
@@ -401,8 +405,8 @@ def train(
     delta : float, optional
         Of the budget.
     trust : TrustModel or list of TrustModel, optional
-        Such as LDP() (by default: an eavesdropper) or PNDP.each(nodes); the budget holds
-        for each.
+        Such as LDP() (by default: an eavesdropper) or PNDP.each(nodes); the budget
+        holds for each.
     strategy : str or Protocol, optional
         A name of mfdl.noise.strategies.STRATEGIES, or a Protocol of epochs * b steps.
     holdings : list, optional
@@ -467,8 +471,7 @@ def train(
     row = row_sensitivity(clip, batches.size, adjacency)
     protocol = _protocol_of(strategy, network, W, scheme)
     rates = check_rates(lr, scheme.T)
-    largest = float(rates.max())
-    records, updates = _bounded(make_model, records, loss, feature_norm, largest, clip)
+    records, updates = _bounded(make_model, records, loss, feature_norm, float(rates.max()), clip)
     trust = LDP() if trust is None else trust
     claim = _Claim(protocol, trust, scheme, updates, rates if np.ndim(lr) else None)
     _check_claim(claim, secure)
@@ -485,9 +488,7 @@ def train(
     what = (float(epsilon), float(delta), trust, named or protocol.name, adjacency, b, epochs)
     simulation.use_secret(_noise_key(simulation, what + norms, named is None, secret))
     spent = (lambda t: claim.spent(t, report.sigma)) if progress else None
-    _finish(simulation, batches.b if every is None else every, checkpoint, spent)
-    if secret is None:
-        simulation.forget()
+    _finish(simulation, batches.b if every is None else every, checkpoint, spent, secret is None)
     return Trained(
         simulation, report, float(epsilon), float(delta), adjacency, in_words(trust),
         secret is None, overhearing, feature_norm,

@@ -281,7 +281,7 @@ class _Decor:
     def trace(self, ratio: float) -> float:
         """The variance of all noise."""
         variance: float = np.trace(self.own) + ratio * np.trace(self.L)
-        return self.shares(ratio).max() * variance
+        return float(self.shares(ratio).max() * variance)
 
 # %% ../../nbs/noise/54_covariance.ipynb #decor002
 def _decor_interval(decor: _Decor, r: float) -> tuple[float, float]:
@@ -451,7 +451,8 @@ def check_trace_bound(bound: float) -> None:
 def _rescaled(R: Floats, c: Floats) -> Floats:  # (n, n) to (n, n)
     """R, raised by what rounding has taken, so that its inverse keeps to c."""
     inverse = np.linalg.inv(np.linalg.cholesky(R))
-    return R * max(1.0, ((inverse**2).sum(axis=0) / c).max())
+    excess: float = ((inverse**2).sum(axis=0) / c).max()
+    return R * max(1.0, excess)
 
 def _by_method(
     method: str,
@@ -536,7 +537,7 @@ def optimize_covariance(
     found = Covariance(method, R / unit, budgets, *values, trace_penalty, iterations)
     if -tol <= found.gap <= tol: return found
     raise NotConverged(  # a bound above the objective is none
-        f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, a bound below "
-        f"{bound:g} (if W is nearly singular) or budgets c that are less far apart would help",
-        found,
+        f"rounding keeps the gap at {found.gap:.2g}, beyond tol={tol:g}; a larger tol, "
+        f"a bound below {bound:g} (if W is nearly singular) or budgets c that are less far "
+        "apart would help", found,
     )

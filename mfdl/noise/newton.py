@@ -253,7 +253,8 @@ def _co_participating(participation: Participation) -> Bools:  # (T, T)
     b = participation.b
     apart = np.abs(_lags(participation.T))
     regular = apart % b == 0
-    return (apart >= b) & (regular | (participation.separation == "at least"))
+    together: Bools = (apart >= b) & (regular | (participation.separation == "at least"))
+    return together
 
 # %% ../../nbs/noise/52_newton.ipynb #unitsen1
 def unit_sensitivity(C: Floats, participation: Participation) -> Floats:
