@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array, diags_array, eye_array, issparse
+from scipy.sparse import csr_array, diags_array, eye_array
 
 from ..ground.arguments import Bools, Floats, check_count, real_array, real_number
 from ..ground.randomness import check_seed, derive_seed
@@ -78,7 +78,7 @@ def _each_its_own(W: Floats | csr_array | Sequence[Floats | csr_array], T: int) 
     "One unit of noise for each node: the identity, sparse if gossip is."
     one = gossip_kinds(W, T)[0][0]
     n = one.shape[0]
-    return csr_array(eye_array(n)) if issparse(one) else np.eye(n)
+    return csr_array(eye_array(n)) if isinstance(one, csr_array) else np.eye(n)
 
 # %% ../../nbs/language/15_algorithms.ipynb #00000010
 def dsgd(
@@ -151,7 +151,7 @@ def muffliato(
 # %% ../../nbs/language/15_algorithms.ipynb #42673682
 def _left_alone(W: Floats | csr_array, gone: Bools) -> Floats | csr_array:  # (n, n), (n,)
     "The gossip matrix, with weights of some nodes given back to their listeners."
-    if issparse(W):
+    if isinstance(W, csr_array):
         there = diags_array((~gone).astype(float))
         among = csr_array(there @ (W - diags_array(W.diagonal())) @ there)
         return csr_array(among + diags_array(1 - among.sum(axis=1)))
@@ -668,7 +668,7 @@ def local_dsgd(
     """
     every = check_count("every", every, "a number of steps")
     Ws, kinds = gossip_kinds(W, T)
-    noise = fresh_noise(np.eye(len(Ws[0])))
+    noise = fresh_noise(_each_its_own(W, T))
     alone = Step(True, noise, [])
     together = [Step(True, noise, [Round(one)]) for one in Ws]
     steps = [alone if (t + 1) % every else together[kind] for t, kind in enumerate(kinds)]

@@ -157,11 +157,11 @@ def _check_edges(W: Floats | csr_array, graph: nx.Graph, name: str) -> None:
         expected = f"expected {len(graph)}, one for each node of the graph"
         raise ValueError(f"{name} has {n} rows: {expected}")
     adjacent = nx.to_scipy_sparse_array(graph, weight=None) + eye_array(n)
-    used = csr_array(W != 0)
-    outside = (used - used * (adjacent > 0)).tocoo()
-    outside.eliminate_zeros()
-    if not outside.nnz: return
-    u, v = outside.row[0], outside.col[0]
+    used = csr_array(W).tocoo()
+    outside = np.flatnonzero((adjacent.tocsr()[used.row, used.col] == 0) & (used.data > 0))
+    if not len(outside): return
+    u = used.row[outside[0]]
+    v = used.col[outside[0]]
     nodes = list(graph)
     raise ValueError(f"{name}[{u}, {v}] = {W[u, v]:.6g} is weight off the graph: "
                      f"{nodes[v]!r} and {nodes[u]!r} share no edge")
@@ -229,7 +229,7 @@ def spectral_gap(W: Floats | Sequence[object]) -> float:
     chapter 11
     """
     checked = check_gossip(W)
-    full = checked.toarray() if issparse(checked) else checked
+    full = checked.toarray() if isinstance(checked, csr_array) else checked
     moduli = np.sort(np.abs(np.linalg.eigvals(full)))
     return float(max(0, 1 - moduli[-2])) if len(moduli) > 1 else 1.0
 
@@ -300,7 +300,7 @@ def links(W: Floats | csr_array) -> Bools | csr_array:
     ----------
     chapter 11
     """
-    if issparse(W):
+    if isinstance(W, csr_array):
         used = W.tocoo()
         others = (used.data > 0) & (used.row != used.col)
         pairs = (used.row[others], used.col[others])

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array, eye_array, issparse, kron, vstack
+from scipy.sparse import csr_array, eye_array, kron, vstack
 
 from ..ground.arguments import Bools, Floats, Ints, check_count
 from .gossip import hops
@@ -170,7 +170,7 @@ def _joined(parts: list[Ints]) -> Ints:
 
 def _stacked_sets(parts: list[Bools | csr_array], n: int) -> Bools | csr_array:  # (rows, n)
     "Sets of nodes below each other; sparse if any part is."
-    if any(issparse(part) for part in parts):
+    if any(isinstance(part, csr_array) for part in parts):
         return csr_array(vstack([csr_array(part) for part in parts], format="csr"))
     return np.vstack([np.zeros((0, n), dtype=bool), *parts])
 
@@ -194,7 +194,7 @@ def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Var
     "What is drawn in a run of which some holders are sparse: for many nodes."
     tables = list(dict.fromkeys(step.noise.digest for step in distinct))
     of_table = {step.noise.digest: csr_array(step.noise.holders) for step in distinct}
-    rows = _stacked_sets([of_table[table] for table in tables], distinct[0].n)
+    rows = csr_array(_stacked_sets([of_table[table] for table in tables], distinct[0].n))
     each = np.split(rows.indices, rows.indptr[1:-1])
     number: dict[bytes, int] = {}
     which = np.array([number.setdefault(row.tobytes(), len(number)) for row in each], dtype=int)
@@ -208,7 +208,7 @@ def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Var
 
 def _variables_of(distinct: Sequence[Step], kinds: Ints, drawn: Ints, n: int) -> Variables:
     "What is drawn in a run, in order; kinds (T,) say which of the distinct steps come."
-    if any(issparse(step.noise.holders) for step in distinct):
+    if any(isinstance(step.noise.holders, csr_array) for step in distinct):
         return _sparse_variables(distinct, kinds, drawn)
     packed = [np.packbits(step.noise.holders, axis=1) for step in distinct]
     tables = {rows.tobytes(): rows for rows in packed}
@@ -445,7 +445,7 @@ class _Derived(_Labelled, ByContent):
     def hears(self) -> Bools | csr_array:
         "Who ever hears whom, (n, n)."
         rounds = dict.fromkeys(one for step in self.distinct for one in step.rounds)
-        if any(issparse(one.W) for one in rounds):
+        if any(isinstance(one.W, csr_array) for one in rounds):
             return fixed(csr_array(sum(csr_array(one.hears) for one in rounds), dtype=bool))
         heard = np.zeros((self.n, self.n), dtype=bool)
         for one in rounds:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, eye_array, issparse, triu
+from scipy.sparse import csr_array, eye_array, triu
 
 from ..ground.arguments import Bools, Floats, Ints, check_plain, real_array
 from .gossip import check_gossip, links
@@ -73,8 +73,8 @@ def fixed(matrix: Floats | csr_array) -> Floats | csr_array:
     ----------
     chapter 13.
     """
-    parts = (matrix.data, matrix.indices, matrix.indptr) if issparse(matrix) else (matrix,)
-    for part in parts:
+    if not isinstance(matrix, csr_array): return read_only(matrix)
+    for part in (matrix.data, matrix.indices, matrix.indptr):
         read_only(part)
     return matrix
 
@@ -152,7 +152,7 @@ def _entry_rows(M: csr_array) -> Ints:  # (entries,)
 # %% ../../nbs/language/13_steps.ipynb #4c8e21b7
 def _checked_share(share: ArrayLike | csr_array, W: Floats) -> csr_array:  # (n * n, m)
     "Noise of messages, if W has a weight for each of them; a ValueError otherwise."
-    if issparse(W):
+    if isinstance(W, csr_array):
         raise ValueError("share: W is sparse; expected a full matrix, W.toarray()")
     added = _coefficients("share", share, W.size)
     has_noise = np.diff(added.indptr) > 0
@@ -216,8 +216,8 @@ class Round(ByContent):
     @cached_property
     def pairs(self) -> Ints:
         "Sender and receiver, (p, 2), of what has a weight, what nodes keep included."
-        return read_only(np.column_stack(self.W.T.tocsr().nonzero() if issparse(self.W)
-                                         else np.nonzero(self.W.T)))
+        sent = self.W.T.tocsr() if isinstance(self.W, csr_array) else self.W.T
+        return read_only(np.column_stack(sent.nonzero()))
 
     @cached_property
     def senders(self) -> Ints:
@@ -229,7 +229,7 @@ class Round(ByContent):
     @cached_property
     def receivers(self) -> Bools | csr_array:
         "Who gets each message, (messages, n)."
-        if issparse(self.hears): return fixed(self.hears.T.tocsr()[self.senders])
+        if isinstance(self.hears, csr_array): return fixed(self.hears.T.tocsr()[self.senders])
         if self.share is None: return read_only(self.hears.T[self.senders])
         receiver = np.nonzero(self.hears.T)[1]
         return read_only(np.eye(len(self.W), dtype=bool)[receiver])
@@ -237,8 +237,8 @@ class Round(ByContent):
 # %% ../../nbs/language/13_steps.ipynb #b8205d4e
 def _checked_holders(holders: ArrayLike | csr_array) -> Bools | csr_array:  # (q, n)
     "Who holds each variable, if each is held by somebody; a ValueError otherwise."
-    is_sparse = issparse(holders)
-    held = csr_array(holders, dtype=bool) if is_sparse else np.array(holders, dtype=bool, ndmin=2)
+    held = holders.astype(bool) if isinstance(holders, csr_array) else np.array(
+        holders, dtype=bool, ndmin=2)
     nobody = np.flatnonzero(np.asarray(held.sum(axis=1)) == 0)
     if len(nobody):
         raise ValueError(f"holders: nobody holds variable {nobody[0]}; expected at least one node")
@@ -394,10 +394,10 @@ def fresh_noise(F: ArrayLike | csr_array, holders: ArrayLike | None = None) -> N
     ----------
     chapter 13.
     """
-    if not issparse(F):
+    if not isinstance(F, csr_array):
         F = real_array("F", F)
-    held = F.T != 0 if holders is None else holders
-    return Noise(held, csr_array(F))
+    held = csr_array(F.T != 0) if isinstance(F, csr_array) else F.T != 0
+    return Noise(held if holders is None else holders, csr_array(F))
 
 # %% ../../nbs/language/13_steps.ipynb #e6190b7d
 def _checked_rounds(rounds: Iterable[Round], n: int) -> tuple[Round, ...]:
@@ -487,7 +487,7 @@ class Step(ByContent):
     @cached_property
     def transition(self) -> Floats | csr_array:
         "What all exchanges of the step make of models, (n, n)."
-        if any(issparse(one.W) for one in self.rounds):
+        if any(isinstance(one.W, csr_array) for one in self.rounds):
             sparse = csr_array(eye_array(self.n))
             for one in self.rounds:
                 sparse = csr_array(one.W @ sparse)

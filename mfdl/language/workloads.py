@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from ..ground.arguments import Floats, check_count
 from .gossip import check_gossip
@@ -49,8 +49,8 @@ def _is_sequence(W: object) -> bool:
 # %% ../../nbs/language/12_workloads.ipynb #kinds001
 def _entries(W: Floats | csr_array) -> bytes:
     "The content of a checked gossip matrix."
-    if not issparse(W): return W.tobytes()
-    parts = (W.indptr.astype(np.int64), W.indices.astype(np.int64), W.data)
+    if not isinstance(W, csr_array): return W.tobytes()
+    parts = W.indptr.astype(np.int64), W.indices.astype(np.int64), W.data
     return b"".join(part.tobytes() for part in parts)
 
 def gossip_kinds(
