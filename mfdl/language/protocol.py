@@ -419,6 +419,11 @@ class _Derived(_Labelled, ByContent):
         return tuple(dict.fromkeys(self.steps))
 
     @cached_property
+    def sparse(self) -> bool:
+        "Whether gossip matrices are sparse: then nothing makes tables of pairs of nodes."
+        return any(isinstance(one.W, csr_array) for step in self.distinct for one in step.rounds)
+
+    @cached_property
     def kinds(self) -> Ints:
         "For each step, (T,), which of the different ones it is."
         kind = {step: k for k, step in enumerate(self.distinct)}
@@ -706,6 +711,7 @@ class MatrixProtocol(_Labelled):
     variables: Variables
     M_G: Floats
     M_Z: Floats
+    sparse = False  # its matrices are full
 
     @cached_property
     def hears(self) -> Bools:

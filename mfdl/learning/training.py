@@ -461,7 +461,7 @@ def train(
 
     References
     ----------
-    arXiv 2510.17480, Algorithm 1; chapter 34; chapter 68.
+    arXiv 2510.17480, Algorithm 1; chapter 35; chapter 68.
     """
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
     records, batches = _dealt(data, network, holdings, b)
