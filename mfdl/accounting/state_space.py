@@ -618,6 +618,8 @@ def state_space(
     ----------
     See chapter 26.
     """
+    if run.sparse:
+        raise NotStreamable(f"{run.name}: its gossip matrices are sparse; expected backend='seen'")
     coalition = coalition_mask(run, trust)
     streamable = check_streamable(run, trust, coalition)
     observed = round_observations(streamable, trust.observation(run, coalition))

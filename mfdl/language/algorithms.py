@@ -64,7 +64,7 @@ def gossip_run(
     ----------
     chapter 15.
     """
-    Ws, kinds = gossip_kinds(W, T)
+    Ws, kinds = gossip_kinds(W, T, sparse=True)
     exchanges = [(Round(one),) * rounds for one in Ws]
     noises = [noise] * T if isinstance(noise, Noise) else noise
     both = zip(noises, kinds, strict=True)
@@ -72,11 +72,11 @@ def gossip_run(
 
 def _count_nodes(W: Floats | Sequence[Floats], T: int) -> int:
     "Number of nodes of a gossip matrix (n, n), or of a sequence of T of them."
-    return int(gossip_kinds(W, T)[0][0].shape[0])
+    return int(gossip_kinds(W, T, sparse=True)[0][0].shape[0])
 
 def _each_its_own(W: Floats | csr_array | Sequence[Floats | csr_array], T: int) -> Any:  # (n, n)
     "One unit of noise for each node: the identity, sparse if gossip is."
-    one = gossip_kinds(W, T)[0][0]
+    one = gossip_kinds(W, T, sparse=True)[0][0]
     n = one.shape[0]
     return csr_array(eye_array(n)) if isinstance(one, csr_array) else np.eye(n)
 
@@ -233,7 +233,7 @@ def dp_dsgd(
     if trains is not None:
         active = _node_sets("trains", trains, T, labels, seed) & ~gone
     steps = []
-    for Wt, away, on in zip(gossip_sequence(W, T), gone, active, strict=True):
+    for Wt, away, on in zip(gossip_sequence(W, T, sparse=True), gone, active, strict=True):
         noise = fresh_noise(own[:, on])
         steps.append(Step(on, noise, [Round(_left_alone(Wt, away))]))
     return Protocol(labels, steps, "DP-D-SGD")
@@ -527,7 +527,7 @@ def mf_dsgd(
     ----------
     arXiv 2510.17480, Algorithm 1; chapter 15.
     """
-    Ws = gossip_sequence(W, T)
+    Ws = gossip_sequence(W, T, sparse=True)
     n = Ws[0].shape[0]
     strategies, inverses = _strategies(C, n, T)
     own = _each_its_own(Ws, T)
@@ -565,7 +565,7 @@ def anti_pgd(
     ----------
     Koloskova et al. 2023; arXiv 2510.17480, Appendix A.3.
     """
-    Ws = gossip_sequence(W, T)
+    Ws = gossip_sequence(W, T, sparse=True)
     run = mf_dsgd(Ws, T, np.tri(T), nodes)
     return Protocol(run.nodes, run.steps, "AntiPGD")
 
@@ -667,7 +667,7 @@ def local_dsgd(
     Koloskova et al. 2020; chapter 15.
     """
     every = check_count("every", every, "a number of steps")
-    Ws, kinds = gossip_kinds(W, T)
+    Ws, kinds = gossip_kinds(W, T, sparse=True)
     noise = fresh_noise(_each_its_own(W, T))
     alone = Step(True, noise, [])
     together = [Step(True, noise, [Round(one)]) for one in Ws]

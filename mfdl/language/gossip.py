@@ -168,7 +168,10 @@ def _check_edges(W: Floats | csr_array, graph: nx.Graph, name: str) -> None:
 
 # %% ../../nbs/language/11_gossip.ipynb #00000010
 def check_gossip(
-    W: Floats | csr_array | Sequence[object], graph: nx.Graph | None = None, name: str = "W"
+    W: Floats | csr_array | Sequence[object],
+    graph: nx.Graph | None = None,
+    name: str = "W",
+    sparse: bool = False,
 ) -> Floats | csr_array:
     """Return a gossip matrix as float64.
 
@@ -180,6 +183,8 @@ def check_gossip(
         When given, weight off its edges is an error.
     name : str
         What the caller calls W.
+    sparse : bool
+        Whether the caller can do with a sparse matrix; if not, one is an error.
 
     Returns
     -------
@@ -195,6 +200,9 @@ def check_gossip(
     ----------
     arXiv 2510.17480, Definition 2; chapter 11
     """
+    if issparse(W) and not sparse:
+        raise ValueError(f"{name} is sparse, and this makes tables of all pairs of nodes: expected "
+                         "a full matrix, such as gossip_matrix(graph, sparse=False)")
     checked = _square_sparse(W, name) if issparse(W) else _square(W, name)
     if checked.min() < 0:
         u, v = np.unravel_index(checked.argmin(), checked.shape)
@@ -228,9 +236,7 @@ def spectral_gap(W: Floats | Sequence[object]) -> float:
     ----------
     chapter 11
     """
-    checked = check_gossip(W)
-    full = checked.toarray() if isinstance(checked, csr_array) else checked
-    moduli = np.sort(np.abs(np.linalg.eigvals(full)))
+    moduli = np.sort(np.abs(np.linalg.eigvals(check_gossip(W))))
     return float(max(0, 1 - moduli[-2])) if len(moduli) > 1 else 1.0
 
 # %% ../../nbs/language/11_gossip.ipynb #0000001a

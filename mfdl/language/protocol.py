@@ -479,6 +479,10 @@ class _WithMatrices(_Derived):
     @cached_property
     def effects(self) -> Floats:
         "E, (messages, places): what a unit at each place does to each message."
+        if self.sparse:
+            raise ValueError(f"protocol={self.name!r} has sparse gossip matrices, and what each "
+                             "gradient does to each message does not fit into a table; expected "
+                             "full ones, such as gossip_matrix(graph, sparse=False)")
         return _effects_of(self.steps, len(self.mix.step))
 
     @cached_property
@@ -755,3 +759,7 @@ def check_protocol_type(
             f"but nothing says how it is run; expected {expected}")
     if not isinstance(protocol, Protocol):
         raise ValueError(f"protocol={protocol!r}: expected {expected}")
+    if protocol.sparse:
+        raise ValueError(
+            f"protocol={protocol.name!r} has sparse gossip matrices, which only the account can do "
+            "with; expected full ones, such as gossip_matrix(graph, sparse=False)")

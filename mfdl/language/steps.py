@@ -191,7 +191,7 @@ class Round(ByContent):
     def __init__(
         self, W: ArrayLike | csr_array, share: ArrayLike | csr_array | None = None,
     ) -> None:
-        self._set(W=fixed(check_gossip(cast(Any, W))))  # what is no matrix is refused
+        self._set(W=fixed(check_gossip(cast(Any, W), sparse=True)))
         self._set(share=None if share is None else _checked_share(share, self.W))
 
     def __repr__(self) -> str:

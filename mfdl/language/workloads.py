@@ -54,7 +54,7 @@ def _entries(W: Floats | csr_array) -> bytes:
     return b"".join(part.tobytes() for part in parts)
 
 def gossip_kinds(
-    W: Floats | csr_array | Sequence[Floats | csr_array], T: int
+    W: Floats | csr_array | Sequence[Floats | csr_array], T: int, sparse: bool = False
 ) -> tuple[list[Floats | csr_array], list[int]]:
     """Check a gossip matrix, or one for each step, and find those that are equal.
 
@@ -64,6 +64,8 @@ def gossip_kinds(
         Gossip matrices.
     T : int
         Steps, at least 1.
+    sparse : bool
+        Whether the caller can do with sparse matrices.
 
     Returns
     -------
@@ -82,7 +84,7 @@ def gossip_kinds(
     chapter 12
     """
     T = check_count("T", T, "a number of steps")
-    if not _is_sequence(W): return [check_gossip(W)], [0] * T
+    if not _is_sequence(W): return [check_gossip(W, sparse=sparse)], [0] * T
     if len(W) != T:
         count = f"W is a sequence of {len(W)} gossip matrices"
         raise ValueError(f"{count}: expected T={T}, one for each step")
@@ -90,7 +92,7 @@ def gossip_kinds(
     Ws: list[Floats | csr_array] = []
     kinds: list[int] = []
     for t, Wt in enumerate(W):
-        checked = check_gossip(Wt, name=f"W[{t}]")
+        checked = check_gossip(Wt, name=f"W[{t}]", sparse=sparse)
         kinds.append(places.setdefault(_entries(checked), len(Ws)))
         if kinds[-1] == len(Ws):
             Ws.append(checked)
@@ -100,7 +102,7 @@ def gossip_kinds(
 
 # %% ../../nbs/language/12_workloads.ipynb #seq00001
 def gossip_sequence(
-    W: Floats | csr_array | Sequence[Floats | csr_array], T: int
+    W: Floats | csr_array | Sequence[Floats | csr_array], T: int, sparse: bool = False
 ) -> tuple[Floats | csr_array, ...]:
     """Check a gossip matrix, or one for each step, and return one for each step.
 
@@ -110,6 +112,8 @@ def gossip_sequence(
         Gossip matrices.
     T : int
         Steps, at least 1.
+    sparse : bool
+        Whether the caller can do with sparse matrices.
 
     Returns
     -------
@@ -125,7 +129,7 @@ def gossip_sequence(
     ----------
     chapter 12
     """
-    Ws, kinds = gossip_kinds(W, T)
+    Ws, kinds = gossip_kinds(W, T, sparse)
     return tuple(Ws[kind] for kind in kinds)
 
 # %% ../../nbs/language/12_workloads.ipynb #0000000b
