@@ -61,6 +61,12 @@ def rst(text: str) -> str:
     return "".join(f"``{part[1:-1]}``" if part.startswith("`") else escape(part) for part in re.split(r"(`[^`\n]+`)", text))
 
 
+def marked(line: str) -> str:
+    """A line of a numpydoc docstring, in which only code between backticks is marked."""
+    parts = re.split(r"`+([^`]+)`+", line)
+    return "".join(f"``{part}``" if k % 2 else re.sub(r"([*_|])", r"\\\1", part) for k, part in enumerate(parts))
+
+
 def constant(name: str, value) -> list[str]:
     """The comment beside a constant, and its value when that is short; for a command of the command line, what it does."""
     if isinstance(value, click.Command): return [rst(value.get_short_help_str(limit=200))]
@@ -79,7 +85,7 @@ def parameters(thing) -> list[str]:
 def document(app, what: str, name: str, thing, options, lines: list[str]) -> None:
     """Docstrings as the project writes them, for Sphinx."""
     if what != "data" and any(re.fullmatch("-{4,}", line.strip()) for line in lines):  # numpydoc: parameters are described there
-        plain = [re.sub(r"([*_|])", r"\\\1", line) for line in lines]
+        plain = [marked(line) for line in lines]
         lines[:] = NumpyDocstring(plain, Config(napoleon_use_param=False, napoleon_use_rtype=False, napoleon_use_ivar=True), app, what, name, thing).lines()
         return
     lines[:] = constant(name, thing) if what == "data" else [rst(line) for line in lines]
