@@ -105,7 +105,7 @@ class Overheard:
         """
         return np.asarray(np.tensordot(self.shares[u], self.X, axes=1))
 
-# %% ../../nbs/accounting/35_account.ipynb #heard001
+# %% ../../nbs/accounting/35_account.ipynb #ovh00001
 def _hears_all(run: Protocol, trust: TrustModel) -> bool:
     "Whether every model is seen right after its gradient, by who knows nothing else."
     nobody = coalition_mask(run, trust)
@@ -139,6 +139,7 @@ def _overheard_alike(run: Protocol) -> Overheard | None:
     C = np.linalg.inv(N)
     return Overheard((C.T @ C)[None], np.ones((run.n, 1)))
 
+# %% ../../nbs/accounting/35_account.ipynb #heard001
 def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | None:
     """What is learned from all models, where noise comes apart into directions.
 
@@ -269,7 +270,7 @@ def check_run(
     _check_noise(run)
     return trusts
 
-# %% ../../nbs/accounting/35_account.ipynb #00000012
+# %% ../../nbs/accounting/35_account.ipynb #kno00001
 _Known = Streamed | Overheard | Factorization | Exact | FromSeen
 _Adaptive = bool  # whether it holds for gradients that react
 
@@ -304,6 +305,7 @@ def _streamed(
         if backend == "streaming": raise
         return None
 
+# %% ../../nbs/accounting/35_account.ipynb #00000012
 def _from_what_is_seen(
     run: Protocol | MatrixProtocol, trust: TrustModel,
 ) -> tuple[FromSeen, _Adaptive]:

@@ -23,7 +23,7 @@ from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
 from ..language.steps import Round, Step
 
-# %% ../../nbs/accounting/33_seen.ipynb #seen0010
+# %% ../../nbs/accounting/33_seen.ipynb #sn900001
 def _sparse_rounds(
     run: Protocol, near: Ints,  # (m,), hidden nodes from which something can arrive
 ) -> dict[Round, csr_array]:  # of (m, m)
@@ -31,6 +31,13 @@ def _sparse_rounds(
     rounds = dict.fromkeys(one for step in run.distinct for one in step.rounds)
     return {one: csr_array(csr_array(one.W)[near][:, near]) for one in rounds}
 
+# %% ../../nbs/accounting/33_seen.ipynb #sn900002
+def _single(rows: csr_array) -> bool:
+    "Whether each row is about one model, and no two are about the same."
+    alone = (np.diff(rows.indptr) == 1).all()
+    return bool(alone and len(np.unique(rows.indices)) == rows.nnz)
+
+# %% ../../nbs/accounting/33_seen.ipynb #seen0010
 def _rows_of_step(
     step: Step,
     observed: Sequence[csr_array],  # for each exchange, (o, messages)
@@ -45,11 +52,6 @@ def _rows_of_step(
     if len(seen) == 1 and _single(seen[0]): return seen[0].sign()
     Ws = [gossip[one] for one in step.rounds]
     return csr_array(seen_rows([rows.toarray() for rows in seen], Ws))
-
-def _single(rows: csr_array) -> bool:
-    "Whether each row is about one model, and no two are about the same."
-    alone = (np.diff(rows.indptr) == 1).all()
-    return bool(alone and len(np.unique(rows.indices)) == rows.nnz)
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0012
 def _refuse(what: str) -> NotStreamable:
@@ -84,9 +86,9 @@ def _fresh_strength(step: Step, unknown: Bools, near: Ints) -> Floats:  # (q,), 
     if (strength[step.trains[near]] == 0).any(): raise _refuse("a gradient has no noise")
     return strength
 
-# %% ../../nbs/accounting/33_seen.ipynb #seen0014
+# %% ../../nbs/accounting/33_seen.ipynb #sn900005
 def _own_weights(M: csr_array, n: int) -> Floats | None:  # (lags,), this step first
-    "Weights in time that are the same for all nodes, each for what is its own; else None."
+    "Weights in time, the same for all nodes, each for what is its own; else None."
     count = np.diff(M.indptr)
     if not (count == count[0]).all(): return None
     columns = M.indices.reshape(n, -1) - (M.shape[1] - n)  # 0 .. n-1 in this step
@@ -107,6 +109,7 @@ def _in_time(run: Protocol, parts: Sequence[csr_array]) -> Floats:  # (T, T)
         matrix[t, t - len(weights) + 1:t + 1] = weights[::-1]
     return matrix
 
+# %% ../../nbs/accounting/33_seen.ipynb #seen0014
 def _strategy_inverse(run: Protocol, unknown: Bools, coalition: Bools) -> Floats:  # (T, T)
     "N, with which every hidden node combines its variables in time."
     T = run.T
@@ -166,6 +169,8 @@ class Seen:
         Labels of all n nodes.
     complete : bool
         Whether the attackers know every model from which a gradient is computed.
+    uniform : bool
+        Whether all steps are alike, but for how noise is combined in time.
 
     References
     ----------
@@ -180,6 +185,7 @@ class Seen:
     victims: Ints
     nodes: tuple[Hashable, ...]
     complete: bool
+    uniform: bool
 
     @property
     def T(self) -> int:
@@ -197,14 +203,6 @@ class Seen:
         return np.cumsum([0, *(rows.shape[0] for rows in self.rows)])
 
     @cached_property
-    def uniform(self) -> bool:
-        "Whether all steps are alike, but for how noise is combined in time."
-        same_rows = all(rows is self.rows[0] for rows in self.rows)
-        same_gossip = all(rounds is self.gossip[0] for rounds in self.gossip)
-        same_noise = (self.strengths == self.strengths[0]).all()
-        return bool(same_rows and same_gossip and same_noise and self.trains.all())
-
-    @cached_property
     def stationary(self) -> bool:
         "Whether a record that takes part later is the same case, cut short."
         lags = [np.diagonal(self.N, -lag) for lag in range(self.T)]
@@ -216,6 +214,14 @@ def _reach(run: Protocol, coalition: Bools) -> Ints:  # (m,)
     exchanges = sum(len(step.rounds) for step in run.steps)
     distance = run.distances([run.nodes[v] for v in np.flatnonzero(coalition)])
     return np.flatnonzero(~coalition & (distance <= exchanges))
+
+def _all_alike(
+    run: Protocol, rows: Sequence[csr_array], strengths: Floats, trains: Bools,
+) -> bool:
+    "Whether steps differ in nothing but how noise is combined in time."
+    same_rows = all(one is rows[0] for one in rows)
+    same_rounds = len({step.rounds for step in run.distinct}) == 1
+    return bool(same_rows and same_rounds and trains.all() and (strengths == strengths[0]).all())
 
 def _all_rows(
     run: Protocol, observed: Observed, coalition: Bools, near: Ints,
@@ -271,14 +277,16 @@ def see(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen:
         N = _strategy_inverse(run, unknown, coalition)
         strengths = np.ones((run.T, len(near)))
     exchanges = {step.rounds: tuple(gossip[one] for one in step.rounds) for step in run.distinct}
+    rows = _all_rows(run, observed, coalition, near, gossip)
+    trains = run.trains[:, near]
     return Seen(
-        rows=_all_rows(run, observed, coalition, near, gossip),
-        gossip=tuple(exchanges[step.rounds] for step in run.steps),
-        strengths=strengths, N=N, trains=run.trains[:, near], near=near,
+        rows=rows, gossip=tuple(exchanges[step.rounds] for step in run.steps),
+        strengths=strengths, N=N, trains=trains, near=near,
         victims=np.flatnonzero(~coalition), nodes=run.nodes,
-        complete=knows_all_models(run, coalition, observed))
+        complete=knows_all_models(run, coalition, observed),
+        uniform=_all_alike(run, rows, strengths, trains))
 
-# %% ../../nbs/accounting/33_seen.ipynb #seen0022
+# %% ../../nbs/accounting/33_seen.ipynb #wei00001
 def _before(exchanges: Sequence[csr_array], later: Floats) -> Floats:  # (m, rows)
     "What is seen of the models before some exchanges, from what is seen after them."
     for W in reversed(exchanges):
@@ -295,6 +303,7 @@ def _weights(seen: Seen) -> list[Floats]:  # for each step, (m, rows of that ste
         found.append(later)
     return found[::-1]
 
+# %% ../../nbs/accounting/33_seen.ipynb #seen0022
 def _uniform_weights(seen: Seen) -> list[Floats]:
     "The same where all steps are alike: parts of one array."
     p = seen.rows[0].shape[0]
@@ -305,7 +314,7 @@ def _uniform_weights(seen: Seen) -> list[Floats]:
         lag = _before(seen.gossip[0], lag)
     return [lags[:, :(seen.T - s) * p] for s in range(seen.T)]
 
-# %% ../../nbs/accounting/33_seen.ipynb #seen0024
+# %% ../../nbs/accounting/33_seen.ipynb #cov00001
 def _sum_in_time(G: Floats, N: Floats, p: int) -> Floats:  # (Tp, Tp), (T, T) -> (Tp, Tp)
     "Covariance of rows from products of lags, for noise that is combined in time."
     T = len(N)
@@ -324,6 +333,7 @@ def _sum_in_time(G: Floats, N: Floats, p: int) -> Floats:  # (Tp, Tp), (T, T) ->
         K += np.moveaxis(np.tensordot(M, left, axes=(1, 2)), 0, 2)
     return K.reshape(T * p, T * p)
 
+# %% ../../nbs/accounting/33_seen.ipynb #seen0024
 def _covariance(seen: Seen, weights: list[Floats]) -> Floats:  # (rows, rows)
     "Covariance of the noise in all rows."
     if seen.uniform:
@@ -354,13 +364,14 @@ def _root(K: Floats) -> Floats:
 _REPEAT = ("what is seen in one step nearly repeats what was seen before; "
            "expected noise at every node that is heard, or backend='dense'")
 
-# %% ../../nbs/accounting/33_seen.ipynb #seen0028
+# %% ../../nbs/accounting/33_seen.ipynb #inf00001
 def _needed(seen: Seen, participation: Participation, method: str) -> list[Ints]:
     "Groups of steps between which information is needed."
     if participation.separation != "exactly": return [np.arange(seen.T)]
     starts = 1 if seen.stationary and method == "exact" else participation.b
     return [np.arange(j, seen.T, participation.b) for j in range(starts)]
 
+# %% ../../nbs/accounting/33_seen.ipynb #seen0028
 def _information(
     seen: Seen,
     weights: list[Floats],

@@ -415,7 +415,7 @@ def grid(rows: int = 4, columns: int = 4) -> nx.Graph:
     check_count("columns", columns, "a number of nodes")
     return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))
 
-# %% ../../nbs/language/10_graphs.ipynb #00000025
+# %% ../../nbs/language/10_graphs.ipynb #tab00001
 FRIENDS = "friends of Facebook user {}, largest component (McAuley and Leskovec 2012)"
 GRAPHS = {
     "florentine": GraphSource(
@@ -435,6 +435,8 @@ GRAPHS = {
         peertube, "follows among PeerTube servers (Damie and Cyffers 2025)",
         "Kaggle, by fedivertex"),
 }
+
+# %% ../../nbs/language/10_graphs.ipynb #00000025
 GRAPHS["facebook"] = GraphSource(
     facebook_circles, "ten Facebook users and their friends, 3,963 nodes "
     "(McAuley and Leskovec 2012)", "SNAP", "facebook_ego/107.edges")

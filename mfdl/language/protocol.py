@@ -192,19 +192,15 @@ def _messages_of(steps: Sequence[Step], n: int) -> Messages:
 # %% ../../nbs/language/14_protocol.ipynb #b7f3a085
 def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Variables:
     "What is drawn in a run of which some holders are sparse: for many nodes."
-    tables = list(dict.fromkeys(step.noise.digest for step in distinct))
-    of_table = {step.noise.digest: csr_array(step.noise.holders) for step in distinct}
-    rows = csr_array(_stacked_sets([of_table[table] for table in tables], distinct[0].n))
-    each = np.split(rows.indices, rows.indptr[1:-1])
+    rows = csr_array(_stacked_sets([csr_array(one.noise.holders) for one in distinct], 0))
     number: dict[bytes, int] = {}
+    each = np.split(rows.indices, rows.indptr[1:-1])
     which = np.array([number.setdefault(row.tobytes(), len(number)) for row in each], dtype=int)
-    first = np.unique(which, return_index=True)[1]
-    ends = np.cumsum([of_table[table].shape[0] for table in tables])
-    parts = dict(zip(tables, np.split(which, ends[:-1]), strict=True))
+    parts = np.split(which, np.cumsum([one.noise.q for one in distinct])[:-1])
     return Variables(
         step=np.repeat(np.arange(len(kinds)), np.diff(drawn)),
-        holder_sets=rows[first],
-        holder_set=_joined([parts[distinct[kind].noise.digest] for kind in kinds]))
+        holder_sets=rows[np.unique(which, return_index=True)[1]],
+        holder_set=_joined([parts[kind] for kind in kinds]))
 
 def _variables_of(distinct: Sequence[Step], kinds: Ints, drawn: Ints, n: int) -> Variables:
     "What is drawn in a run, in order; kinds (T,) say which of the distinct steps come."
@@ -420,7 +416,7 @@ class _Derived(_Labelled, ByContent):
 
     @cached_property
     def sparse(self) -> bool:
-        "Whether gossip matrices are sparse: then nothing makes tables of pairs of nodes."
+        "Whether gossip matrices are sparse, as in large networks."
         return any(isinstance(one.W, csr_array) for step in self.distinct for one in step.rounds)
 
     @cached_property
@@ -458,6 +454,9 @@ class _Derived(_Labelled, ByContent):
         return read_only(heard)
 
 # %% ../../nbs/language/14_protocol.ipynb #70e4f9b3
+_SPARSE = ("protocol={!r} has sparse gossip matrices, which only the account can do with; "
+           "expected full ones, such as gossip_matrix(graph, sparse=False)")
+
 class _WithMatrices(_Derived):
     "A run with its tables and its matrices."
     @cached_property
@@ -479,10 +478,7 @@ class _WithMatrices(_Derived):
     @cached_property
     def effects(self) -> Floats:
         "E, (messages, places): what a unit at each place does to each message."
-        if self.sparse:
-            raise ValueError(f"protocol={self.name!r} has sparse gossip matrices, and what each "
-                             "gradient does to each message does not fit into a table; expected "
-                             "full ones, such as gossip_matrix(graph, sparse=False)")
+        if self.sparse: raise ValueError(_SPARSE.format(self.name))
         return _effects_of(self.steps, len(self.mix.step))
 
     @cached_property
@@ -759,7 +755,4 @@ def check_protocol_type(
             f"but nothing says how it is run; expected {expected}")
     if not isinstance(protocol, Protocol):
         raise ValueError(f"protocol={protocol!r}: expected {expected}")
-    if protocol.sparse:
-        raise ValueError(
-            f"protocol={protocol.name!r} has sparse gossip matrices, which only the account can do "
-            "with; expected full ones, such as gossip_matrix(graph, sparse=False)")
+    if protocol.sparse: raise ValueError(_SPARSE.format(protocol.name))
