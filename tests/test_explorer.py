@@ -41,8 +41,8 @@ from mfdl.workshop.names import ALGORITHMS, EXPECTED, TRUST
 from mfdl.workshop.settings import (
     EXAMPLES,
     WHO,
+    Scene,
     Settings,
-    View,
     command_line,
     explore,
     in_a_line,
@@ -147,7 +147,7 @@ def test_clicks_toggle(clicks):
     T=st.sampled_from([-1, 0, 1, 4, 6, 10**4, 10**30]), participation=st.sampled_from(["every-step", "single", "cyclic:2,3", "cyclic:0,3", "min-sep:2,2", "never"]),
     sigma=st.sampled_from([1.0, 0.0, -1.0, float("inf"), None]), epsilon=st.sampled_from([None, 1.0, 0.0, float("nan")]), delta=st.sampled_from([1e-6, 0.0, 1.0])))
 def test_settings_give_a_view_or_an_expected_error(settings):
-    try: assert isinstance(explore(settings), View)
+    try: assert isinstance(explore(settings), Scene)
     except EXPECTED as error: assert in_a_line(error) and "unexpected" not in in_a_line(error)
 
 

@@ -70,7 +70,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "state_space.knows_all_models state_space.round_observations state_space.seen_rows",
     "against the whole view, on random runs: tests/test_large.py": "seen.*",
     "steps of a run, of which campaigns make thousands: tests/test_protocol.py": "steps.*",
-    "parts of the account, called by it: tests/test_accounting.py, tests/test_reactions.py": "account.check_run account.Overheard "
+    "parts of the account, called by it: tests/test_accounting.py, tests/test_reactions.py": "account.check_account account.Overheard "
     "account.overheard paths.* report.in_short report.plot_distance report.plot_heatmap sensitivities.check_method shifts.best_signs",
     "single gradients against autograd, and models of any kind: tests/test_training.py": "clipping.* layers.* learner.* "
     "noise_sources.* simulator.*",

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 import warnings
+from collections import Counter
 
 import nbformat
 import pytest
@@ -100,6 +101,12 @@ def test_numbers_and_names_of_chapters():
     for path in CHAPTERS:
         module = next((found[1] for cell in cells(path) if (found := re.search(r"#\| default_exp (\S+)", cell.source))), None)
         assert module in (None, f"{path.parent.name}.{path.stem[3:]}") or path.stem == "89_import"
+
+
+def test_no_two_things_share_a_name():
+    """What is public has a name of its own in the whole package."""
+    names = Counter(name for module in MODULES for name in importlib.import_module(f"mfdl.{module}").__all__)
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def imported(tree):

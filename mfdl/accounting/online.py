@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from .account import account, check_run
+from .account import account, check_account
 from .filters import Gain, bare_gradients, root_gain
 from .reactions import Lipschitz
 from .report import Report
@@ -186,7 +186,7 @@ def _advance(now: _Progress, step: Step) -> None:
         )
     run = Protocol(now.nodes, [step] if last is None else [last, step])
     everyone = Participation.every_step(run.T)
-    check_run(run, now.trust, everyone, now.sigma, now.method, "streaming")
+    check_account(run, now.trust, everyone, now.sigma, now.method, "streaming")
     now.gathered = _gather(now, run)
     now.clear = bool(now.gathered)
     now.hears = run.hears | now.hears if now.t else run.hears

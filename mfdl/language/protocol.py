@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, eye_array, kron, vstack
 
 from ..ground.arguments import Bools, Floats, Ints, check_count
 from .gossip import hops
-from .steps import ByContent, Round, Step, fingerprint, fixed, read_only
+from .steps import ByContent, Round, Step, fingerprint, frozen, read_only
 
 # %% ../../nbs/language/14_protocol.ipynb #00000014
 @dataclass(frozen=True, eq=False)
@@ -447,7 +447,7 @@ class _Derived(_Labelled, ByContent):
         "Who ever hears whom, (n, n)."
         rounds = dict.fromkeys(one for step in self.distinct for one in step.rounds)
         if any(isinstance(one.W, csr_array) for one in rounds):
-            return fixed(csr_array(sum(csr_array(one.hears) for one in rounds), dtype=bool))
+            return frozen(csr_array(sum(csr_array(one.hears) for one in rounds), dtype=bool))
         heard = np.zeros((self.n, self.n), dtype=bool)
         for one in rounds:
             heard |= one.hears

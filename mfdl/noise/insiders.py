@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..accounting.account import account, check_run
+from ..accounting.account import account, check_account
 from ..ground.arguments import Bools, Floats, Ints, check_count
 from ..language.algorithms import dp_dsgd, mf_dsgd
 from ..language.attackers import TrustModel, coalition_mask, view
@@ -350,7 +350,7 @@ def optimize_local(
     check_count("max_iter", max_iter, "a number of iterations")
     Ws = gossip_sequence(W, participation.T)
     plain = dp_dsgd(Ws, participation.T, nodes)
-    trusts = check_run(plain, trust, participation, 1.0, "exact", "auto")
+    trusts = check_account(plain, trust, participation, 1.0, "exact", "auto")
     program = _program(Ws, plain, participation, trusts, mu, alike)
     try:
         found = _search(program, tol, max_iter)

@@ -17,7 +17,7 @@ from typing import Any
 from ..ground.files import needed_for
 from .names import TRUST
 from mfdl.workshop.settings import (
-    EXAMPLES, LARGEST, WHO, Settings, View, explore, in_a_line, keep_attackers, read_number,
+    EXAMPLES, LARGEST, WHO, Settings, Scene, explore, in_a_line, keep_attackers, read_number,
     toggle, upload_name,
 )
 from .view import answer, distance_picture, graph_figure, template, text_below
@@ -132,7 +132,7 @@ def _read_settings(field: SimpleNamespace, before: Settings) -> Settings:
 class _Results:
     "What a view looks like, and a line that says how it stands."
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Scene) -> None:
         with needed_for("the explorer", "explore"):
             import ipywidgets as w
             import plotly.graph_objects as go
@@ -155,7 +155,7 @@ class _Results:
                 self.status.remove_class(other)
         self.status.value = html.escape(text)
 
-    def show(self, view: View, quantity: str) -> None:
+    def show(self, view: Scene, quantity: str) -> None:
         "Draw a view, in 'mu' or 'epsilon'."
         with self.graph.batch_update():
             self.graph.update(graph_figure(view, quantity))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EXAMPLES', 'WHO', 'LARGEST', 'Settings', 'number', 'command_line', 'too_large', 'upload_name', 'load_network',
-           'toggle', 'keep_attackers', 'View', 'explore', 'python_code', 'in_a_line', 'read_number']
+           'toggle', 'keep_attackers', 'Scene', 'explore', 'python_code', 'in_a_line', 'read_number']
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000002
 import re
@@ -310,7 +310,7 @@ def keep_attackers(settings: Settings) -> Settings:
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000001b
 @dataclass(frozen=True, eq=False)
-class View:
+class Scene:
     """Who learns how much: settings, their graph, and the report.
 
     Parameters
@@ -358,7 +358,7 @@ def _entries(step: Protocol, T: int) -> int:
     return T**2 * len(step.messages.step) * max(step.n, len(step.variables.step))
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000001f
-def explore(settings: Settings) -> View:
+def explore(settings: Settings) -> Scene:
     """Who learns how much about whom, for the explorer.
 
     Parameters
@@ -367,7 +367,7 @@ def explore(settings: Settings) -> View:
 
     Returns
     -------
-    View
+    Scene
 
     Raises
     ------
@@ -398,15 +398,15 @@ def explore(settings: Settings) -> View:
         raise large from None
     if settings.epsilon is not None:
         report = report.calibrate(settings.epsilon, settings.delta)
-    return View(settings, network, trust, report)
+    return Scene(settings, network, trust, report)
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000022
-def python_code(view: View) -> str:
+def python_code(view: Scene) -> str:
     """The program that gives the numbers of a view.
 
     Parameters
     ----------
-    view : View
+    view : Scene
 
     Returns
     -------

@@ -20,7 +20,7 @@ from ..ground.figures import PALETTE, STYLE
 from ..ground.files import needed_for
 from ..learning.training import in_words
 from .cli import app_folder
-from .settings import View, command_line, python_code
+from .settings import Scene, command_line, python_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,13 +38,13 @@ def _ticks(low: float, high: float) -> list[float]:
     return [x for x in round_ones if low * (1 - 1e-9) <= x <= high * (1 + 1e-9)]
 
 # %% ../../nbs/workshop/87_view.ipynb #0000000a
-def _on_a_log_axis(view: View, quantity: str) -> "pd.DataFrame":
+def _on_a_log_axis(view: Scene, quantity: str) -> "pd.DataFrame":
     "The victims that can be drawn; to an eavesdropper all have distance 0."
     frame = view.frame.assign(distance=view.frame.distance.fillna(0))
     values = frame[quantity]
     return frame[np.isfinite(frame.distance) & np.isfinite(values) & (values > 0)]
 
-def _title(view: View, quantity: str, means: "pd.Series[float]") -> str:
+def _title(view: Scene, quantity: str, means: "pd.Series[float]") -> str:
     "What the picture shows, or else what it cannot show."
     values = view.frame[quantity]
     counts = {"∞": np.isinf(values).sum(), "0": (values == 0).sum()}
@@ -55,7 +55,7 @@ def _title(view: View, quantity: str, means: "pd.Series[float]") -> str:
     return "Less is learned about those farther away" if falls else "By distance"
 
 # %% ../../nbs/workshop/87_view.ipynb #0000000c
-def _label(view: View, quantity: str, ax: "Axes", low: float, high: float) -> None:
+def _label(view: Scene, quantity: str, ax: "Axes", low: float, high: float) -> None:
     "Names of the axes, and round numbers on the logarithmic one."
     xlabel = "hops from victim to the nearest attacker"
     if view.settings.eavesdropper:
@@ -66,7 +66,7 @@ def _label(view: View, quantity: str, ax: "Axes", low: float, high: float) -> No
     ax.minorticks_off()
 
 # %% ../../nbs/workshop/87_view.ipynb #0000000e
-def _draw_distance(view: View, quantity: str, ax: "Axes") -> None:
+def _draw_distance(view: Scene, quantity: str, ax: "Axes") -> None:
     "What is learned about each victim, by its distance to the attackers."
     shown = _on_a_log_axis(view, quantity)
     groups = shown.groupby("distance")
@@ -86,12 +86,12 @@ def _draw_distance(view: View, quantity: str, ax: "Axes") -> None:
         ax.legend()
 
 # %% ../../nbs/workshop/87_view.ipynb #00000011
-def answer(view: View) -> str:
+def answer(view: Scene) -> str:
     """The noise, who is most exposed, and how much.
 
     Parameters
     ----------
-    view : View
+    view : Scene
 
     Returns
     -------
@@ -115,12 +115,12 @@ def answer(view: View) -> str:
         f"ε = {epsilon:.6g} at δ = {delta:g}. Noise: σ = {report.sigma:.6g}.")
 
 # %% ../../nbs/workshop/87_view.ipynb #00000013
-def claim(view: View) -> str:
+def claim(view: Scene) -> str:
     """What is protected, against whom, at which adjacency.
 
     Parameters
     ----------
-    view : View
+    view : Scene
 
     Returns
     -------
@@ -142,12 +142,12 @@ def claim(view: View) -> str:
         f"the noise has {view.report.sigma:.6g} times the standard deviation "
         "by which it can move one gradient (σ).")
 
-def caution(view: View) -> str:
+def caution(view: Scene) -> str:
     """In which case the claim of a view does not hold.
 
     Parameters
     ----------
-    view : View
+    view : Scene
 
     Returns
     -------
@@ -178,7 +178,7 @@ def _kind(value: float) -> str:
     if value == 0: return "nothing is learned"
     return "victim" if np.isfinite(value) else "leak: no noise covers it"
 
-def _kinds(view: View, quantity: str) -> dict[Hashable, str]:
+def _kinds(view: Scene, quantity: str) -> dict[Hashable, str]:
     "The kind of each node."
     attackers: dict[Hashable, str] = dict.fromkeys(view.trust.nodes, "attacker")
     values = zip(view.report.victims, view.frame[quantity], strict=True)
@@ -190,7 +190,7 @@ def _hops(distance: float) -> str:
     if np.isnan(distance): return ""
     return "<br>not connected" if np.isinf(distance) else f"<br>distance {distance:.0f}"
 
-def _hover_texts(view: View) -> dict[Hashable, str]:
+def _hover_texts(view: Scene) -> dict[Hashable, str]:
     "What appears over each node."
     names = {node: html.escape(str(node)) for node in view.network}
     texts: dict[Hashable, str] = {node: f"{name}<br>attacker" for node, name in names.items()}
@@ -257,12 +257,12 @@ _LAYOUT: dict[str, Any] = {
     "title": {"text": "Click a node: attacker or not", "x": 0.02, "font": {"size": 15}},
 }
 
-def graph_figure(view: View, quantity: str) -> dict[str, Any]:
+def graph_figure(view: Scene, quantity: str) -> dict[str, Any]:
     """The graph, with nodes coloured by what is learned about them.
 
     Parameters
     ----------
-    view : View
+    view : Scene
     quantity : str
         'mu' or 'epsilon'.
 
@@ -292,12 +292,12 @@ def graph_figure(view: View, quantity: str) -> dict[str, Any]:
     return {"data": traces, "layout": _LAYOUT}
 
 # %% ../../nbs/workshop/87_view.ipynb #00000023
-def distance_picture(view: View, quantity: str) -> str:
+def distance_picture(view: Scene, quantity: str) -> str:
     """The picture by distance, as vectors inside the page.
 
     Parameters
     ----------
-    view : View
+    view : Scene
     quantity : str
         'mu' or 'epsilon'.
 
@@ -348,7 +348,7 @@ def _copyable(title: str, text: str) -> str:
     parts = {"title": html.escape(title), "text": html.escape(text)}
     return Template(template("copyable.html")).substitute(parts)
 
-def _table(view: View) -> str:
+def _table(view: Scene) -> str:
     "The table by distance, as HTML."
     names = {
         "distance": "hops", "mean_mu": "mean μ",
@@ -358,12 +358,12 @@ def _table(view: View) -> str:
         classes="mfdl-table")
 
 # %% ../../nbs/workshop/87_view.ipynb #0000002a
-def text_below(view: View) -> str:
+def text_below(view: Scene) -> str:
     """The table by distance, the claim, and how to get the same numbers elsewhere.
 
     Parameters
     ----------
-    view : View
+    view : Scene
 
     Returns
     -------
