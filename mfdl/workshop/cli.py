@@ -408,15 +408,15 @@ def _graphs_command() -> None:
 MOST_PAGES = 8  # of the explorer at a time, each with a process of its own
 _IDLE = 600  # seconds after which the process of a page that nobody has open is ended
 
-def guard(handler: Any, **_: object) -> None:
+def guard(handler: Any, notebook: object = None, cwd: object = None) -> None:
     """Refuse a page that another site asks for, and one page too many.
 
     Parameters
     ----------
     handler : tornado.web.RequestHandler
         Of Voila: it knows the request, and how many pages are open.
-    **_ : object
-        What else Voila tells, and is not needed.
+    notebook, cwd : object
+        The page and its folder, which Voila tells, and which do not matter.
 
     Raises
     ------
