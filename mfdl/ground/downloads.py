@@ -13,6 +13,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from .files import needed_for
@@ -186,6 +187,18 @@ def fetch(
     unfinished.replace(target)
     return content
 
+# %% ../../nbs/ground/02_downloads.ipynb #unpack01
+def _unpacked(read: Callable[[Path], bytes], member: str, archive: Path) -> bytes:
+    "One file of an archive; a ValueError if that is not whole, or lacks it."
+    damaged = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError)
+    try:
+        return read(archive)
+    except FileNotFoundError:
+        raise
+    except damaged as error:
+        message = f"not a complete archive with the file {member} ({error})"
+        raise ValueError(f"path={str(archive)!r}: {message}") from None
+
 # %% ../../nbs/ground/02_downloads.ipynb #0000000c
 def tar_member(member: str) -> Callable[[Path], bytes]:
     """Return what unpacks one file of a tar archive.
@@ -204,18 +217,12 @@ def tar_member(member: str) -> Callable[[Path], bytes]:
     ----------
     chapter 02
     """
-    def unpack(archive: Path) -> bytes:
-        try:
-            with tarfile.open(archive) as tar:
-                file = tar.extractfile(member)
-                if file is None: raise KeyError(f"{member} is a folder")
-                return file.read()
-        except FileNotFoundError:
-            raise
-        except (tarfile.TarError, zlib.error, EOFError, OSError, KeyError) as error:
-            message = f"not a complete archive with the file {member} ({error})"
-            raise ValueError(f"path={str(archive)!r}: {message}") from None
-    return unpack
+    def read(archive: Path) -> bytes:
+        with tarfile.open(archive) as tar:
+            file = tar.extractfile(member)
+            if file is None: raise KeyError(f"{member} is a folder")
+            return file.read()
+    return partial(_unpacked, read, member)
 
 # %% ../../nbs/ground/02_downloads.ipynb #zipmb001
 def zip_member(member: str) -> Callable[[Path], bytes]:
@@ -235,15 +242,9 @@ def zip_member(member: str) -> Callable[[Path], bytes]:
     ----------
     chapter 02
     """
-    def unpack(archive: Path) -> bytes:
-        try:
-            with zipfile.ZipFile(archive) as whole:
-                names = [name for name in whole.namelist() if Path(name).name == member]
-                if not names: raise KeyError(member)
-                return whole.read(names[0])
-        except FileNotFoundError:
-            raise
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError) as error:
-            message = f"not a complete archive with the file {member} ({error})"
-            raise ValueError(f"path={str(archive)!r}: {message}") from None
-    return unpack
+    def read(archive: Path) -> bytes:
+        with zipfile.ZipFile(archive) as whole:
+            names = [name for name in whole.namelist() if Path(name).name == member]
+            if not names: raise KeyError(member)
+            return whole.read(names[0])
+    return partial(_unpacked, read, member)
