@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from mfdl import LDP, PNDP, Lipschitz, Participation, SecureSum, account
-from mfdl.accounting.seen import FromSeen, check_memory, expected_cost, see
+from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, SecureSum, account
+from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.state_space import NotStreamable
 from mfdl.language.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
 from mfdl.language.attackers import view
@@ -32,7 +32,7 @@ def changing(W, T, rng):
     return dp_dsgd(W, T)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:graph has")
 def test_what_is_seen_tells_what_the_whole_view_tells(seed):
@@ -40,8 +40,8 @@ def test_what_is_seen_tells_what_the_whole_view_tells(seed):
     n, T = int(rng.integers(3, 9)), int(rng.integers(2, 7))
     W = gossip_matrix(nx.gnp_random_graph(n, 0.5, seed=int(rng.integers(99))))
     run = changing(W, T, rng)
-    kind = [PNDP, SecureSum][int(rng.integers(2))]
-    trust = kind(rng.choice(n, int(rng.integers(1, n)), replace=False).tolist())
+    nodes = rng.choice(n, int(rng.integers(1, n)), replace=False).tolist()
+    trust = [PNDP(nodes), SecureSum(nodes), SecLDP(nodes), SecLDP(nodes, "received"), LDP()][int(rng.integers(5))]
     try: found = FromSeen(see(run, trust))
     except NotStreamable: return  # it does not guess
     reduced = view(run, trust)
@@ -83,11 +83,24 @@ def test_what_is_refused_in_sparse_networks():
     with pytest.raises(ValueError, match="sizes"): gossip_kinds([S, gossip_matrix(nx.path_graph(5), sparse=True)], 2, sparse=True)
 
 
-def test_what_does_not_fit_is_refused_before_any_work(monkeypatch):
-    seen = see(dp_dsgd(gossip_matrix(nx.star_graph(40), sparse=True), 50), PNDP([0]))
-    assert expected_cost(seen, Participation.single(50)).memory > 8 * 2000**2
-    monkeypatch.setattr("mfdl.accounting.seen.MEMORY_SHARE", 1e-6)
-    with pytest.raises(ValueError, match="2000 numbers about 40 nodes.*expected fewer neighbours or steps"): check_memory(seen)
+def test_what_does_not_fit_is_refused_before_any_work():
+    run = dp_dsgd(gossip_matrix(nx.star_graph(40), sparse=True), 50)
+    needed = expected_cost(see(run, PNDP([0]))).memory
+    assert needed > 8 * 2000**2
+    with pytest.raises(ValueError, match="memory: about .* GB are needed, .*2000 numbers that are seen of 40 nodes; expected fewer neighbours"):
+        account(run, PNDP([0]), Participation.single(50), memory_limit=needed / 2)
+    assert len(account(run, PNDP([0]), Participation.single(50), memory_limit=needed * 2).mu) == 40
+
+
+@pytest.mark.parametrize("trust", [PNDP([140]), PNDP([140, 149]), SecLDP([5]), LDP()], ids=str)
+def test_full_matrices_take_the_cheaper_route(trust, monkeypatch):
+    """With numbers that are the same."""
+    import mfdl.accounting.account as module
+    run, scheme = dp_dsgd(gossip_matrix(nx.barabasi_albert_graph(150, 2, seed=0)), 5), Participation.single(5)
+    slow = account(run, trust, scheme, backend="streaming")
+    monkeypatch.setattr(module, "_streamed", lambda *_: pytest.fail("the other route"))
+    if trust.nodes and type(trust) is PNDP: assert np.allclose(account(run, trust, scheme).mu, slow.mu, rtol=1e-9, atol=1e-12)
+    assert np.allclose(account(run, trust, scheme, backend="seen").mu, slow.mu, rtol=1e-9, atol=1e-12)
 
 
 def test_large_tables_are_sparse_unless_asked():

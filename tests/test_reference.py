@@ -6,7 +6,7 @@ import pytest
 from conftest import ROOT
 
 from mfdl import account
-from mfdl.accounting.account import VARIANTS, message_by_message
+from mfdl.accounting.earlier import VARIANTS, message_by_message
 from mfdl.language.algorithms import dp_dsgd
 from mfdl.language.attackers import PNDP
 from mfdl.language.gossip import gossip_matrix

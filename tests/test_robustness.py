@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from mfdl.accounting import account as accounting
+from mfdl.accounting import earlier as earlier_accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities, solver
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, downloads, files, randomness
@@ -42,12 +43,14 @@ FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
     "neural networks: tests/test_training.py": "training.*",
     "processes, networks and what they keep: tests/test_distributed.py": "distributed.* journal.* network.*",
+    "a report as lines and files: tests/test_inputs.py, nbs/workshop/77_answers.ipynb": "answers.*",
+    "one account after the other: tests/test_large.py": "exposure.*",
     "pictures: tests/test_project.py and the chapters": "figures.*",
     "commands, of which the parts are here: tests/test_inputs.py, tests/test_sweeps.py": "cli.app names.check_settings",
     "a page, with properties and clicks of its own: tests/test_explorer.py": "explorer.* settings.* view.*",
     "registers what is called by its name: tests/test_inputs.py, tests/test_strategies.py": "names.on_command_line strategies.Named strategies.named",
     "processes and locks: tests/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "
-    "sweeps.sweep sweeps.write_table sweeps.all_experiments",
+    "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce",
     "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.housing_table "
     "graphs.facebook graphs.facebook_circles graphs.social_network graphs.peertube downloads.zip_member downloads.data_folders downloads.find_file graphs.GraphSource",
@@ -222,7 +225,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     sensitivities.worst_sensitivities: {"P": np.eye(4)[None], "participation": CYCLE, "method": "bound"}, sensitivities.check_information: {"P": np.eye(2)},
     attackers.PNDP: {"nodes": [0]}, attackers.PNDP.each: {"nodes": [0, 1]}, attackers.SecLDP: {"nodes": [0], "observes": "received"},
     accounting.account: {"protocol": RUN, "trust": NEAR, "participation": CYCLE, "sigma": 1.0, "method": "exact", "backend": "auto"},
-    accounting.message_by_message: {"W": RING, "T": 2, "attacker": 0, "variant": "squared"},
+    earlier_accounting.message_by_message: {"W": RING, "T": 2, "attacker": 0, "variant": "squared"},
     accounting.account(RUN, NEAR, CYCLE).calibrate: {"epsilon": 1.0, "delta": 1e-6},
     accounting.account(RUN, NEAR, CYCLE).epsilon: {"delta": 1e-6}, RUN.until: {"step": 2},
     gram.local_gram: {"W": RING, "T": 2}, gram.modes: {"W": RING},
@@ -370,7 +373,7 @@ def test_accounts_of_anything_legal(case):
     if np.isfinite(report.mu).all(): assert (report.calibrate(3.0, 1e-6).epsilon(1e-6) <= 3).all() and (report.rdp(2) == report.mu**2).all()
 
 
-@campaign(10, "streaming.* algorithms.dsgd factorization.factorize factorization.NotFactorizable account.message_by_message arguments.real_number arguments.real_array", SEEDS)
+@campaign(10, "streaming.* algorithms.dsgd factorization.factorize factorization.NotFactorizable earlier.message_by_message arguments.real_number arguments.real_array", SEEDS)
 def test_runs_of_some_more_steps(seed):
     """In one pass and from the whole view the same, where windows are many; earlier accounting never knows less; without noise there is no factorization."""
     rng = np.random.default_rng(seed)
@@ -380,7 +383,7 @@ def test_runs_of_some_more_steps(seed):
         for trust in (attackers.PNDP([0]), attackers.LDP()):
             one, other = (refused(lambda: by_victim(run, trust, scheme, backend=backend), "expected backend='dense'") for backend in ("streaming", "dense"))  # noqa: B023
             assert one is None or alike(one, other, careful=False)
-    earlier = accounting.message_by_message(W, T, 0)
+    earlier = earlier_accounting.message_by_message(W, T, 0)
     assert all(mu**2 <= earlier[v] * (1 + TOL) for v, mu in by_victim(algorithms.dp_dsgd(W, T), attackers.PNDP([0]), scheme).items())
     assert set(by_victim(algorithms.dsgd(W, 3), attackers.LDP(), participation.Participation.single(3)).values()) == {math.inf}
     seen = attackers.view(algorithms.dsgd(W, 3), attackers.PNDP([0]))

@@ -6,19 +6,21 @@
 __all__ = ['MEMORY_SHARE', 'Cost', 'Seen', 'see', 'FromSeen', 'own_noise', 'expected_cost', 'check_memory']
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0003
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
+from .sensitivities import worst_sensitivities
 from mfdl.accounting.state_space import (
     Doubtful, NotStreamable, Observed, check_streamable, heard_rows, knows_all_models,
     round_observations, seen_rows,
 )
 from ..ground.arguments import Bools, Floats, Ints
 from ..language.attackers import TrustModel, coalition_mask
+from ..language.gossip import hops
 from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
 from ..language.steps import Round, Step
@@ -144,6 +146,15 @@ class Cost:
     def __str__(self) -> str:
         return f"{self.flops / 1e9:.3g} billion operations, {self.memory / 1e9:.2g} GB"
 
+    def seconds(self) -> float:
+        "How long it takes here, at the speed at which matrices are multiplied now."
+        import time
+        square = np.ones((1000, 1000))
+        square @ square  # BLAS is awake
+        start = time.perf_counter()
+        square @ square
+        return self.flops / 2e9 * (time.perf_counter() - start)
+
 # %% ../../nbs/accounting/33_seen.ipynb #seen0017
 @dataclass(frozen=True, eq=False)
 class Seen:
@@ -209,11 +220,21 @@ class Seen:
         return self.uniform and all((one == one[0]).all() for one in lags)
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0019
-def _reach(run: Protocol, coalition: Bools) -> Ints:  # (m,)
-    "Hidden nodes from which a message can arrive within the run."
+def _heard(run: Protocol, observed: Observed) -> Bools:  # (n,)
+    "Nodes of which a message is observed."
+    heard = np.zeros(run.n, dtype=bool)
+    for one, its in dict.fromkeys(
+        (one, k) for t, step in enumerate(run.steps)
+        for one, k in zip(step.rounds, observed.rounds[t], strict=True)
+    ):
+        heard[one.senders[observed.pieces[its].indices]] = True
+    return heard
+
+def _reach(run: Protocol, observed: Observed, coalition: Bools) -> Ints:  # (m,)
+    "Hidden nodes from which something can arrive at the attackers within the run."
     exchanges = sum(len(step.rounds) for step in run.steps)
-    distance = run.distances([run.nodes[v] for v in np.flatnonzero(coalition)])
-    return np.flatnonzero(~coalition & (distance <= exchanges))
+    hops_before = hops(run.hears, _heard(run, observed))
+    return np.flatnonzero(~coalition & (hops_before < exchanges))
 
 def _all_alike(
     run: Protocol, rows: Sequence[csr_array], strengths: Floats, trains: Bools,
@@ -267,7 +288,7 @@ def see(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen:
     coalition = coalition_mask(run, trust)
     run = check_streamable(run, trust, coalition)
     observed = round_observations(run, trust.observation(run, coalition))
-    near = _reach(run, coalition)
+    near = _reach(run, observed, coalition)
     gossip = _sparse_rounds(run, near)
     unknown = ~trust.knows_noise(run.variables, coalition)
     if all(step.noise.fresh and not step.noise.takes_back for step in run.distinct):
@@ -371,30 +392,44 @@ def _needed(seen: Seen, participation: Participation, method: str) -> list[Ints]
     starts = 1 if seen.stationary and method == "exact" else participation.b
     return [np.arange(j, seen.T, participation.b) for j in range(starts)]
 
+def _alone(participation: Participation) -> Participation:
+    "The one pattern that begins in the first step, by itself."
+    return Participation.cyclic(participation.k, 1)
+
 # %% ../../nbs/accounting/33_seen.ipynb #seen0028
 def _information(
     seen: Seen,
     weights: list[Floats],
     L: Floats,  # (rows, rows)
     places: Ints,  # (v,), some of the m nodes
-    groups: list[Ints],
-) -> Floats:  # (v, T, T)
+    groups: list[Ints],  # of steps
+) -> Floats:  # (v, s, s), s = T, or the steps of a single group
     "What is learned about some nodes, between steps of the same group."
     from scipy.linalg import solve_triangular
-    P = np.zeros((len(places), seen.T, seen.T))
+    kept = groups[0] if len(groups) == 1 else np.arange(seen.T)
+    P = np.zeros((len(places), len(kept), len(kept)))
     for steps in groups:
         shown: list[tuple[int, Floats]] = []
-        for s in steps:
+        for s, at in zip(steps, np.searchsorted(kept, steps), strict=True):
             first = seen.first[s]
             rows = solve_triangular(L[first:, first:], weights[s][places].T, lower=True,
                                     check_finite=False)
-            for t, earlier in shown:
-                P[:, s, t] = np.einsum("rv,rv->v", earlier[len(earlier) - len(rows):], rows)
-                P[:, t, s] = P[:, s, t]
-            P[:, s, s] = np.einsum("rv,rv->v", rows, rows)
-            shown.append((s, rows))
-    trains = seen.trains[:, places].T
+            for before, earlier in shown:
+                P[:, at, before] = np.einsum("rv,rv->v", earlier[len(earlier) - len(rows):], rows)
+                P[:, before, at] = P[:, at, before]
+            P[:, at, at] = np.einsum("rv,rv->v", rows, rows)
+            shown.append((at, rows))
+    trains = seen.trains[np.ix_(kept, places)].T
     return P * (trains[:, :, None] & trains[:, None])
+
+# %% ../../nbs/accounting/33_seen.ipynb #68ab02bb
+_BATCH = 2**24  # floats that are handled at a time
+
+def _entries(seen: Seen, groups: list[Ints]) -> int:
+    "Floats that one node takes: solutions of a group, and information."
+    s = len(groups[0])
+    matrix = s if len(groups) == 1 else seen.T
+    return int(s * seen.first[-1] + 2 * matrix**2)
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0030
 class FromSeen:
@@ -430,19 +465,13 @@ class FromSeen:
         "Gradients that no noise covers, (T, n): none."
         return np.zeros((self.seen.T, len(self.seen.nodes)), dtype=bool)
 
-    def information(
-        self, u: int | Ints, participation: Participation | None = None, method: str = "exact",
-    ) -> Floats:
+    def information(self, u: int | Ints) -> Floats:
         """What is learned about a node, or an array of nodes, in units of the noise.
 
         Parameters
         ----------
         u : int or ndarray
             Positions of nodes, int (v,).
-        participation : Participation, optional
-            Only what its patterns need is computed; everything by default.
-        method : {'exact', 'bound'}
-            What it is needed for.
 
         Returns
         -------
@@ -451,14 +480,53 @@ class FromSeen:
         """
         seen = self.seen
         wanted = np.atleast_1d(u)
-        everything = [np.arange(seen.T)]
-        groups = everything if participation is None else _needed(seen, participation, method)
         P = np.zeros((len(wanted), seen.T, seen.T))
         arrives = np.flatnonzero(np.isin(wanted, seen.near))
         places = np.searchsorted(seen.near, wanted[arrives])
         if len(places):
-            P[arrives] = _information(seen, self.weights, self.L, places, groups)
+            everything = [np.arange(seen.T)]
+            P[arrives] = _information(seen, self.weights, self.L, places, everything)
         return P[0] if np.ndim(u) == 0 else P
+
+    def sensitivities(
+        self, u: Ints, participation: Participation, method: str = "exact",
+        map_fn: Callable[..., Iterable[Floats]] = map,
+    ) -> Floats:
+        """Sensitivity of each of some nodes, without what no pattern needs.
+
+        Parameters
+        ----------
+        u : ndarray
+            Positions of hidden nodes, int (v,).
+        participation : Participation
+            When records take part.
+        method : {'exact', 'bound'}
+            How sensitivities are computed.
+        map_fn : callable, optional
+            That may share out the work.
+
+        Returns
+        -------
+        ndarray
+            float64 (v,), in units of the noise.
+        """
+        seen = self.seen
+        groups = _needed(seen, participation, method)
+        scheme = participation
+        if len(groups) == 1 and participation.separation == "exactly":
+            scheme = _alone(participation)
+        arrives = np.flatnonzero(np.isin(u, seen.near))
+        places = np.searchsorted(seen.near, u[arrives])
+
+        def measure(some: Ints) -> Floats:
+            P = _information(seen, self.weights, self.L, some, groups)
+            return worst_sensitivities(P, scheme, method)
+
+        values = np.zeros(len(u))
+        if len(places):
+            parts = min(len(places), -(-len(places) * _entries(seen, groups) // _BATCH))
+            values[arrives] = np.concatenate([*map_fn(measure, np.array_split(places, parts))])
+        return values
 
 # %% ../../nbs/accounting/33_seen.ipynb #seenown1
 def own_noise(run: Protocol) -> Floats:
@@ -486,15 +554,17 @@ def own_noise(run: Protocol) -> Floats:
     return _strategy_inverse(run, np.ones(run.drawn[-1], dtype=bool), np.zeros(run.n, dtype=bool))
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0031
-def expected_cost(seen: Seen, participation: Participation, method: str = "exact") -> Cost:
+def expected_cost(
+    seen: Seen, participation: Participation | None = None, method: str = "exact",
+) -> Cost:
     """Estimate what the account of an attacker takes, before any of it is done.
 
     Parameters
     ----------
     seen : Seen
         Of the run.
-    participation : Participation
-        When records take part.
+    participation : Participation, optional
+        When records take part; once in the run by default.
     method : {'exact', 'bound'}
         How sensitivities are computed.
 
@@ -510,40 +580,45 @@ def expected_cost(seen: Seen, participation: Participation, method: str = "exact
     sizes = (seen.first[-1] - seen.first[:-1]).astype(float)
     total = sizes[0]
     mixed = not np.array_equal(seen.N, np.eye(seen.T))
-    steps = np.concatenate(_needed(seen, participation, method))
-    solves = seen.m * (sizes[steps] ** 2).sum()
+    groups = _needed(seen, participation or Participation.single(seen.T), method)
+    solves = seen.m * (sizes[np.concatenate(groups)] ** 2).sum()
+    batch = min(seen.m * _entries(seen, groups), 2 * _BATCH)
     if seen.uniform:
         products = 2 * seen.m * total**2 + (4 * seen.T**2 * total**2 if mixed else 0)
         kept = seen.m * total
     else:
         products = 2 * seen.m * (sizes**2).sum() * (1 + mixed * seen.T / 4)
         kept = seen.m * sizes.sum()
-    return Cost(products + total**3 / 3 + solves, 8.0 * (2 * kept + 4 * total**2))
+    return Cost(products + total**3 / 3 + solves, 8.0 * (2 * kept + 4 * total**2 + 2 * batch))
 
 # %% ../../nbs/accounting/33_seen.ipynb #seenmem2
-MEMORY_SHARE = 0.5  # of the machine, that an account may take
+MEMORY_SHARE = 0.5  # of the machine, that an account may take where nobody says how much
 
-def check_memory(seen: Seen) -> None:
+def check_memory(seen: Seen, limit: float | None = None) -> None:
     """Refuse what does not fit into memory, before any of it is computed.
 
     Parameters
     ----------
     seen : Seen
         Of the run.
+    limit : float, optional
+        Bytes that may be taken; MEMORY_SHARE of the memory of this machine by default.
 
     Raises
     ------
     ValueError
-        If the account would take more than MEMORY_SHARE of the memory of this machine.
+        If it would take more.
 
     References
     ----------
     chapter 33.
     """
     import os
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = expected_cost(seen, Participation.single(seen.T)).memory
-    if needed > MEMORY_SHARE * there:
+    if limit is None:
+        limit = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = expected_cost(seen).memory
+    if needed > limit:
         raise ValueError(
-            f"attackers: they see {seen.first[-1]} numbers about {seen.m} nodes, which takes about "
-            f"{needed / 1e9:.3g} GB of {there / 1e9:.3g} GB; expected fewer neighbours or steps")
+            f"memory: about {needed / 1e9:.3g} GB are needed, and {limit / 1e9:.3g} GB may be "
+            f"taken, for {seen.first[-1]} numbers that are seen of {seen.m} nodes; expected fewer "
+            "neighbours of attackers, or fewer steps")

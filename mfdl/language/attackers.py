@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import block_diag, csr_array
 
-from ..ground.arguments import Bools, Floats, Ints, check_choice
+from ..ground.arguments import Bools, Floats, Ints, check_choice, check_count
+from ..ground.randomness import check_seed
+from .graphs import parse_spec
 from .protocol import MatrixProtocol, Messages, Protocol, Variables
 from .steps import Round, Step
 
@@ -122,6 +124,15 @@ class PNDP(TrustModel):
         if isinstance(nodes, str) or not np.iterable(nodes):
             raise ValueError(f"nodes={nodes!r}: expected a list of nodes")
         return [cls([node]) for node in nodes]
+
+    @classmethod
+    def sample(cls, nodes: Iterable[Hashable], size: int, seed: int) -> list["PNDP"]:
+        "So many different nodes, drawn at random, each as the only attacker."
+        everybody = cls.each(nodes)
+        if check_count("size", size, "a number of attackers") > len(everybody):
+            raise ValueError(f"size={size!r}: expected at most {len(everybody)}, one a node")
+        rng = np.random.default_rng(check_seed("seed", seed))
+        return [everybody[i] for i in np.sort(rng.permutation(len(everybody))[:size])]
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "What one of them receives, (m,)."
@@ -479,13 +490,24 @@ def _members(group: str, labels: set[str], spec: str) -> list[str]:
     return [group]
 
 # %% ../../nbs/language/17_attackers.ipynb #group002
+def _sampled(spec: str, labels: list[Hashable]) -> list[tuple[Hashable, ...]]:
+    "Attackers that are drawn at random."
+    given = parse_spec(spec, "attackers")[1]
+    if set(given) != {"size", "seed"}:
+        raise ValueError(f"attackers={spec!r}: expected sample:size=...,seed=...")
+    size = check_count("size", given["size"], "a number of attackers")
+    seed = check_seed("seed", given["seed"])
+    return [one.nodes for one in PNDP.sample(labels, size, seed)]
+
+# %% ../../nbs/language/17_attackers.ipynb #17x00002
 def parse_attackers(spec: str, nodes: Iterable[Hashable]) -> list[tuple[Hashable, ...]]:
     """Read attackers from text.
 
     Parameters
     ----------
     spec : str
-        'all', 'first', or labels: 'a,b' are two attackers, 'a+b' is one coalition.
+        'all', 'first', 'sample:size=20,seed=0' (drawn at random), or labels: 'a,b' are
+        two attackers, 'a+b' is one coalition.
     nodes : iterable
         Labels of the nodes.
 
@@ -497,7 +519,8 @@ def parse_attackers(spec: str, nodes: Iterable[Hashable]) -> list[tuple[Hashable
     Raises
     ------
     ValueError
-        When a label is not a node, or an attacker is there twice.
+        When a label is not a node, an attacker is there twice, or more are to be drawn
+        than there are.
 
     References
     ----------
@@ -507,6 +530,7 @@ def parse_attackers(spec: str, nodes: Iterable[Hashable]) -> list[tuple[Hashable
     texts = {str(node) for node in labels}
     if spec not in texts and spec == "all": return [(node,) for node in labels]
     if spec not in texts and spec == "first": return [(node,) for node in labels[:1]]
+    if spec not in texts and spec.startswith("sample:"): return _sampled(spec, labels)
     groups = [spec] if spec in texts and "," in spec else spec.split(",")
     try:
         found = [labelled(_members(group, texts, spec), labels) for group in groups]

@@ -6,34 +6,37 @@
 __all__ = ['MOST_PAGES', 'app', 'guard', 'app_folder']
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000003
-import json
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from ..accounting.report import Report
 from ..accounting.account import account
+from ..accounting.exposure import Exposure, exposure
 from ..accounting.reactions import Lipschitz
+from ..accounting.report import Report
 from ..ground.downloads import data_folders
-from ..ground.figures import STYLE
 from ..ground.files import needed_for
 from ..language.attackers import LDP, TrustModel, parse_attackers
 from ..language.gossip import WEIGHTS, gossip_matrix
 from ..language.graphs import GRAPHS, load_graph
 from ..language.participation import Participation
+from ..language.protocol import Protocol
+from .answers import cost_in_words, describe_report, write_report
 from .experiments import experiments_folder, reproduce
 from .names import ALGORITHMS, EXPECTED, TRUST, build_algorithm, check_settings
 from .grids import STATES, Cell, read_grid
-from .sweeps import all_experiments, collect, publish, survey, sweep, write_table
+from mfdl.workshop.sweeps import (
+    all_experiments, collect, dask_client, publish, survey, sweep, write_table,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
-    import pandas as pd
     from traitlets.config import Config
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000008
@@ -67,78 +70,6 @@ def app() -> None:
     Start with `mfdl graphs`, then `mfdl account florentine`.
     """
 
-# %% ../../nbs/workshop/85_cli.ipynb #0000000b
-def _finite(value: Any) -> Any:
-    "A value as JSON can hold it, which has no infinity."
-    if not isinstance(value, float) or np.isfinite(value): return value
-    return str(float(value))
-
-def _write_json(
-    report: Report, frame: "pd.DataFrame", settings: dict[str, Any], path: Path,
-) -> None:
-    rows = frame.to_dict("records")
-    pairs = [{key: _finite(value) for key, value in row.items()} for row in rows]
-    content = settings | {"adaptive": report.adaptive, "pairs": pairs}
-    path.write_text(json.dumps(content, indent=1, default=str))
-
-# %% ../../nbs/workshop/85_cli.ipynb #0000000d
-def _draw(report: Report, settings: dict[str, Any], path: Path) -> None:
-    "The picture of a report as SVG or PNG, without the date at which it was drawn."
-    with needed_for("drawing", "notebooks"):
-        import matplotlib.pyplot as plt
-    alone = all(len(attackers) == 1 for attackers in report.attackers)
-    several = len(set(report.attackers)) > 1
-    kind = "heatmap" if alone and several and len(report.victims) <= 900 else "distance"
-    run = f"{settings['algorithm']} on {settings['graph']}"
-    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-    style: dict[Any, Any] = STYLE
-    with plt.rc_context(style):
-        ax = report.plot(kind)
-        ax.set_title(f"{run}, T = {settings['T']}, $\\sigma$ = {settings['sigma']:.4g}")
-        ax.figure.savefig(path, bbox_inches="tight", metadata=metadata)
-        plt.close(ax.figure)
-
-def _write_report(
-    report: Report, frame: "pd.DataFrame", settings: dict[str, Any], path: Path,
-) -> None:
-    "Write a report as CSV, JSON, PNG or SVG, by the suffix of the path."
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-    elif path.suffix == ".json":
-        _write_json(report, frame, settings, path)
-    else:
-        _draw(report, settings, path)
-
-# %% ../../nbs/workshop/85_cli.ipynb #0000000f
-def _leaks_in_words(report: Report) -> str:
-    "Which gradients are visible without noise, and to whom."
-    shown = []
-    for receivers, step, node in report.leaks[:6]:
-        to = f" to {'+'.join(map(str, receivers))}" if receivers else ""
-        shown.append(f"node {node} in step {step}{to}")
-    more = f" and {len(report.leaks) - 6} more" if len(report.leaks) > 6 else ""
-    return f"mu = inf, visible without noise: {'; '.join(shown)}{more}"
-
-def _describe(report: Report, frame: "pd.DataFrame", delta: float, rows: int) -> str:
-    "The answer as text."
-    epsilon = report.worst.epsilon(delta)
-    lines = [f"worst pair: mu={report.worst.mu:.4g}, epsilon={epsilon:.4g} at delta={delta:g}", ""]
-    exposed = frame.sort_values("mu", ascending=False, kind="stable").head(rows)
-    table = exposed.dropna(axis="columns", how="all").rename(columns={"distance": "hops"})
-    lines.append(table.to_string(index=False, float_format="%.4g"))
-    if len(frame) > rows:
-        lines.append(f"... and {len(frame) - rows} more pairs (--rows, --output)")
-    if report.leaks:
-        lines += ["", _leaks_in_words(report)]
-    if report.updates is not None:
-        lines += ["", f"The numbers hold for training. Gradients: {report.assumes}."]
-    if not report.adaptive:
-        lines += ["", (
-            "These attackers do not know every model: "
-            "the numbers hold for gradients that do not react to what they do not see.")]
-    return "\n".join(lines)
-
 # %% ../../nbs/workshop/85_cli.ipynb #00000011
 def _trust_models(
     trust: str, spec: str, network: "nx.Graph",
@@ -147,8 +78,56 @@ def _trust_models(
     if collude is None: return LDP()
     return [collude(nodes) for nodes in parse_attackers(spec, network)]
 
+# %% ../../nbs/workshop/85_cli.ipynb #85e00001
+class _AccountCommand(_Command):
+    "Ends at once when it is interrupted (Ctrl-C), whatever threads are still at work."
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            results = ctx.params["results"]
+            kept = "nothing was written"
+            if results is not None:
+                kept = f"what was found is in {results}, and the same command goes on from there"
+            click.echo(f"\nstopped; {kept}", err=True)
+            os._exit(130)
+
+# %% ../../nbs/workshop/85_cli.ipynb #85e00002
+def _answer(
+    report: Report, settings: dict[str, Any], rows: int, output: Sequence[Path],
+) -> str:
+    "A report as text; also written to files."
+    delta = settings["delta"]
+    settings = settings | {"sigma": report.sigma, "gradients": report.assumes}
+    frame = report.to_frame().assign(epsilon=report.epsilon(delta))
+    for path in output:
+        write_report(report, frame, settings, path)
+    return describe_report(report, frame, delta, rows)
+
+# %% ../../nbs/workshop/85_cli.ipynb #85x00002
+def _exposed(
+    run: Protocol, models: TrustModel | list[TrustModel], asked: dict[str, Any],
+    epsilon: float | None, results: Path | None, scheduler: str | None, output: Sequence[Path],
+) -> Exposure:
+    "What many attackers learn, by distance; also written to files, as a table."
+    if epsilon is not None:
+        raise ValueError(f"epsilon={epsilon}: expected --sigma, because the noise that is enough "
+                         "for some attackers is no guarantee for others; or --trust ldp")
+    for path in output:
+        if path.suffix == ".csv": continue
+        raise ValueError(f"output={str(path)!r}: expected the name of a .csv file, for many "
+                         "attackers")
+    trusts = models if isinstance(models, list) else [models]
+    with dask_client(scheduler) if scheduler else nullcontext() as client:
+        found = exposure(run, trusts, results=results, client=client, **asked)
+    for path in output:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found.table.to_csv(path, index=False)
+    return found
+
 # %% ../../nbs/workshop/85_cli.ipynb #00000013
-@app.command("account", cls=_Command)
+@app.command("account", cls=_AccountCommand)
 @click.argument("graph")
 @click.option(
     "--algorithm", "-a", default="dp-dsgd",
@@ -168,7 +147,7 @@ def _trust_models(
     "or secure-sum (nodes, who learn only the sum of what they receive).")
 @click.option(
     "--attackers", "spec", default="all",
-    help="For pndp and secldp: all, first, or labels; "
+    help="For pndp and secldp: all, first, sample:size=200,seed=0 (at random), or labels; "
     "a comma separates attackers, a plus joins colluders: Medici,Pazzi+Strozzi.")
 @click.option("--steps", "-T", default=10, help="Gradient steps.")
 @click.option(
@@ -194,12 +173,26 @@ def _trust_models(
     "(1: convex losses). [default: gradients that do not react]")
 @click.option("--rows", default=20, help="How many pairs the table shows, the most exposed first.")
 @click.option(
+    "--results", type=Path,
+    help="For many attackers: keep what is found about each in this file, and go on from there. "
+    "The answer is by distance.")
+@click.option(
+    "--scheduler",
+    help="For many attackers: address of a Dask scheduler whose workers compute, "
+    "such as tcp://10.0.0.1:8786.")
+@click.option(
+    "--limit-memory", type=float,
+    help="GB that the account of one attacker may take, by estimate.  "
+    "[default: half of this machine's]")
+@click.option("--verbose", "-v", is_flag=True, help="Say beforehand what an attacker will cost.")
+@click.option(
     "--output", "-o", type=Path, multiple=True,
     help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
 def _account_command(
     graph: str, algorithm: str, strategy: Path | None, weights: str, trust: str, spec: str,
     steps: int, scheme: str, sigma: float | None, epsilon: float | None, delta: float,
-    method: str, backend: str, lipschitz: float | None, rows: int, output: Sequence[Path],
+    method: str, backend: str, lipschitz: float | None, rows: int, results: Path | None,
+    scheduler: str | None, limit_memory: float | None, verbose: bool, output: Sequence[Path],
 ) -> None:
     """Who learns how much about whom in a run of private decentralized learning.
 
@@ -212,31 +205,39 @@ def _account_command(
     mfdl account florentine
     mfdl account karate --attackers 0,33 -T 50 -p cyclic:5,10 --epsilon 8
     mfdl account my_edges.csv --trust ldp -o report.csv -o report.json
+    mfdl account karate --attackers sample:size=10,seed=0 --results karate.jsonl
     """
     check_settings(trust, sigma, epsilon, delta, rows, output)
     network = load_graph(graph)
     run = build_algorithm(algorithm, gossip_matrix(network, weights), steps, strategy, network)
     models = _trust_models(trust, spec, network)
-    records = Participation.parse(scheme, steps)
-    updates = None if lipschitz is None else Lipschitz(lipschitz)
-    noise = 1.0 if sigma is None else sigma
-    report = account(run, models, records, noise, method, backend, updates)
-    if epsilon is not None:
-        report = report.calibrate(epsilon, delta)
-    settings = {
-        "graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": steps,
-        "participation": scheme, "sigma": report.sigma, "delta": delta,
-        "gradients": report.assumes,
+    asked: dict[str, Any] = {
+        "participation": Participation.parse(scheme, steps),
+        "sigma": 1.0 if sigma is None else sigma, "method": method, "backend": backend,
+        "updates": None if lipschitz is None else Lipschitz(lipschitz),
+        "memory_limit": None if limit_memory is None else limit_memory * 1e9,
     }
-    frame = report.to_frame().assign(epsilon=report.epsilon(delta))
-    for path in output:
-        _write_report(report, frame, settings, path)
-    where = f"{run.name} on {graph} ({run.n} nodes, {weights} weights)"
-    what = f"T={steps}, {scheme} participation, sigma={report.sigma:.6g}, {method} sensitivity"
-    click.echo(f"{where}, {what}")
-    click.echo(_describe(report, frame, delta, rows))
+    if verbose:
+        click.echo(cost_in_words(run, models, asked["participation"], method), err=True)
+    many = run.sparse and isinstance(models, list) and len(models) > 1
+    if results or scheduler or many or spec.startswith("sample:"):
+        found = _exposed(run, models, asked, epsilon, results, scheduler, output)
+        click.echo(f"{found}\n\n{found.by_distance().to_string(float_format='%.4g')}")
+    else:
+        where = f"{run.name} on {graph} ({run.n} nodes, {weights} weights)"
+        settings = {
+            "graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": steps,
+            "participation": scheme, "delta": delta,
+        }
+        report = account(run, models, **asked)
+        if epsilon is not None:
+            report = report.calibrate(epsilon, delta)
+        what = f"T={steps}, {scheme} participation, sigma={report.sigma:.6g}, {method} sensitivity"
+        click.echo(f"{where}, {what}")
+        click.echo(_answer(report, settings, rows, output))
     for path in output:
         click.echo(f"wrote {path}")
+
 
 # %% ../../nbs/workshop/85_cli.ipynb #0000001f
 def _describe_sweep(
