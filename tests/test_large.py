@@ -1,12 +1,19 @@
 """Accounts of large networks: from what is seen, against the whole view, on sparse tables, and what is refused."""
+import signal
+import subprocess
+import sys
+import time
+
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, SecureSum, account
+from mfdl.accounting.exposure import exposure
 from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.state_space import NotStreamable
 from mfdl.language.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
@@ -107,3 +114,50 @@ def test_large_tables_are_sparse_unless_asked():
     graph = nx.path_graph(2001)
     assert isinstance(gossip_matrix(graph), csr_array) and isinstance(gossip_matrix(graph, sparse=False), np.ndarray)
     assert isinstance(gossip_matrix(nx.path_graph(2000)), np.ndarray)
+
+
+def test_a_job_of_many_attackers_is_shared_out_and_gone_on_with(tmp_path):
+    """On Dask workers, in any order, the numbers are those of one account for all."""
+    from distributed import Client, LocalCluster
+    graph = nx.barabasi_albert_graph(60, 2, seed=0)
+    run, scheme, results = dp_dsgd(gossip_matrix(graph, sparse=True), 6), Participation.cyclic(2, 3), tmp_path / "kept.jsonl"
+    exposure(run, PNDP.each(graph)[:10], scheme, results=results)
+    with LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster, Client(cluster) as client:
+        found = exposure(run, PNDP.each(graph), scheme, sigma=2.0, results=results, client=client)
+    pairs = account(run, PNDP.each(graph), scheme, sigma=2.0).to_frame().groupby(["attacker", "distance"]).mu
+    table = found.table.assign(attacker=found.table.attacker.astype(int)).set_index(["attacker", "distance"]).sort_index()
+    for column, expected in (("least", pairs.min()), ("mean", pairs.mean()), ("largest", pairs.max()), ("victims", pairs.size())):
+        assert np.allclose(table[column], expected.sort_index(), rtol=1e-9, atol=1e-12)
+    assert len(results.read_text().splitlines()) == 61 and found.worst.mu == pytest.approx(pairs.max().max())
+    with pytest.raises(ValueError, match="about another run"): exposure(run, PNDP.each(graph), Participation.single(6), results=results)
+    results.write_text("a,b\n")
+    with pytest.raises(ValueError, match="is no file of results"): exposure(run, PNDP.each(graph), scheme, results=results)
+
+
+def command(*arguments): return [sys.executable, "-c", "from mfdl.workshop.cli import app; app()", *map(str, arguments)]
+
+
+def test_many_attackers_from_the_command_line(tmp_path):
+    asked = command("account", "karate", "-T", 6, "--attackers", "sample:size=4,seed=0", "--results", tmp_path / "kept", "-o", tmp_path / "table.csv", "-v")
+    for _ in range(2):
+        done = subprocess.run(asked, capture_output=True, text=True)
+        assert done.returncode == 0 and "of the other nodes nothing is promised" in done.stdout and "expected cost:" in done.stderr, done.stderr
+    assert len((tmp_path / "kept").read_text().splitlines()) == 5 and pd.read_csv(tmp_path / "table.csv").attacker.nunique() == 4
+    for wrong, says in ((("--attackers", "sample:size=99,seed=0"), "expected at most 34"), (("--attackers", "sample:size=3"), "expected sample:size=...,seed=..."),
+                        (("--results", tmp_path / "k", "--epsilon", 8), "no guarantee for others"), (("--results", tmp_path / "k", "-o", "a.png"), "expected the name of a .csv"),
+                        (("--scheduler", "tcp://127.0.0.1:9"), "no Dask scheduler answers"), (("--attackers", 0, "--backend", "seen", "--limit-memory", 1e-6), "memory: about")):
+        done = subprocess.run(command("account", "karate", "-T", 6, *wrong), capture_output=True, text=True)
+        assert done.returncode == 2 and says in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--results", "kept")], ids=["account", "many"])
+def test_an_interruption_stops_within_two_seconds(more, tmp_path):
+    asked = command("account", "erdos-renyi:n=200,p=0.1", "-T", 300, "--verbose", *more)
+    with subprocess.Popen(asked, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert "expected cost" in process.stderr.readline()
+        time.sleep(1)
+        begun = time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+        assert time.perf_counter() - begun < 2 and process.returncode == 130
+    assert "stopped; " + ("what was found is in kept" if more else "nothing was written") in said
