@@ -19,7 +19,7 @@ from conftest import ROOT
 from mfdl.workshop import grids, sweeps
 from mfdl.workshop.cli import app
 from mfdl.workshop.experiments import reproduce
-from mfdl.workshop.grids import make_cells, read_grid
+from mfdl.workshop.grids import STATUS, make_cells, read_grid
 from mfdl.workshop.sweeps import collect, survey, sweep
 
 COUNT = """import os, time
@@ -160,6 +160,17 @@ def test_failure_keeps_traceback_and_notebook_and_the_sweep_goes_on(tmp_path):
     assert "AssertionError" in (failed / "traceback.txt").read_text() and str(failed) in result.output
     assert any("AssertionError" in str(cell.get("outputs")) for cell in nbformat.read(next(failed.glob("*.failed.ipynb")), 4).cells)
     assert "1 failed" in CliRunner().invoke(app, ["sweep", str(grid), "--status"]).output
+
+
+def test_a_failure_of_a_clock_that_was_ahead_is_tried_again(tmp_path):
+    grid = write(tmp_path, [13])
+    CliRunner().invoke(app, ["sweep", str(grid)])
+    path, = (tmp_path / "grid").glob(f"*/{STATUS}")
+    failed = json.loads(path.read_text())
+    path.write_text(json.dumps(failed | {"began": failed["began"] + 1e6}))
+    CliRunner().invoke(app, ["sweep", str(grid)])
+    again = json.loads(path.read_text())
+    assert failed["began"] < again["began"] < failed["began"] + 1e5
 
 
 def test_changed_notebook_parameters_or_package_are_other_cells(tmp_path, monkeypatch):
