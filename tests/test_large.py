@@ -86,7 +86,7 @@ def test_what_is_refused_in_sparse_networks():
 def test_what_does_not_fit_is_refused_before_any_work(monkeypatch):
     seen = see(dp_dsgd(gossip_matrix(nx.star_graph(40), sparse=True), 50), PNDP([0]))
     assert expected_cost(seen, Participation.single(50)).memory > 8 * 2000**2
-    monkeypatch.setattr("mfdl.ground.arguments.MEMORY_SHARE", 1e-6)
+    monkeypatch.setattr("mfdl.accounting.seen.MEMORY_SHARE", 1e-6)
     with pytest.raises(ValueError, match="2000 numbers about 40 nodes.*expected fewer neighbours or steps"): check_memory(seen)
 
 
