@@ -27,6 +27,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from mfdl import account
@@ -52,6 +53,7 @@ from mfdl.workshop.settings import (
     toggle,
     upload_name,
 )
+from mfdl.workshop.view import distance_picture, drawn, graph_figure, text_below
 
 EDGES = b"# who talks to whom\nanna,ben\nben,carl\ncarl,dora\ndora,anna\ndora,O'Hara & <b>\n"
 SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliato": "muffliato:K=2", "decor": "decor:sigma_edge=2", "zip-dl": "zip-dl:self_noise=1",
@@ -170,6 +172,74 @@ def test_too_large_a_run_is_handed_to_a_command_that_is_right():
     assert CliRunner().invoke(cli.app, shlex.split(command)[1:]).exit_code == 0
 
 
+# --- large networks
+
+LASTFM = Settings("lastfm-asia", attackers=("0",))
+
+
+def test_a_large_network_is_shown_in_parts():
+    """7,624 nodes: all of them in the numbers, 200 in the picture, and an answer within seconds of computing."""
+    started = time.process_time()
+    view = explore(LASTFM)
+    figure, picture, text = graph_figure(view, "mu"), distance_picture(view, "mu"), text_below(view)
+    assert time.process_time() - started < 10
+    graph = load_graph("lastfm-asia")
+    report = account(dp_dsgd(gossip_matrix(graph), 10, nodes=graph), PNDP([0]), Participation.every_step(10))
+    np.testing.assert_array_equal(view.report.mu, report.mu)
+    np.testing.assert_array_equal(view.by_distance.victims, report.to_frame().groupby("distance").size())
+    labels = [label for trace in figure["data"][1:] for label in trace["customdata"]]
+    assert len(labels) == len(set(labels)) == 200 and figure["layout"]["title"]["text"].endswith("(200 of 7624 nodes drawn)")
+    assert {"0", *map(str, graph[0])} <= set(labels) and figure == graph_figure(view, "mu")
+    assert sum(map(len, (picture, text, json.dumps(figure)))) < 500_000
+    started = time.process_time()
+    moved = explore(toggle(LASTFM, labels[-1]))
+    assert len(moved.trust.nodes) == 2 and len(drawn(moved)) == 200 and time.process_time() - started < 5
+
+
+def test_a_small_network_is_drawn_whole():
+    view = explore(Settings("ring:n=200", attackers=("0",), T=2))
+    assert drawn(view) is view.network and "drawn" not in graph_figure(view, "mu")["layout"]["title"]["text"]
+
+
+@given(st.integers(201, 300), st.integers(0, 10**6))
+@examples(max_examples=5, deadline=None)
+def test_drawn_are_attackers_and_those_nearest_to_them(n, seed):
+    network = nx.gnp_random_graph(n, 0.01, seed=seed)
+    edges = "".join(f"{u},{v}\n" for u, v in network.edges).encode()
+    network = load_network(Settings("mine.csv", edges))
+    if len(network) <= 200: return
+    view = SimpleNamespace(network=network, trust=SimpleNamespace(nodes=(next(iter(network)),)))
+    part = drawn(view)
+    far = nx.single_source_shortest_path_length(network, view.trust.nodes[0])
+    shown = sorted(far.get(node, n) for node in part)
+    assert len(part) == 200 and list(part) == [node for node in network if node in part]
+    assert shown[:100] == sorted(far.get(node, n) for node in network)[:100] or len(far) < 100
+    assert {frozenset(edge) for edge in part.edges} == {frozenset(edge) for edge in network.subgraph(part).edges}
+
+
+@pytest.mark.parametrize("changes,said", [
+    ({"algorithm": "decor"}, "no table of all pairs"), ({"algorithm": "dsgd"}, "a gradient has no noise"), ({"trust": "secldp"}, "76210 numbers.*GB"),
+    ({"T": 100}, "too large for this page"), ({"attackers": ("7199",), "T": 40}, "attackers, who see"), ({"attackers": ("nobody",)}, "'nobody' is not a node"),
+])
+def test_what_cannot_be_done_in_large_networks_is_said(changes, said):
+    started = time.process_time()
+    with pytest.raises(EXPECTED, match=said) as error: explore(replace(LASTFM, **changes))
+    assert len(in_a_line(error.value)) < 600 and time.process_time() - started < 5
+
+
+def test_a_large_network_on_the_page():
+    """Without a browser: the graph is typed, and the first node is curious."""
+    page = explorer.page()
+    status, graph = parts(page)
+    started = time.process_time()
+    graph.value = "lastfm-asia"
+    assert status.value == "" and time.process_time() - started < 15
+    figure = next(one for one in widgets(page) if type(one).__name__ == "FigureWidget")
+    assert "200 of 7624" in figure.layout.title.text and sum(len(trace.customdata) for trace in figure.data[1:]) == 200
+    graph.value = "florentine"
+    assert "drawn" not in figure.layout.title.text
+
+
 def parts(page):
     """Status and first field of a page that no browser shows."""
     _, fields, status, _ = page.children
@@ -268,8 +338,8 @@ def test_a_label_with_a_plus_is_a_node():
 def test_an_upload_is_measured_as_received(monkeypatch):
     page = explorer.page()
     drops = [one for one in widgets(page) if type(one).__name__ == "EdgeList"]
-    drops[0]._msg_callbacks(drops[0], {"name": "big.csv", "size": 3}, [b"a,b\n" * 200_000])
-    assert "expected at most 500000" in str([one.value for one in widgets(page) if hasattr(one, "value")])
+    drops[0]._msg_callbacks(drops[0], {"name": "big.csv", "size": 3}, [b"a,b\n" * 2_000_000])
+    assert "expected at most 5000000" in str([one.value for one in widgets(page) if hasattr(one, "value")])
 
 
 def widgets(one):
@@ -434,7 +504,7 @@ def test_an_edge_list_is_dropped(shown, tmp_path):
     shown.click("O'Hara & <b>")
     shown.agrees_with(account_of(read_graph(tmp_path / "friends.csv"), ["anna", "O'Hara & <b>"], 10))
     refused = {"list.csv": (b"a,b\nc\n", "line 2"), "no.csv": (b"\x00\xff\xfe", "file='no.csv'"), "g.graphml": (b"<xml/>", "edge list"),
-               "big.csv": (b"1,2\n" * 200_000, "800000 bytes")}
+               "big.csv": (b"1,2\n" * 2_000_000, "8000000 bytes")}
     for name, (content, said) in refused.items():
         choose.set_input_files({"name": name, "mimeType": "text/csv", "buffer": content})
         shown.refuses(said)

@@ -95,7 +95,7 @@ def test_imports_beyond_the_core_name_the_extra_that_brings_them():
             extras.add(extra)
             if extra is None or not distributions & needs(PROJECT["optional-dependencies"][extra]): wrong.append(f"{path.name}:{line}: {module}, of extra {extra}")
     assert not wrong, f"imports that no needed_for(..., extra) surrounds, or whose extra does not bring them: {wrong}"
-    assert extras >= {"data", "train", "notebooks", "sdp", "dask", "parquet", "femnist", "peertube"}
+    assert extras >= {"data", "train", "notebooks", "sdp", "dask", "parquet", "femnist", "fediverse"}
 
 
 CLIENT = """

@@ -53,7 +53,9 @@ ELSEWHERE = {  # why -> names without a campaign here
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce",
     "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.housing_table "
-    "graphs.facebook graphs.facebook_circles graphs.social_network graphs.peertube downloads.zip_member downloads.data_folders downloads.find_file graphs.GraphSource",
+    "graphs.facebook graphs.facebook_circles graphs.social_network downloads.zip_member downloads.data_folders downloads.find_file graphs.GraphSource",
+    "files in the layout of fedivertex, and what is too large: tests/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
+    "arguments.check_fits",
     "patterns of more than 128 steps: tests/test_reference.py, nbs/accounting/23_sensitivities.ipynb": "",
     "trains, with 200 random protocols: tests/test_protocol.py": "checking.*",
     "hundreds of random runs and reactions: tests/test_reactions.py": "reactions.* signed.* promises.*",

@@ -161,7 +161,8 @@ def _converted(found: _Findings, name: str, convert: Callable[[float], float]) -
     "Each mu in another currency, in the order of the table."
     import pandas as pd
     convert(1.0)  # bad arguments are refused even when the report is empty
-    return pd.Series([convert(mu) for mu in found.mu], name=name)
+    different, place = np.unique(found.mu, return_inverse=True)
+    return pd.Series(np.array([convert(mu) for mu in different], dtype=float)[place], name=name)
 
 # %% ../../nbs/accounting/34_report.ipynb #b0000011
 def plot_distance(frame: "pd.DataFrame", ax: "Axes") -> None:

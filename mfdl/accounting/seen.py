@@ -34,10 +34,12 @@ def _sparse_rounds(
     return {one: csr_array(csr_array(one.W)[near][:, near]) for one in rounds}
 
 # %% ../../nbs/accounting/33_seen.ipynb #sn900002
-def _single(rows: csr_array) -> bool:
-    "Whether each row is about one model, and no two are about the same."
-    alone = (np.diff(rows.indptr) == 1).all()
-    return bool(alone and len(np.unique(rows.indices)) == rows.nnz)
+def _single(rows: csr_array) -> csr_array | None:  # (o, m) -> (p, m)
+    "One row for each model that is seen, if each row is about one; else None."
+    if (np.diff(rows.indptr) > 1).any(): return None
+    models = np.unique(rows.indices)
+    places = (np.arange(len(models)), models)
+    return csr_array((np.ones(len(models)), places), shape=(len(models), rows.shape[1]))
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0010
 def _rows_of_step(
@@ -51,7 +53,8 @@ def _rows_of_step(
     if not step.rounds: return csr_array((0, len(near)))
     both = zip(step.rounds, observed, strict=True)
     seen = [csr_array(heard_rows(one, its, coalition)[:, near]) for one, its in both]
-    if len(seen) == 1 and _single(seen[0]): return seen[0].sign()
+    single = _single(seen[0]) if len(seen) == 1 else None
+    if single is not None: return single
     Ws = [gossip[one] for one in step.rounds]
     return csr_array(seen_rows([rows.toarray() for rows in seen], Ws))
 

@@ -189,12 +189,14 @@ class SecLDP(PNDP):
 # %% ../../nbs/language/17_attackers.ipynb #sumround
 def _sums_of_round(exchange: Round, coalition: Bools) -> csr_array:
     "What attackers observe of one exchange: a weighted sum of messages each, (o, m)."
-    weights = exchange.receivers * exchange.W.T[exchange.senders]  # (m, n)
+    attackers = np.flatnonzero(coalition)
+    hear = csr_array(exchange.receivers)[:, attackers].toarray().T  # (a, m)
+    weights = hear * csr_array(exchange.W)[attackers][:, exchange.senders].toarray()
     rows = []
-    for v in np.flatnonzero(coalition & weights.any(axis=0)):
-        heard = weights[:, v] != 0
-        rows.append(weights[:, v] if heard.sum() > 1 else heard.astype(float))
-    return csr_array(np.reshape(rows, (len(rows), len(weights))))
+    for its in weights[weights.any(axis=1)]:
+        heard = its != 0
+        rows.append(its if heard.sum() > 1 else heard.astype(float))
+    return csr_array(np.reshape(rows, (len(rows), len(exchange.senders))))
 
 # %% ../../nbs/language/17_attackers.ipynb #12356972
 @dataclass(frozen=True, init=False)

@@ -8,10 +8,12 @@ __all__ = ['WEIGHTS', 'LARGE', 'check_graph', 'gossip_matrix', 'check_gossip', '
 # %% ../../nbs/language/11_gossip.ipynb #00000003
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain
 
 import networkx as nx
 import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array, issparse
+from scipy.sparse.csgraph import connected_components
 
 from ..ground.arguments import Bools, Floats, Ints, check_choice, check_flag, check_plain
 
@@ -49,27 +51,36 @@ def _shown(component: list[str]) -> str:
     dots = ", ..." if len(component) > 4 else ""
     return f"{{{', '.join(component[:4])}{dots}}} ({len(component)})"
 
-def _warn_if_disconnected(graph: nx.Graph) -> None:
+def _warn_if_disconnected(graph: nx.Graph, edges: csr_array) -> None:  # (n, n)
     "Warn with the components when a graph has more than one."
-    components = [sorted(map(str, found)) for found in nx.connected_components(graph)]
-    count = len(components)
+    count, component = connected_components(edges, directed=False)
     if count < 2: return
-    shown = "; ".join(map(_shown, components[:5]))
+    first = [np.flatnonzero(component == which) for which in range(min(count, 5))]
+    names = list(map(str, graph))
+    shown = "; ".join(_shown(sorted(names[u] for u in its)) for its in first)
     more = f" and {count - 5} more" if count > 5 else ""
     what = f"graph has {count} components, which never hear of each other"
     warnings.warn(f"{what}: {shown}{more}", stacklevel=3)
 
+# %% ../../nbs/language/11_gossip.ipynb #d9c2cb7d
+def _adjacency(graph: nx.Graph) -> csr_array:  # (n, n)
+    "1 where two different nodes share an edge, whatever its weight."
+    place = {node: i for i, node in enumerate(graph)}
+    neighbours = [others for _, others in graph.adjacency()]
+    node = np.repeat(np.arange(len(graph)), [len(others) for others in neighbours])
+    other = np.fromiter((place[v] for v in chain.from_iterable(neighbours)), dtype=np.int64)
+    edge = node != other
+    ones = np.ones(edge.sum())
+    return csr_array((ones, (node[edge], other[edge])), shape=(len(graph), len(graph)))
+
 # %% ../../nbs/language/11_gossip.ipynb #sparse02
 def _edge_weights(graph: nx.Graph, weights: str) -> tuple[csr_array, Ints]:  # (n, n), (n,)
     "Weights along the edges of a graph, and the number of neighbours of each node."
-    edges = nx.to_scipy_sparse_array(graph, weight=None, dtype=np.float64, format="coo")
-    others = edges.row != edges.col
-    receiver = edges.row[others]
-    sender = edges.col[others]
-    degree = np.bincount(receiver, minlength=len(graph))
-    of_sender = degree[sender] if weights == "metropolis" else 0
-    shares = 1 / (1 + np.maximum(degree[receiver], of_sender))
-    return csr_array((shares, (receiver, sender)), shape=edges.shape), degree
+    edges = _adjacency(graph).tocoo()
+    degree = np.bincount(edges.row, minlength=len(graph))
+    of_sender = degree[edges.col] if weights == "metropolis" else 0
+    shares = 1 / (1 + np.maximum(degree[edges.row], of_sender))
+    return csr_array((shares, (edges.row, edges.col)), shape=edges.shape), degree
 
 # %% ../../nbs/language/11_gossip.ipynb #0000000a
 LARGE = 2000  # nodes, above which tables are sparse unless it is said
@@ -110,8 +121,8 @@ def gossip_matrix(
         raise ValueError("graph is directed: expected an undirected networkx.Graph; "
                          "convert it with networkx.Graph(graph)")
     if not len(graph): raise ValueError("graph has 0 nodes: expected at least one")
-    _warn_if_disconnected(graph)
     shares, degree = _edge_weights(graph, weights)
+    _warn_if_disconnected(graph, shares)
     keep_sparse = len(graph) > LARGE if sparse is None else check_flag("sparse", sparse)
     others = shares if keep_sparse else shares.toarray()
     own = 1 - others.sum(axis=1) if weights == "metropolis" else 1 / (1 + degree)
@@ -156,9 +167,9 @@ def _check_edges(W: Floats | csr_array, graph: nx.Graph, name: str) -> None:
     if len(graph) != n:
         expected = f"expected {len(graph)}, one for each node of the graph"
         raise ValueError(f"{name} has {n} rows: {expected}")
-    adjacent = nx.to_scipy_sparse_array(graph, weight=None) + eye_array(n)
+    allowed = csr_array(_adjacency(graph) + eye_array(n))
     used = csr_array(W).tocoo()
-    outside = np.flatnonzero((adjacent.tocsr()[used.row, used.col] == 0) & (used.data > 0))
+    outside = np.flatnonzero((allowed[used.row, used.col] == 0) & (used.data > 0))
     if not len(outside): return
     u = used.row[outside[0]]
     v = used.col[outside[0]]

@@ -11,6 +11,7 @@ import re
 import shlex
 import tempfile
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import networkx as nx
 
 from ..accounting.report import Report
 from ..accounting.account import account
+from ..accounting.seen import check_memory, expected_cost, see
 from ..accounting.state_space import NotStreamable
 from ..ground.arguments import check_choice, check_count
 from ..language.attackers import LDP, TrustModel, labelled
@@ -146,10 +148,13 @@ def command_line(settings: Settings) -> str:
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000000f
 LARGEST = {
-    "bytes": 500_000,  # of a file
-    "nodes": 200,  # that can be drawn
+    "bytes": 5_000_000,  # of a file
+    "nodes": 40_000,  # of a network
+    "drawn": 200,  # nodes in a picture, and of a network with tables of all pairs of nodes
     "messages": 2_000_000,  # of a run, times its steps
     "entries": 4_000_000,  # of a matrix of all that is seen
+    "messages without tables": 20_000_000,  # of a run in a larger network, times its steps
+    "operations": 50_000_000_000,  # of an account in a larger network
 }
 
 def too_large(settings: Settings, what: str) -> ValueError:
@@ -213,14 +218,13 @@ def upload_name(name: str, size: int) -> str:
     return shown
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000013
-def _named_network(settings: Settings) -> nx.Graph:
-    "The graph of a name."
+def _check_name(settings: Settings) -> None:
+    "Refuse what is no name of a graph, or generates a large one."
     name, parameters = parse_spec(settings.graph)
     check_choice("graph", name, GRAPHS)
-    most = LARGEST["nodes"]
+    most = LARGEST["drawn"]
     if any(parameters.get(key, 0) > most for key in ("n", "rows", "columns")):
         raise too_large(settings, f"graph={settings.graph!r} has more than {most} nodes")
-    return load_graph(settings.graph)
 
 def _dropped_network(name: str, edges: bytes) -> nx.Graph:
     "The graph of an edge list; its errors name the file as it was called."
@@ -233,6 +237,11 @@ def _dropped_network(name: str, edges: bytes) -> nx.Graph:
             said = str(error).replace(f"path={str(path)!r}", f"file={name!r}")
             raise ValueError(said) from None
 
+@lru_cache(maxsize=1)
+def _network(graph: str, edges: bytes | None) -> nx.Graph:
+    "The graph of a name, or of an edge list."
+    return load_graph(graph) if edges is None else _dropped_network(graph, edges)
+
 # %% ../../nbs/workshop/86_settings.ipynb #00000015
 def load_network(settings: Settings) -> nx.Graph:
     """The graph of the settings, by name or from dropped bytes.
@@ -244,21 +253,19 @@ def load_network(settings: Settings) -> nx.Graph:
     Returns
     -------
     networkx.Graph
-        Undirected, simple, with at most ``LARGEST['nodes']`` nodes.
+        Undirected, simple, with at most ``LARGEST['nodes']`` nodes; not to be changed.
 
     Raises
     ------
     ValueError
-        For paths, malformed files and graphs that are too large to draw.
+        For paths, malformed files and graphs that are too large.
 
     References
     ----------
     chapter 86.
     """
-    if settings.edges is None:
-        network = _named_network(settings)
-    else:
-        network = _dropped_network(settings.graph, settings.edges)
+    if settings.edges is None: _check_name(settings)
+    network = _network(settings.graph, settings.edges)
     nodes = len(network)
     most = LARGEST["nodes"]
     if nodes > most:
@@ -333,7 +340,7 @@ class Scene:
     trust: TrustModel
     report: Report
 
-    @property
+    @cached_property
     def frame(self) -> "pd.DataFrame":
         "One row for each victim: attacker, victim, distance, mu, epsilon."
         return self.report.to_frame().assign(epsilon=self.report.epsilon(self.settings.delta))
@@ -356,6 +363,53 @@ def _trust_model(settings: Settings, network: nx.Graph) -> TrustModel:
 def _entries(step: Protocol, T: int) -> int:
     "Entries of the matrix of everything that is seen in T steps like this one."
     return T**2 * len(step.messages.step) * max(step.n, len(step.variables.step))
+
+# %% ../../nbs/workshop/86_settings.ipynb #a7e8fa10
+def _too_long(settings: Settings, network: nx.Graph) -> ValueError:
+    "What is said about a run that is too large."
+    what = f"{settings.algorithm} with {len(network)} nodes in T={settings.T} steps"
+    return too_large(settings, what)
+
+def _report(
+    settings: Settings, network: nx.Graph, trust: TrustModel, records: Participation,
+) -> Report:
+    "The account in a network that can be drawn."
+    W = gossip_matrix(network)
+    one = build_algorithm(settings.algorithm, W, 1, None, network)
+    fits = _entries(one, settings.T) <= LARGEST["entries"]
+    shares = any(step.shares for step in one.steps)
+    if shares and not fits: raise _too_long(settings, network)
+    run = build_algorithm(settings.algorithm, W, settings.T, None, network)
+    sigma = 1.0 if settings.sigma is None else settings.sigma
+    try:
+        return account(run, trust, records, sigma, backend="auto" if fits else "streaming")
+    except NotStreamable:
+        raise _too_long(settings, network) from None
+
+# %% ../../nbs/workshop/86_settings.ipynb #eec69bb3
+def _check_cost(
+    settings: Settings, run: Protocol, trust: TrustModel, records: Participation,
+) -> None:
+    "Refuse attackers who see too much."
+    seen = see(run, trust)
+    check_memory(seen)
+    if expected_cost(seen, records).flops > LARGEST["operations"]:
+        raise too_large(settings, f"attackers, who see {seen.first[-1]} numbers")
+
+def _report_without_tables(
+    settings: Settings, network: nx.Graph, trust: TrustModel, records: Participation,
+) -> Report:
+    "The account in a network that is too large to be drawn."
+    try:
+        W = gossip_matrix(network, sparse=True)
+        run = build_algorithm(settings.algorithm, W, settings.T, None, network)
+        if not settings.eavesdropper:
+            _check_cost(settings, run, trust, records)
+        sigma = 1.0 if settings.sigma is None else settings.sigma
+        return account(run, trust, records, sigma)
+    except ValueError as error:
+        raise ValueError(f"{len(network)} nodes, and for more than {LARGEST['drawn']} this page "
+                         f"makes no table of all pairs of nodes: {error}") from None
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000001f
 def explore(settings: Settings) -> Scene:
@@ -382,20 +436,13 @@ def explore(settings: Settings) -> Scene:
     network = load_network(settings)
     T = check_count("T", settings.T, "a number of steps")
     rounds = parse_spec(settings.algorithm, "algorithm")[1].get("K", 1)
-    large = too_large(settings, f"{settings.algorithm} with {len(network)} nodes in T={T} steps")
-    if len(network) * rounds * T**2 > LARGEST["messages"]: raise large
+    small = len(network) <= LARGEST["drawn"]
+    most = LARGEST["messages" if small else "messages without tables"]
+    if len(network) * rounds * T**2 > most: raise _too_long(settings, network)
     records = Participation.parse(settings.participation, T)
     trust = _trust_model(settings, network)
-    W = gossip_matrix(network)
-    one = build_algorithm(settings.algorithm, W, 1, None, network)
-    fits = _entries(one, T) <= LARGEST["entries"]
-    if not fits and any(step.shares for step in one.steps): raise large
-    run = build_algorithm(settings.algorithm, W, T, None, network)
-    sigma = 1.0 if settings.sigma is None else settings.sigma
-    try:
-        report = account(run, trust, records, sigma, backend="auto" if fits else "streaming")
-    except NotStreamable:
-        raise large from None
+    answer = _report if small else _report_without_tables
+    report = answer(settings, network, trust, records)
     if settings.epsilon is not None:
         report = report.calibrate(settings.epsilon, settings.delta)
     return Scene(settings, network, trust, report)
