@@ -138,6 +138,8 @@ class Cost:
         Operations with floating-point numbers.
     memory : float
         Bytes.
+    nodes : int
+        Of the network.
 
     References
     ----------
@@ -145,9 +147,7 @@ class Cost:
     """
     flops: float
     memory: float
-
-    def __str__(self) -> str:
-        return f"{self.flops / 1e9:.3g} billion operations, {self.memory / 1e9:.2g} GB"
+    nodes: int
 
     def seconds(self) -> float:
         "How long it takes here, at the speed at which matrices are multiplied now."
@@ -156,7 +156,14 @@ class Cost:
         square @ square  # BLAS is awake
         start = time.perf_counter()
         square @ square
-        return self.flops / 2e9 * (time.perf_counter() - start)
+        operation = (time.perf_counter() - start) / 2e9
+        return _AT_LEAST + _PER_NODE * self.nodes + self.flops * operation
+
+    def __str__(self) -> str:
+        return f"{self.flops / 1e9:.3g} billion operations, {self.memory / 1e9:.2g} GB"
+
+_AT_LEAST = 0.5  # seconds, of anything
+_PER_NODE = 1e-4  # seconds, of reading a network and of writing a report
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0017
 @dataclass(frozen=True, eq=False)
@@ -592,7 +599,8 @@ def expected_cost(
     else:
         products = 2 * seen.m * (sizes**2).sum() * (1 + mixed * seen.T / 4)
         kept = seen.m * sizes.sum()
-    return Cost(products + total**3 / 3 + solves, 8.0 * (2 * kept + 4 * total**2 + 2 * batch))
+    memory = 8.0 * (2 * kept + 4 * total**2 + 2 * batch)
+    return Cost(products + total**3 / 3 + solves, memory, len(seen.nodes))
 
 # %% ../../nbs/accounting/33_seen.ipynb #seenmem2
 MEMORY_SHARE = 0.5  # of the machine, that an account may take where nobody says how much
