@@ -43,8 +43,9 @@ FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
     "neural networks: tests/test_training.py": "training.*",
     "processes, networks and what they keep: tests/test_distributed.py": "distributed.* journal.* network.*",
-    "a report as lines and files: tests/test_inputs.py, nbs/workshop/77_answers.ipynb": "answers.*",
+    "a report as lines and files: tests/test_inputs.py, nbs/workshop/77_answers.ipynb": "answers.* noise_commands.* cli.line_command",
     "one account after the other: tests/test_large.py": "exposure.*",
+    "certified optima side by side: nbs/noise/59_kinds.ipynb": "kinds.*",
     "pictures: tests/test_project.py and the chapters": "figures.*",
     "commands, of which the parts are here: tests/test_inputs.py, tests/test_sweeps.py": "cli.app names.check_settings",
     "a page, with properties and clicks of its own: tests/test_explorer.py": "explorer.* settings.* view.*",

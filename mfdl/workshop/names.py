@@ -23,7 +23,10 @@ from mfdl.language.algorithms import (
 )
 from ..language.attackers import PNDP, SecLDP, SecureSum, TrustModel
 from ..language.graphs import parse_spec
+from ..language.participation import Participation
 from ..language.protocol import Protocol
+from ..noise.strategies import STRATEGIES, load_strategy
+from ..noise.strategies import strategy as make_strategy
 from .experiments import ExperimentFailed
 
 # %% ../../nbs/workshop/84_names.ipynb #00000008
@@ -84,7 +87,8 @@ def read_strategy(path: Path) -> NDArray[np.float64]:
     Parameters
     ----------
     path : Path
-        A `.npy` file, or text with a comma between numbers.
+        A `.npy` file, a `.csv` file with a comma between numbers, or a file of
+        `mfdl.noise.strategies.save_strategy`.
 
     Returns
     -------
@@ -104,12 +108,15 @@ def read_strategy(path: Path) -> NDArray[np.float64]:
     """
     shown = f"strategy={str(path)!r}"
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"{shown}: no such file; expected C as .npy or .csv")
+        raise FileNotFoundError(f"{shown}: no such file; expected {', '.join(STRATEGIES)}, or the "
+                                "path of C as .npy or .csv, or of a saved strategy")
     try:
         if path.suffix == ".npy":
             C: Any = np.load(path, allow_pickle=False)
-        else:
+        elif path.suffix == ".csv":
             C = np.loadtxt(path, delimiter=",", ndmin=2)
+        else:
+            C = load_strategy(path).C
     except Exception as error:  # damaged headers raise anything
         raise ValueError(f"{shown}: not a matrix: {error}") from None
     if not isinstance(C, np.ndarray):
@@ -133,12 +140,23 @@ def _check_parameters(spec: str, name: str, given: Iterable[str]) -> None:
             f"algorithm={spec!r}: {parameter!r} is not a parameter of {name}: expected {expected}")
 
 # %% ../../nbs/workshop/84_names.ipynb #00000010
+def _check_strategy(spec: str, name: str, strategy: str | Path | None) -> None:
+    "Raise a ValueError for a strategy that is missing or not needed."
+    if strategy is None and name == "mf-dsgd":
+        raise ValueError(f"algorithm={spec!r}: needs a strategy; expected one of "
+                         f"{', '.join(STRATEGIES)}, or a file")
+    if strategy is not None and name != "mf-dsgd":
+        raise ValueError(f"strategy={str(strategy)!r}: is for algorithm mf-dsgd; expected no "
+                         f"strategy for {name}")
+
+# %% ../../nbs/workshop/84_names.ipynb #84x00002
 def build_algorithm(
     spec: str,
     W: NDArray[np.float64],
     T: int,
-    strategy: Path | None,
+    strategy: str | Path | None,
     nodes: Iterable[Hashable] | None,
+    participation: Participation | None = None,
 ) -> Protocol:
     """The algorithm that a text names.
 
@@ -150,10 +168,12 @@ def build_algorithm(
         Gossip matrix.
     T : int
         Gradient steps.
-    strategy : Path or None
-        File of the strategy matrix: for ``mf-dsgd``, and for no other.
+    strategy : str, Path or None
+        A name of STRATEGIES, or a file: for ``mf-dsgd``, and for no other.
     nodes : iterable or None
         Labels of the nodes.
+    participation : Participation, optional
+        For which a strategy that is named is made.
 
     Returns
     -------
@@ -174,13 +194,13 @@ def build_algorithm(
     name, extra = parse_spec(spec, "algorithm")
     check_choice("algorithm", name, ALGORITHMS)
     _check_parameters(spec, name, extra)
-    if (strategy is not None) != (name == "mf-dsgd"):
-        given = str(strategy) if strategy else None
-        raise ValueError(
-            f"strategy={given!r}: expected a file for algorithm mf-dsgd "
-            f"and none for {', '.join(ALGORITHMS)} otherwise")
+    _check_strategy(spec, name, strategy)
     if strategy is None: return ALGORITHMS[name](W, T, nodes=nodes, **extra)
-    return ALGORITHMS[name](W, T, nodes=nodes, C=read_strategy(strategy), **extra)
+    if participation is not None and str(strategy) in STRATEGIES:
+        C = make_strategy(str(strategy), participation, W).C
+    else:
+        C = read_strategy(Path(strategy))
+    return ALGORITHMS[name](W, T, nodes=nodes, C=C, **extra)
 
 # %% ../../nbs/workshop/84_names.ipynb #00000014
 EXPECTED = (ValueError, OSError, ImportError, ExperimentFailed)  # the fault of what was typed
