@@ -545,6 +545,25 @@ def test_a_narrow_window_shows_everything(shown):
 
 
 @pytest.mark.browser
+def test_a_large_network_in_the_browser(shown):
+    """An answer within seconds, and a page that still can be clicked."""
+    shown.begin("florentine")
+    started = time.monotonic()
+    shown.put("graph", "lastfm-asia")
+    def check(): assert shown.status == "" and not shown.stale and sum(map(len, shown.marks.values())) == 200
+    shown.eventually(check)
+    assert time.monotonic() - started < 20 and "(200 of 7624 nodes drawn)" in shown.page.text_content(".gtitle")
+    victim = shown.marks["victim"][-1]
+    shown.click(victim)
+    def clicked(): assert sorted(shown.marks["attacker"]) == sorted(["0", victim]) and not shown.stale
+    shown.eventually(clicked)
+    shown.put("algorithm", "decor")
+    shown.refuses("no table of all pairs of nodes")
+    shown.put("algorithm", "dp-dsgd")
+    shown.eventually(clicked)
+
+
+@pytest.mark.browser
 def test_only_this_machine_is_served_and_no_code_is_run(shown, served, tmp_path):
     _, pid = served
     listening = {connection.laddr.ip for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))

@@ -261,6 +261,14 @@ def _colours(values: list[float], quantity: str) -> dict[str, Any]:
 # %% ../../nbs/workshop/87_view.ipynb #0000001d
 _Places = dict[Hashable, Any]  # node -> (x, y)
 
+def _places_of_part(part: nx.Graph) -> _Places:
+    "Where nodes are drawn: the largest component, and the others in a circle around it."
+    inside = max(nx.connected_components(part), key=len)
+    linked = part.copy()
+    linked.remove_nodes_from(set(part) - inside)
+    around = [node for node in part if node not in inside]
+    return nx.spring_layout(linked, seed=4) | nx.circular_layout(around, scale=1.3)
+
 def _edge_trace(network: nx.Graph, where: _Places) -> dict[str, Any]:
     "All edges, as one broken line."
     x: list[float | None] = []
@@ -318,7 +326,8 @@ def graph_figure(view: Scene, quantity: str) -> dict[str, Any]:
     chapter 87.
     """
     network = drawn(view)
-    where = nx.spring_layout(network, seed=4)
+    whole = network is view.network
+    where = nx.spring_layout(network, seed=4) if whole else _places_of_part(network)
     texts = _hover_texts(view, network)
     kinds = _kinds(view, quantity)
     values = dict(zip(view.report.victims, view.frame[quantity], strict=True))
@@ -333,7 +342,7 @@ def graph_figure(view: Scene, quantity: str) -> dict[str, Any]:
             marker |= _colours([values[node] for node in nodes], quantity)
         traces.append(_node_trace(nodes, where, texts, kind, marker, few))
     part = f" ({len(network)} of {len(view.network)} nodes drawn)"
-    title = _CLICK if len(network) == len(view.network) else _CLICK + part
+    title = _CLICK if whole else _CLICK + part
     return {"data": traces, "layout": _LAYOUT | {"title": _TITLE | {"text": title}}}
 
 # %% ../../nbs/workshop/87_view.ipynb #00000023
