@@ -77,7 +77,8 @@ def _draw_distance(view: Scene, quantity: str, ax: "Axes") -> None:
     sides = (means.index.min() - 0.5, means.index.max() + 0.5) if len(shown) else (0.0, 1.0)
     ax.plot(means.index, means, "-", color=PALETTE["as_plotted"], label="mean")
     aside = shown.distance + 0.3 * place
-    look = {"color": PALETTE["ours"], "alpha": 0.6, "rasterized": len(shown) > LARGEST["drawn"]}
+    look: dict[str, Any] = {"color": PALETTE["ours"], "alpha": 0.6}
+    look["rasterized"] = len(shown) > LARGEST["drawn"]
     ax.plot(aside, shown[quantity], "o", label="each victim", **look)
     ax.set_xlim(sides)
     _label(view, quantity, ax, low, high)
@@ -165,7 +166,7 @@ def caution(view: Scene) -> str:
         "In training they do; `--lipschitz 1` on the command line gives the promise "
         "for convex losses (chapter 30).")
 
-# %% ../../nbs/workshop/87_view.ipynb #79edbd95
+# %% ../../nbs/workshop/87_view.ipynb #6849d5c6
 def _nearest(network: nx.Graph, start: list[Hashable], most: int) -> list[Hashable]:
     "Nodes in the order of their distance to some of them, which come first."
     found = dict.fromkeys(start)
@@ -176,6 +177,7 @@ def _nearest(network: nx.Graph, start: list[Hashable], most: int) -> list[Hashab
         found |= dict.fromkeys(last)
     return list(found)[:most]
 
+# %% ../../nbs/workshop/87_view.ipynb #79edbd95
 def drawn(view: Scene) -> nx.Graph:
     """The part of the network that is drawn: all of it, or LARGEST["drawn"] nodes.
 
@@ -262,7 +264,7 @@ def _colours(values: list[float], quantity: str) -> dict[str, Any]:
 _Places = dict[Hashable, Any]  # node -> (x, y)
 
 def _places_of_part(part: nx.Graph) -> _Places:
-    "Where nodes are drawn: the largest component, and the others in a circle around it."
+    "Where nodes are drawn: the largest component, the others in a circle around."
     inside = max(nx.connected_components(part), key=len)
     linked = part.copy()
     linked.remove_nodes_from(set(part) - inside)
