@@ -218,7 +218,8 @@ def test_drawn_are_attackers_and_those_nearest_to_them(n, seed):
 
 
 @pytest.mark.parametrize("changes,said", [
-    ({"algorithm": "decor"}, "no table of all pairs"), ({"algorithm": "dsgd"}, "a gradient has no noise"), ({"trust": "secldp"}, "76210 numbers.*GB"),
+    ({"algorithm": "decor"}, "no table of all pairs"), ({"algorithm": "dsgd"}, "a gradient has no noise"),
+    ({"algorithm": "dsgd", "trust": "ldp"}, "a gradient has no noise"), ({"trust": "secldp"}, "76230 numbers"),
     ({"T": 100}, "too large for this page"), ({"attackers": ("7199",), "T": 40}, "attackers, who see"), ({"attackers": ("nobody",)}, "'nobody' is not a node"),
 ])
 def test_what_cannot_be_done_in_large_networks_is_said(changes, said):
