@@ -264,7 +264,8 @@ def load_network(settings: Settings) -> nx.Graph:
     ----------
     chapter 86.
     """
-    if settings.edges is None: _check_name(settings)
+    if settings.edges is None:
+        _check_name(settings)
     network = _network(settings.graph, settings.edges)
     nodes = len(network)
     most = LARGEST["nodes"]

@@ -77,7 +77,8 @@ def _draw_distance(view: Scene, quantity: str, ax: "Axes") -> None:
     sides = (means.index.min() - 0.5, means.index.max() + 0.5) if len(shown) else (0.0, 1.0)
     ax.plot(means.index, means, "-", color=PALETTE["as_plotted"], label="mean")
     aside = shown.distance + 0.3 * place
-    look = {"color": PALETTE["ours"], "alpha": 0.6, "rasterized": len(shown) > LARGEST["drawn"]}
+    look: dict[str, Any] = {"color": PALETTE["ours"], "alpha": 0.6}
+    look["rasterized"] = len(shown) > LARGEST["drawn"]
     ax.plot(aside, shown[quantity], "o", label="each victim", **look)
     ax.set_xlim(sides)
     _label(view, quantity, ax, low, high)
@@ -165,7 +166,7 @@ def caution(view: Scene) -> str:
         "In training they do; `--lipschitz 1` on the command line gives the promise "
         "for convex losses (chapter 30).")
 
-# %% ../../nbs/workshop/87_view.ipynb #79edbd95
+# %% ../../nbs/workshop/87_view.ipynb #6849d5c6
 def _nearest(network: nx.Graph, start: list[Hashable], most: int) -> list[Hashable]:
     "Nodes in the order of their distance to some of them, which come first."
     found = dict.fromkeys(start)
@@ -176,6 +177,7 @@ def _nearest(network: nx.Graph, start: list[Hashable], most: int) -> list[Hashab
         found |= dict.fromkeys(last)
     return list(found)[:most]
 
+# %% ../../nbs/workshop/87_view.ipynb #79edbd95
 def drawn(view: Scene) -> nx.Graph:
     """The part of the network that is drawn: all of it, or LARGEST["drawn"] nodes.
 
@@ -261,6 +263,14 @@ def _colours(values: list[float], quantity: str) -> dict[str, Any]:
 # %% ../../nbs/workshop/87_view.ipynb #0000001d
 _Places = dict[Hashable, Any]  # node -> (x, y)
 
+def _places_of_part(part: nx.Graph) -> _Places:
+    "Where nodes are drawn: the largest component, the others in a circle around."
+    inside = max(nx.connected_components(part), key=len)
+    linked = part.copy()
+    linked.remove_nodes_from(set(part) - inside)
+    around = [node for node in part if node not in inside]
+    return nx.spring_layout(linked, seed=4) | nx.circular_layout(around, scale=1.3)
+
 def _edge_trace(network: nx.Graph, where: _Places) -> dict[str, Any]:
     "All edges, as one broken line."
     x: list[float | None] = []
@@ -318,7 +328,8 @@ def graph_figure(view: Scene, quantity: str) -> dict[str, Any]:
     chapter 87.
     """
     network = drawn(view)
-    where = nx.spring_layout(network, seed=4)
+    whole = network is view.network
+    where = nx.spring_layout(network, seed=4) if whole else _places_of_part(network)
     texts = _hover_texts(view, network)
     kinds = _kinds(view, quantity)
     values = dict(zip(view.report.victims, view.frame[quantity], strict=True))
@@ -333,7 +344,7 @@ def graph_figure(view: Scene, quantity: str) -> dict[str, Any]:
             marker |= _colours([values[node] for node in nodes], quantity)
         traces.append(_node_trace(nodes, where, texts, kind, marker, few))
     part = f" ({len(network)} of {len(view.network)} nodes drawn)"
-    title = _CLICK if len(network) == len(view.network) else _CLICK + part
+    title = _CLICK if whole else _CLICK + part
     return {"data": traces, "layout": _LAYOUT | {"title": _TITLE | {"text": title}}}
 
 # %% ../../nbs/workshop/87_view.ipynb #00000023
