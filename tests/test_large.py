@@ -3,11 +3,13 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -21,7 +23,9 @@ from mfdl.language.attackers import view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import check_gossip, gossip_matrix
 from mfdl.language.protocol import check_protocol_type
+from mfdl.language.steps import Noise, NoiseInTime
 from mfdl.language.workloads import gossip_kinds
+from mfdl.workshop.cli import app
 
 
 def changing(W, T, rng):
@@ -161,3 +165,43 @@ def test_an_interruption_stops_within_two_seconds(more, tmp_path):
         said = process.communicate(timeout=60)[1]
         assert time.perf_counter() - begun < 2 and process.returncode == 130
     assert "stopped; " + ("what was found is in kept" if more else "nothing was written") in said
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore:graph has")
+def test_rows_of_weights_are_the_tables(n, T, seed):
+    """Noise in time, of a sparse network, is in every respect that of the full one."""
+    rng = np.random.default_rng(seed)
+    C = np.tril(rng.normal(size=(T, T)) * (rng.random((T, T)) < 0.5), -1) + np.diag(rng.uniform(0.5, 2, T))
+    W = gossip_matrix(nx.gnp_random_graph(n, 0.6, seed=seed))
+    full, sparse = mf_dsgd(W, T, C), mf_dsgd(csr_array(W), T, C)
+    assert np.allclose(full.mix.N.toarray(), sparse.mix.N.toarray()) and np.allclose(full.mix.N.toarray(), np.kron(np.linalg.inv(C), np.eye(n)))
+    assert (full.variables.holders == sparse.variables.holders.toarray()).all() and (full.kinds == sparse.kinds).all()
+    for one, other in zip(full.steps, sparse.steps, strict=True):
+        tables = Noise(np.eye(n), other.noise.mix, other.noise.back)
+        assert isinstance(other.noise, NoiseInTime) and tables == one.noise
+        for name in ("memory", "takes_back", "fresh", "alone", "q", "n"): assert getattr(one.noise, name) == getattr(other.noise, name)
+        assert (one.noise.adds == other.noise.adds).all() and one.reach == other.reach
+
+
+def test_strategies_need_no_tables_of_variables():
+    C = np.linalg.cholesky(np.minimum.outer(np.arange(1, 61), np.arange(1, 61)) + np.eye(60))
+    W = gossip_matrix(nx.cycle_graph(10_000))
+    tracemalloc.start()
+    run = mf_dsgd(W, 60, C)
+    report = account(run, PNDP([0]), Participation.cyclic(4, 15), method="bound")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    near = [report.mu[report.victims.index(v)] for v in (1, 2, 3, 9_999)]
+    assert near[0] > near[1] > near[2] > 0 and near[0] == pytest.approx(near[3])
+    assert peak < 12 * 10_000 * 60 * 61 / 2 / 2  # half of what its tables would take
+
+
+def test_strategy_on_the_command_line(tmp_path):
+    (tmp_path / "ring.csv").write_text("\n".join(f"{v},{(v + 1) % 2001}" for v in range(2001)))
+    np.save(tmp_path / "C.npy", np.tri(6) + np.eye(6))
+    given = [str(tmp_path / "ring.csv"), "-a", "mf-dsgd", "--strategy", str(tmp_path / "C.npy"), "-T", "6", "-p", "cyclic:3,2"]
+    for attacker in (["--trust", "ldp"], ["--attackers", "7"]):
+        found = CliRunner().invoke(app, ["account", *given, *attacker])
+        assert found.exit_code == 0 and "MF-D-SGD" in found.output and "2001 nodes" in found.output, found.output

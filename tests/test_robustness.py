@@ -231,7 +231,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     earlier_accounting.message_by_message: {"W": RING, "T": 2, "attacker": 0, "variant": "squared"},
     accounting.account(RUN, NEAR, CYCLE).calibrate: {"epsilon": 1.0, "delta": 1e-6},
     accounting.account(RUN, NEAR, CYCLE).epsilon: {"delta": 1e-6}, RUN.until: {"step": 2},
-    gram.local_gram: {"W": RING, "T": 2}, gram.modes: {"W": RING},
+    gram.local_gram: {"W": RING, "T": 2, "probes": 2, "seed": 0}, gram.modes: {"W": RING}, gram.probe_grams: {"W": RING, "T": 2, "V": np.eye(4)},
     newton.optimize: {"H": H, "participation": CYCLE, "tol": 1e-6, "bands": 2, "equal_norm": True},
     noise.strategy: {"name": "banded", "participation": CYCLE, "W": RING, "bands": 2, "tol": 1e-6},
     noise.restart: {"one": noise.strategy("identity", CYCLE), "R": 2},
@@ -464,7 +464,7 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 
 @campaign(60, "gossip.gossip_matrix gossip.check_gossip gossip.check_graph gossip.spectral_gap gossip.links gossip.hops gossip.churn "
               "workloads.workload "
-              "workloads.workload_operator workloads.gossip_sequence workloads.is_matrix gram.local_gram gram.gram_factor gram.modes "
+              "workloads.workload_operator workloads.gossip_sequence workloads.is_matrix gram.local_gram gram.gram_factor gram.modes gram.probe_grams gram.gram_estimates "
               "gram.consequences gram.sum_diagonals space_time.space_time_workload",
           networks(), st.integers(1, 5), SEEDS)
 def test_workloads_and_grams(W, T, seed):
@@ -478,6 +478,8 @@ def test_workloads_and_grams(W, T, seed):
         whole = space_time.space_time_workload(Ws, T)
         each = np.einsum("rsu,rtu->ust", *[whole.reshape(-1, T, n)] * 2)
         assert gram.local_gram(Ws, T, per_node=True) == pytest.approx(each, abs=1e-9) and gram.local_gram(Ws, T) == pytest.approx(each.sum(axis=0), abs=1e-9)
+        assert gram.probe_grams(Ws, T, np.eye(n)) == pytest.approx(each, abs=1e-9)
+        assert np.linalg.eigvalsh(gram.gram_estimates(Ws, T, 2, seed))[:, 0].min() > 0.2  # as of the prefix matrix
     H = gram.local_gram(W, T) + np.eye(T)
     L = gram.gram_factor(H)
     assert L.T @ L == pytest.approx(H) and not np.triu(L, 1).any()
@@ -506,7 +508,7 @@ def test_weights_whose_ratios_leave_the_range_of_floats():
 
 @campaign(20, "strategies.strategy newton.optimize newton.Strategy strategies.save_strategy strategies.load_strategy strategies.restart "
               "strategies.fixed newton.unit_sensitivity participation.check_participation newton.squared_error strategies.best_toeplitz "
-              "strategies.toeplitz_harm strategies.toeplitz strategies.square_root",
+              "strategies.toeplitz_harm strategies.toeplitz strategies.square_root strategies.estimate_harm",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
     """Sensitivity 1, a bound below the objective, none better than the optimum, and the same strategy from its file; a file with other content is refused."""
@@ -518,6 +520,8 @@ def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
         for C in one.C.reshape(-1, scheme.T, scheme.T): assert sensitivities.worst_sensitivity(C.T @ C, scheme) <= 1 + 1e-9
         if exactly and one.C.ndim == 2: assert one.objective >= best.lower_bound * (1 - 1e-9)
         if one.lower_bound is not None: assert 0 <= one.gap + 1e-12 <= 1e-7
+        harm = refused(lambda: noise.estimate_harm(one, W), one.name)  # noqa: B023, called at once
+        if harm is not None: assert harm[0] > 0 and harm[1] >= 0
         path = noise.save_strategy(one, folder / "strategy", W)
         again = noise.load_strategy(path, scheme, W)
         assert (again.C == one.C).all() and (again.participation, again.objective) == (scheme, one.objective)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from mfdl import account
 from mfdl.accounting.sensitivities import worst_sensitivity
@@ -12,9 +13,9 @@ from mfdl.language.attackers import LDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.workloads import workload
-from mfdl.noise.gram import gram_factor, local_gram
-from mfdl.noise.newton import optimize
-from mfdl.noise.strategies import STRATEGIES, strategy
+from mfdl.noise.gram import gram_estimates, gram_factor, local_gram, probe_grams
+from mfdl.noise.newton import optimize, squared_error
+from mfdl.noise.strategies import STRATEGIES, estimate_harm, load_strategy, save_strategy, strategy
 
 
 @st.composite
@@ -97,3 +98,51 @@ def test_a_lower_bound_is_below_every_strategy():
         C /= worst_sensitivity(C.T @ C, participation)
         assert np.trace(H @ np.linalg.inv(C.T @ C)) >= best.lower_bound
     assert optimize(3 * H, participation).objective == pytest.approx(3 * best.objective, rel=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:graph has")
+@settings(deadline=None, max_examples=60)
+@given(networks(), st.integers(0, 10**6))
+def test_probes(Ws, seed):
+    """Unit vectors are the nodes, any orthonormal probes have the sum H, all signs the mean H, and every estimate is more than the prefix matrix."""
+    T, n = len(Ws), len(Ws[0])
+    sparse = [csr_array(W) for W in Ws]
+    H = local_gram(Ws, T)
+    np.testing.assert_allclose(probe_grams(sparse, T, np.eye(n)), local_gram(Ws, T, per_node=True), atol=1e-10)
+    basis = np.linalg.qr(np.random.default_rng(seed).normal(size=(n, n)))[0]
+    np.testing.assert_allclose(probe_grams(sparse, T, basis).sum(axis=0), H, atol=1e-9)
+    prefix = T - np.maximum.outer(np.arange(T), np.arange(T))
+    signs = np.array(np.meshgrid(*[[-1.0, 1.0]] * n)).reshape(n, -1)
+    np.testing.assert_allclose(prefix + probe_grams(sparse, T, signs - signs.mean(axis=0)).mean(axis=0), H, atol=1e-9)
+    estimates = gram_estimates(sparse, T, 3, seed)
+    assert np.linalg.eigvalsh(estimates - prefix).min() > -1e-9
+    np.testing.assert_array_equal(local_gram(sparse, T, probes=3, seed=seed), estimates.mean(axis=0))
+
+
+@pytest.mark.parametrize("kind", ["metropolis", "uniform", "directed", "churn"])
+def test_estimates_are_without_bias(kind):
+    graph, T = nx.barabasi_albert_graph(60, 2, seed=2), 8
+    if kind == "churn": W = churn(graph, [[t, 3 * t] for t in range(T)])
+    else: W = np.random.default_rng(0).dirichlet(np.full(60, 0.05), size=60) if kind == "directed" else gossip_matrix(graph, kind)
+    exact = local_gram(W, T)
+    estimates = gram_estimates(W, T, 400, seed=3)
+    error = estimates.std(axis=0, ddof=1) / 20
+    assert (np.abs(estimates.mean(axis=0) - exact) <= 5 * error + 1e-9).all() and (error < 0.1 * exact).all()
+    assert (gram_estimates(W, T, 1, seed=4) != estimates[:1]).any()
+
+
+def test_optima_of_large_networks(tmp_path):
+    """On 300 nodes, given as sparse: sensitivity 1, next to no harm lost, and an estimate of harm that is as good as it says."""
+    W, participation = gossip_matrix(nx.barabasi_albert_graph(300, 2, seed=1), sparse=True), Participation.cyclic(4, 10)
+    H = local_gram(W.toarray(), 40)
+    for name in ("mafalda", "banded", "equal_norm", "identity", "bsr"):
+        found, best = strategy(name, participation, W), strategy(name, participation, W.toarray())
+        harm = squared_error(H, found.X)[0]
+        estimate, error = estimate_harm(found, W)
+        assert worst_sensitivity(found.X, participation) <= 1 + 1e-9 and abs(harm / best.objective - 1) < 1e-4
+        assert abs(estimate - harm) < 4 * error and error < 0.03 * harm and abs(found.objective / harm - 1) < 0.1
+        assert (load_strategy(save_strategy(found, tmp_path / "C", W), participation, W).C == found.C).all()
+    for name in ("toeplitz", "mafalda_l"):
+        with pytest.raises(ValueError, match="sparse|expected a full W"): strategy(name, participation, W)
+    with pytest.raises(ValueError, match="another network"): load_strategy(tmp_path / "C", W=gossip_matrix(nx.cycle_graph(300), sparse=True))
+    with pytest.raises(ValueError, match="probes=1"): estimate_harm(found, W, probes=1)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +32,7 @@ from mfdl.language.attackers import (
 )
 from ..language.participation import Participation, check_participation
 from ..language.protocol import MatrixProtocol, Protocol
+from ..language.steps import NoiseInTime
 
 # %% ../../nbs/accounting/35_account.ipynb #0000000d
 @dataclass(frozen=True, eq=False)
@@ -180,11 +181,12 @@ _FAINT = 1e-100  # noise below it, or above its inverse, has squares that are no
 
 def _noise_sizes(run: Protocol | MatrixProtocol) -> Floats:  # any shape
     "How large the coefficients of noise are, by place."
-    if isinstance(run, MatrixProtocol):
-        return np.asarray(np.abs(run.M_Z).max(axis=1, initial=0))
-    largest = np.zeros(0)
-    if run.mix.D.shape[1]:
-        largest = np.abs(run.mix.D).max(axis=1).toarray().ravel()
+    if isinstance(run, MatrixProtocol): return np.asarray(np.abs(run.M_Z).max(axis=1, initial=0))
+    if all(step.alike for step in run.distinct):
+        weights = [cast(NoiseInTime, step.noise).weights for step in run.distinct]
+        return np.array([[np.abs(mix).max(), abs(back[-1])] for mix, back in weights])
+    D = run.mix.D
+    largest = np.abs(D).max(axis=1).toarray().ravel() if D.shape[1] else np.zeros(0)
     return np.asarray(np.abs(np.concatenate([largest, run.mix.L.diagonal()])))
 
 def _check_noise(run: Protocol | MatrixProtocol) -> None:

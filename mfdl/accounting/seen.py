@@ -23,7 +23,7 @@ from ..language.attackers import TrustModel, coalition_mask
 from ..language.gossip import hops
 from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
-from ..language.steps import Round, Step
+from ..language.steps import Noise, NoiseInTime, Round, Step
 
 # %% ../../nbs/accounting/33_seen.ipynb #sn900001
 def _sparse_rounds(
@@ -105,11 +105,17 @@ def _own_weights(M: csr_array, n: int) -> Floats | None:  # (lags,), this step f
     by_lag[lags[0]] = weights[0]
     return by_lag
 
-def _in_time(run: Protocol, parts: Sequence[csr_array]) -> Floats:  # (T, T)
+def _weights_in_time(noise: Noise) -> tuple[Floats | None, Floats | None]:  # (lags,) each
+    "Weights in time of what is added, and of what is taken back, this step first."
+    if not isinstance(noise, NoiseInTime):
+        return _own_weights(noise.mix, noise.n), _own_weights(noise.back, noise.n)
+    mix, back = noise.weights
+    return mix[::-1], back[::-1]
+
+def _in_time(run: Protocol, steps: Sequence[Floats | None]) -> Floats:  # (T, T)
     "Weights of all steps; refuses what differs between nodes."
     matrix = np.zeros((run.T, run.T))
-    for t, part in enumerate(parts):
-        weights = _own_weights(part, run.n)
+    for t, weights in enumerate(steps):
         if weights is None: raise _refuse("nodes share noise, or combine it in different ways")
         matrix[t, t - len(weights) + 1:t + 1] = weights[::-1]
     return matrix
@@ -122,8 +128,9 @@ def _strategy_inverse(run: Protocol, unknown: Bools, coalition: Bools) -> Floats
     if not in_order or not np.array_equal(unknown, np.tile(~coalition, T)):
         raise _refuse("not every node draws a variable of its own in every step")
     if not run.trains.all(): raise _refuse("not every node trains in every step")
-    D = _in_time(run, [step.noise.mix for step in run.steps])
-    L = _in_time(run, [step.noise.back for step in run.steps])
+    weights = [_weights_in_time(step.noise) for step in run.steps]
+    D = _in_time(run, [mix for mix, _ in weights])
+    L = _in_time(run, [back for _, back in weights])
     if not np.diag(D).all(): raise _refuse("a gradient has no noise of its step")
     return np.asarray(np.linalg.solve(L, D), dtype=np.float64)
 

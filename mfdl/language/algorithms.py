@@ -18,7 +18,7 @@ from ..ground.arguments import Bools, Floats, check_count, real_array, real_numb
 from ..ground.randomness import check_seed, derive_seed
 from .gossip import links
 from .protocol import Protocol, check_nodes
-from .steps import Noise, Round, Step, fresh_noise
+from .steps import Noise, NoiseInTime, Round, Step, fresh_noise
 from .workloads import gossip_kinds, gossip_sequence, is_matrix
 
 if TYPE_CHECKING:
@@ -451,18 +451,29 @@ def _one_for_each(C: object) -> bool:
     if isinstance(C, np.ndarray): return C.ndim == 3
     return isinstance(C, list | tuple) and len(C) > 0 and is_matrix(C[0])
 
+def _with_inverse(C: ArrayLike, T: int, name: str = "C") -> tuple[Floats, Floats]:  # (T, T) each
+    "A strategy matrix and its inverse."
+    from scipy.linalg import solve_triangular
+    one = _check_strategy(C, T, name)
+    return one, solve_triangular(one, np.eye(T), lower=True)
+
 def _strategies(C: Any, n: int, T: int) -> tuple[Floats, Floats]:  # (n, T, T) each
     "Strategy matrices of all nodes, and their inverses."
-    from scipy.linalg import solve_triangular
     if not _one_for_each(C):
-        one = _check_strategy(C, T)
-        inverse = solve_triangular(one, np.eye(T), lower=True)
+        one, inverse = _with_inverse(C, T)
         return np.broadcast_to(one, (n, T, T)), np.broadcast_to(inverse, (n, T, T))
     if len(C) != n:
         raise ValueError(f"C is a list of {len(C)} matrices: expected {n}, one for each node")
-    each = [_check_strategy(Cu, T, f"C[{u}]") for u, Cu in enumerate(C)]
-    inverses = [solve_triangular(Cu, np.eye(T), lower=True) for Cu in each]
-    return np.array(each), np.array(inverses)
+    each = [_with_inverse(Cu, T, f"C[{u}]") for u, Cu in enumerate(C)]
+    return np.array([one for one, _ in each]), np.array([inverse for _, inverse in each])
+
+def _noise_in_time(C: ArrayLike, n: int, T: int) -> list[Noise]:
+    "Noise of T steps as rows of weights, for n nodes with one strategy matrix (T, T)."
+    C, N = _with_inverse(C, T)
+    rows = range(1, T + 1)
+    if np.count_nonzero(C) < np.count_nonzero(N):
+        return [NoiseInTime(n, [1.0], back=C[t - 1, :t]) for t in rows]
+    return [NoiseInTime(n, N[t - 1, :t]) for t in rows]
 
 # %% ../../nbs/language/15_algorithms.ipynb #8f02d9b6
 def time_blocks(matrices: Floats) -> list[csr_array]:
@@ -528,9 +539,10 @@ def mf_dsgd(
     arXiv 2510.17480, Algorithm 1; chapter 15.
     """
     Ws = gossip_sequence(W, T, sparse=True)
-    n = Ws[0].shape[0]
-    strategies, inverses = _strategies(C, n, T)
     own = _each_its_own(Ws, T)
+    if isinstance(own, csr_array) and not _one_for_each(C):
+        return gossip_run("MF-D-SGD", Ws, T, _noise_in_time(C, own.shape[0], T), nodes)
+    strategies, inverses = _strategies(C, own.shape[0], T)
     if np.count_nonzero(strategies) < np.count_nonzero(inverses):
         noise = [Noise(own, own, back=block) for block in time_blocks(strategies)]
     else:
@@ -565,8 +577,7 @@ def anti_pgd(
     ----------
     Koloskova et al. 2023; arXiv 2510.17480, Appendix A.3.
     """
-    Ws = gossip_sequence(W, T, sparse=True)
-    run = mf_dsgd(Ws, T, np.tri(T), nodes)
+    run = mf_dsgd(W, T, np.tri(check_count("T", T, "a number of steps")), nodes)
     return Protocol(run.nodes, run.steps, "AntiPGD")
 
 # %% ../../nbs/language/15_algorithms.ipynb #55629040

@@ -212,8 +212,10 @@ def check_gossip(
     arXiv 2510.17480, Definition 2; chapter 11
     """
     if issparse(W) and not sparse:
-        raise ValueError(f"{name} is sparse, and this makes tables of all pairs of nodes: expected "
-                         "a full matrix, such as gossip_matrix(graph, sparse=False)")
+        n = csr_array(W).shape[0]
+        raise ValueError(f"{name} is sparse, and this makes tables of all pairs of {n:,} nodes, "
+                         f"{n * n:,} numbers each: expected a full matrix, such as "
+                         "gossip_matrix(graph, sparse=False)")
     checked = _square_sparse(W, name) if issparse(W) else _square(W, name)
     if checked.min() < 0:
         u, v = np.unravel_index(checked.argmin(), checked.shape)

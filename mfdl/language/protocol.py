@@ -192,15 +192,17 @@ def _messages_of(steps: Sequence[Step], n: int) -> Messages:
 # %% ../../nbs/language/14_protocol.ipynb #b7f3a085
 def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Variables:
     "What is drawn in a run of which some holders are sparse: for many nodes."
-    rows = csr_array(_stacked_sets([csr_array(one.noise.holders) for one in distinct], 0))
+    tables = {id(one.noise.holders): csr_array(one.noise.holders) for one in distinct}
+    rows = csr_array(_stacked_sets(list(tables.values()), 0))
     number: dict[bytes, int] = {}
     each = np.split(rows.indices, rows.indptr[1:-1])
     which = np.array([number.setdefault(row.tobytes(), len(number)) for row in each], dtype=int)
-    parts = np.split(which, np.cumsum([one.noise.q for one in distinct])[:-1])
+    ends = np.cumsum([table.shape[0] for table in tables.values()])
+    parts = dict(zip(tables, np.split(which, ends[:-1]), strict=True))
     return Variables(
         step=np.repeat(np.arange(len(kinds)), np.diff(drawn)),
         holder_sets=rows[np.unique(which, return_index=True)[1]],
-        holder_set=_joined([parts[kind] for kind in kinds]))
+        holder_set=_joined([parts[id(distinct[kind].noise.holders)] for kind in kinds]))
 
 def _variables_of(distinct: Sequence[Step], kinds: Ints, drawn: Ints, n: int) -> Variables:
     "What is drawn in a run, in order; kinds (T,) say which of the distinct steps come."
@@ -242,8 +244,7 @@ def _stacked_rows(parts: list[csr_array], ends: list[int], columns: int) -> csr_
     counts = np.concatenate([np.diff(part.indptr) for part in parts])
     pointers = np.concatenate([[0], np.cumsum(counts)])
     data = np.concatenate([part.data for part in parts])
-    entries = (data, np.concatenate(indices), pointers)
-    return csr_array(entries, shape=(len(counts), columns))
+    return csr_array((data, np.concatenate(indices), pointers), shape=(len(counts), columns))
 
 # %% ../../nbs/language/14_protocol.ipynb #f96b04d2
 def _taken_back(steps: Sequence[Step], is_model: Bools) -> csr_array:  # (r, r); is_model: (r,)
@@ -419,6 +420,7 @@ class _Derived(_Labelled, ByContent):
         "Whether gossip matrices are sparse, as in large networks."
         return any(isinstance(one.W, csr_array) for step in self.distinct for one in step.rounds)
 
+
     @cached_property
     def kinds(self) -> Ints:
         "For each step, (T,), which of the different ones it is."
@@ -517,7 +519,7 @@ def _check_memory(steps: Sequence[Step], drawn: Ints) -> None:  # drawn: (T + 1,
             raise ValueError(
                 f"steps[{t}] uses the last {step.reach} noise variables: "
                 f"only {there} have been drawn")
-        taken = step.noise.back.shape[1]
+        taken = step.noise.memory[1]
         added = step.n * (t + 1)
         if taken > added:
             raise ValueError(f"steps[{t}] takes back the last {taken} additions: there are {added}")
@@ -527,7 +529,7 @@ def _check_holders(run: _WithMatrices) -> None:
     "Raise a ValueError for a node that adds noise whose seed it does not hold."
     sets = run.variables.holder_sets
     which = run.variables.holder_set
-    checked: set[Step] = set()
+    checked = set(run.distinct) if all(step.alike for step in run.distinct) else set()
     for t, step in enumerate(run.steps):
         if step in checked: continue
         if step.reach <= step.noise.q:

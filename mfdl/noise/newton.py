@@ -188,7 +188,8 @@ class Strategy(Optimum):
     participation : Participation
         The scheme under which the sensitivity is 1.
     objective : float, optional
-        tr(H X^-1), for the network that was given.
+        tr(H X^-1), for the network that was given; for a sparse W, where H is
+        estimated, that of the estimate.
     lower_bound : float, optional
         Of the objective, over the X that compete (see `optimize`); None without one.
     iterations : int
@@ -344,6 +345,9 @@ def optimize(
     With `bands` or `equal_norm` the C is the least among these with orthogonal
     co-participating columns. Under min-separation, bands are b by default and columns
     have equal norm.
+
+    An H that is estimated (`local_gram` of a sparse W) makes objective and bound those
+    of the estimate. The sensitivity is 1 all the same: it does not depend on H.
 
     Parameters
     ----------

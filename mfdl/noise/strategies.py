@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STRATEGIES', 'toeplitz_harm', 'square_root', 'toeplitz', 'best_toeplitz', 'Named', 'named', 'fixed', 'strategy',
-           'restart', 'save_strategy', 'load_strategy']
+           'restart', 'save_strategy', 'load_strategy', 'estimate_harm']
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000002
 import hashlib
@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from tqdm import tqdm
 
 from ..ground.arguments import Floats, check_choice, check_count
 from ..ground.files import seal, unseal
+from ..language.gossip import check_gossip
 from ..language.participation import Participation, check_participation
 from ..language.workloads import gossip_sequence
-from .gram import local_gram, modes
+from .gram import PROBES, gram_estimates, local_gram, modes
 from .newton import Strategy, optimize, squared_error, unit_sensitivity
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000021
@@ -357,7 +359,8 @@ def strategy(
         Which steps a record may take part in.
     W : array of shape (n, n), or a sequence of T of them, optional
         Gossip matrix, or one for each step. Strategies for a network need it, and so
-        does the objective of the others.
+        does the objective of the others. A sparse one gives an estimate of H: then
+        the objective is an estimate (see `estimate_harm`), the sensitivity is not.
     bands : int, optional
         Where the strategy has bands, how many; by default the separation b.
     tol : float
@@ -430,7 +433,15 @@ def restart(one: Strategy, R: int) -> Strategy:
 # %% ../../nbs/noise/53_strategies.ipynb #00000030
 def _network_digest(W: Floats | Sequence[Floats]) -> str:  # (n, n), or a sequence of them
     """SHA-256 of a gossip matrix, or of a sequence of them."""
-    return hashlib.sha256(np.ascontiguousarray(W, dtype=float).tobytes()).hexdigest()
+    sha = hashlib.sha256()
+    for one in [W] if issparse(W) else W:
+        parts: tuple[Any, ...] = (one,)
+        if issparse(one):
+            entries = csr_array(check_gossip(one, sparse=True))  # in canonical form
+            parts = (entries.indptr, entries.indices, entries.data)
+        for part in parts:
+            sha.update(np.ascontiguousarray(part, dtype=float).tobytes())
+    return sha.hexdigest()
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000031
 def save_strategy(
@@ -537,3 +548,51 @@ def load_strategy(
     if W is not None and network != _network_digest(W):
         raise ValueError(f"{where}: made for another network (or none) than the given W")
     return found
+
+# %% ../../nbs/noise/53_strategies.ipynb #88cc2378
+def estimate_harm(
+    one: Strategy,
+    W: Floats | csr_array | Sequence[Floats | csr_array],
+    probes: int = PROBES,
+    seed: int = 1,
+) -> tuple[float, float]:
+    """What harm a strategy does in a large network, and how far to trust the number.
+
+    The squared error tr(H inv(X)) of all models is estimated from probes of its own,
+    which C was not optimised for. It is no part of any guarantee.
+
+    Parameters
+    ----------
+    one : Strategy
+        With C of shape (T, T).
+    W : ndarray or csr_array (n, n), or a sequence of T of them
+        Gossip matrix, or one for each step.
+    probes : int
+        How many, at least 2.
+    seed : int
+        Of the probes; that of `local_gram` is 0.
+
+    Returns
+    -------
+    harm : float
+        Without bias.
+    error : float
+        Its standard error.
+
+    Raises
+    ------
+    ValueError
+        For a strategy with one matrix for each node, fewer than two probes, and what is
+        no gossip matrix.
+
+    References
+    ----------
+    Hutchinson 1990; chapter 53
+    """
+    if one.C.ndim != 2:
+        raise ValueError(f"{one.name}: one matrix for each node; expected one C for all")
+    if check_count("probes", probes) < 2:
+        raise ValueError(f"probes={probes}: expected at least 2, to see how much they differ")
+    grams = gram_estimates(W, one.participation.T, probes, seed)
+    harms = np.tensordot(grams, np.linalg.inv(one.X))
+    return float(harms.mean()), float(harms.std(ddof=1) / np.sqrt(probes))
