@@ -193,9 +193,11 @@ def _messages_of(steps: Sequence[Step], n: int) -> Messages:
 def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Variables:
     "What is drawn in a run of which some holders are sparse: for many nodes."
     rows = csr_array(_stacked_sets([csr_array(one.noise.holders) for one in distinct], 0))
-    number: dict[bytes, int] = {}
-    each = np.split(rows.indices, rows.indptr[1:-1])
-    which = np.array([number.setdefault(row.tobytes(), len(number)) for row in each], dtype=int)
+    held = np.split(-rows.indices, rows.indptr[1:-1])[:rows.shape[0]]
+    each = [tuple(row.tolist()) for row in held]
+    in_order = sorted(set(each))  # as full rows are, so that seeds are the same
+    number = {row: k for k, row in enumerate(in_order)}
+    which = np.array([number[row] for row in each], dtype=int)
     parts = np.split(which, np.cumsum([one.noise.q for one in distinct])[:-1])
     return Variables(
         step=np.repeat(np.arange(len(kinds)), np.diff(drawn)),
@@ -454,7 +456,7 @@ class _Derived(_Labelled, ByContent):
         return read_only(heard)
 
 # %% ../../nbs/language/14_protocol.ipynb #70e4f9b3
-_SPARSE = ("protocol={!r} has sparse gossip matrices, which only the account can do with; "
+_SPARSE = ("protocol={!r} has sparse gossip matrices, and this makes tables of all pairs of nodes; "
            "expected full ones, such as gossip_matrix(graph, sparse=False)")
 
 class _WithMatrices(_Derived):
@@ -729,7 +731,9 @@ class MatrixProtocol(_Labelled):
 
 # %% ../../nbs/language/14_protocol.ipynb #00000018
 def check_protocol_type(
-    protocol: object, expected: str = "a Protocol, such as dp_dsgd(W, T)",
+    protocol: object,
+    expected: str = "a Protocol, such as dp_dsgd(W, T)",
+    sparse: bool = False,
 ) -> None:
     """Refuse what is not a run that can be executed.
 
@@ -739,6 +743,8 @@ def check_protocol_type(
         What the caller was given.
     expected : str, optional
         What the error says was expected.
+    sparse : bool, optional
+        Whether the caller can do with sparse gossip matrices; if not, they are an error.
 
     Raises
     ------
@@ -755,4 +761,4 @@ def check_protocol_type(
             f"but nothing says how it is run; expected {expected}")
     if not isinstance(protocol, Protocol):
         raise ValueError(f"protocol={protocol!r}: expected {expected}")
-    if protocol.sparse: raise ValueError(_SPARSE.format(protocol.name))
+    if protocol.sparse and not sparse: raise ValueError(_SPARSE.format(protocol.name))
