@@ -175,7 +175,7 @@ def test_what_is_still_refused_in_sparse_networks():
     large = dp_dsgd(gossip_matrix(nx.path_graph(1001), sparse=True), 4)
     with pytest.raises(ValueError, match="sparse"): audit(run, LDP(), Participation.every_step(4))
     with pytest.raises(ValueError, match="at most 4000 gradients"): check_protocol(large)
-    with pytest.raises(ValueError, match="sparse"): run.M_Z
+    with pytest.raises(ValueError, match="sparse"): _ = run.M_Z
 
 
 def test_a_step_of_a_sparse_run_in_which_nobody_draws():

@@ -83,11 +83,13 @@ def _secure_streams(run: Run, dimension: int) -> list:
 # %% ../../nbs/learning/66_simulator.ipynb #a6600009
 def _sparse_tensor(array: csr_array, device: "torch.device") -> "torch.Tensor":
     with needed_for("training", "train"): import torch
-    places = (torch.as_tensor(part.astype(np.int64)) for part in (array.indptr, array.indices))
+    rows = torch.as_tensor(array.indptr.astype(np.int64))
+    columns = torch.as_tensor(array.indices.astype(np.int64))
+    entries = torch.as_tensor(array.data)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(
-            *places, torch.as_tensor(array.data), array.shape, device=device, check_invariants=True)
+            rows, columns, entries, array.shape, device=device, check_invariants=True)
 
 class _Noisy(Learner):
     "All nodes of all runs, and their noise."
