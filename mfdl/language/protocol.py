@@ -193,10 +193,8 @@ def _messages_of(steps: Sequence[Step], n: int) -> Messages:
 def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Variables:
     "What is drawn in a run of which some holders are sparse: for many nodes."
     rows = csr_array(_stacked_sets([csr_array(one.noise.holders) for one in distinct], 0))
-    held = np.split(-rows.indices, rows.indptr[1:-1])[:rows.shape[0]]
-    each = [tuple(row.tolist()) for row in held]
-    in_order = sorted(set(each))  # as full rows are, so that seeds are the same
-    number = {row: k for k, row in enumerate(in_order)}
+    each = [tuple(row) for row in np.split(-rows.indices, rows.indptr[1:-1])][:rows.shape[0]]
+    number = {row: k for k, row in enumerate(sorted(set(each)))}  # in the order of full rows
     which = np.array([number[row] for row in each], dtype=int)
     parts = np.split(which, np.cumsum([one.noise.q for one in distinct])[:-1])
     return Variables(
@@ -731,9 +729,7 @@ class MatrixProtocol(_Labelled):
 
 # %% ../../nbs/language/14_protocol.ipynb #00000018
 def check_protocol_type(
-    protocol: object,
-    expected: str = "a Protocol, such as dp_dsgd(W, T)",
-    sparse: bool = False,
+    protocol: object, expected: str = "a Protocol, such as dp_dsgd(W, T)", sparse: bool = False,
 ) -> None:
     """Refuse what is not a run that can be executed.
 
@@ -744,7 +740,7 @@ def check_protocol_type(
     expected : str, optional
         What the error says was expected.
     sparse : bool, optional
-        Whether the caller can do with sparse gossip matrices; if not, they are an error.
+        Whether sparse gossip matrices will do; if not, they are an error.
 
     Raises
     ------

@@ -151,8 +151,8 @@ def check_protocol(
     Raises
     ------
     ValueError
-        For what is not a Protocol, for matrices of another shape, and for a network that
-        is sparse and so large that its matrices would not fit.
+        For what is not a Protocol, for matrices of another shape, and for sparse gossip
+        in a network whose matrices would be too large.
 
     References
     ----------

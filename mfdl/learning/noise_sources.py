@@ -153,14 +153,15 @@ def looks_back(protocol: Protocol) -> int:
     steps = protocol.mix.step[entries.row] - protocol.variables.step[entries.col]
     return int(steps.max(initial=0))
 
-# %% ../../nbs/learning/64_noise_sources.ipynb #a640002a
-_AT_ONCE = 2**25  # numbers that are drawn ahead, of all rows and secrets together
-
+# %% ../../nbs/learning/64_noise_sources.ipynb #dcef51a8
 class _Piece(NamedTuple):
     "Consecutive variables of a row of the holders."
     row: int
     block: int
     number: int  # in the block
+
+# %% ../../nbs/learning/64_noise_sources.ipynb #a640002a
+_AT_ONCE = 2**25  # numbers that are drawn ahead, of all rows and secrets together
 
 class _Blocks:
     "Blocks of noise variables, drawn piece by piece."
@@ -435,7 +436,7 @@ class NoiseSource:
         self.t = 0
         self.shares = np.zeros((0, draws.width), dtype=np.float32)
         if any(looks_back(protocol) > draws.keep for protocol in protocols):
-            raise ValueError(f"draws: keep={draws.keep} steps; expected as many as noise looks back")
+            raise ValueError(f"draws: keep={draws.keep}, expected as many as noise looks back")
         mixes = [protocol.mix for protocol in protocols]
         order, starts = _in_order(mixes, self.T)
         D = csr_array(vstack([mix.D for mix in mixes])[order].astype(np.float32))

@@ -122,7 +122,7 @@ class _Noisy(Learner):
         return {i: _secure_streams(self.runs[i], dimension) for i in self.spacing}
 
     def tensor(self, array: np.ndarray | csr_array, dtype: type = np.float32) -> "torch.Tensor":
-        """Return an array, of any shape, as a tensor beside the models, sparse if it was."""
+        """Return an array, of any shape, full or sparse, as a tensor like the models."""
         with needed_for("training", "train"): import torch
         if isinstance(array, csr_array): return _sparse_tensor(array.astype(dtype), self.device)
         return torch.as_tensor(np.array(array, dtype=dtype), device=self.device)
@@ -136,6 +136,15 @@ class _Noisy(Learner):
             drawn = np.concatenate([next(stream) for stream in self.streams[i]])
             noise = self.tensor(to_grid(self.runs[i].scale * drawn, spacing))
             change[:, i] = rounded(change[:, i], spacing) + noise
+
+# %% ../../nbs/learning/66_simulator.ipynb #8877301c
+def _multiplied(
+    matrices: "list[torch.Tensor]",  # (n, n) each
+    models: "torch.Tensor",  # (n, ..)
+) -> "torch.Tensor":
+    for matrix in matrices:
+        models = matrix @ models
+    return models
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660000f
 class MessageNoise(NamedTuple):
@@ -178,14 +187,6 @@ def _message_noise(
     return MessageNoise(step, runs, parts)
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600011
-def _multiplied(
-    matrices: "list[torch.Tensor]",  # (n, n) each
-    models: "torch.Tensor",  # (n, ..)
-) -> "torch.Tensor":
-    for matrix in matrices:
-        models = matrix @ models
-    return models
-
 class _Exchanging(_Noisy):
     "Exchanges models, with what noise there is in messages."
     def _matrices(self, step: Step) -> "list[torch.Tensor]":
