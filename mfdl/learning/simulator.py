@@ -122,7 +122,7 @@ class _Noisy(Learner):
         return {i: _secure_streams(self.runs[i], dimension) for i in self.spacing}
 
     def tensor(self, array: np.ndarray | csr_array, dtype: type = np.float32) -> "torch.Tensor":
-        """Return an array, of any shape, full or sparse, as a tensor like the models."""
+        """Return an array (any shape), sparse or not, as a tensor like the models."""
         with needed_for("training", "train"): import torch
         if isinstance(array, csr_array): return _sparse_tensor(array.astype(dtype), self.device)
         return torch.as_tensor(np.array(array, dtype=dtype), device=self.device)
