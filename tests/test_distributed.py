@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from scipy.sparse import csr_array
 from torch import nn
 
 import mfdl.ground.files
@@ -303,6 +304,8 @@ def test_settings_that_do_not_fit_are_refused_before_anything(alone):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {0: deal_seeds(algorithm, 1)[0]}, RATE, 0.5, everybody)
     with pytest.raises(ValueError, match="are for rows .. of protocol.variables.holder_sets: expected"):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {u: {} for u in range(N)}, RATE, 0.5, everybody)
+    with pytest.raises(ValueError, match="has sparse gossip matrices"):
+        Peer(alone, network, DATA, BATCHES, Run("r", dp_dsgd(csr_array(W), T), 1.0), deal_seeds(algorithm, 1), RATE, 0.5, everybody)
 
 
 def test_ranks_that_never_come():

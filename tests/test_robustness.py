@@ -396,7 +396,7 @@ def test_runs_of_some_more_steps(seed):
 
 
 @campaign(40, "randomness.derive_seed randomness.check_seed streams.deal_seeds randomness.block_size randomness.draw_block randomness.draw streams.noise_stream "
-              "randomness.secure_normal",
+              "randomness.secure_normal randomness.block_generator",
           SEEDS, st.integers(0, 2**128 - 1), st.integers(1, 9000))
 def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     """Each variable is what its seed and number say, whoever draws it, in whatever order and among whichever nodes; other secrets and purposes give other noise."""
@@ -409,6 +409,8 @@ def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     np.testing.assert_allclose(np.vstack(drawn[run.nodes[u]]), (run.mix.N @ Z)[run.mix.node == u], atol=1e-9)
     assert len({secret, *(randomness.derive_seed(secret, *purpose) for purpose in ((), (0,), (1,), (0, 0), (0, 1)))}) == 6
     for secure in (False, True): assert (randomness.draw_block(secret, 0, dimension, secure)[0] == randomness.draw(secret, 0, dimension, secure)).all()
+    piecewise = randomness.block_generator(secret, 7)
+    assert all((piecewise.standard_normal(dimension) == row).all() for row in randomness.draw_block(secret, 7, dimension))
     assert randomness.block_size(dimension) * dimension <= 2**13 or randomness.block_size(dimension) == 1
     for wrong in (-1, 2**128, 1.0, True, "x", None): assert refused(lambda: randomness.derive_seed(wrong, 1), "expected an integer") is None  # noqa: B023
 

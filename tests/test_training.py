@@ -31,7 +31,7 @@ from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Batches, Dataset, cut, load_data, round_robin
-from mfdl.learning.noise_sources import Draws, NoiseSource, Run
+from mfdl.learning.noise_sources import Draws, NoiseSource, Run, looks_back
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
 
@@ -190,7 +190,7 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path):
 
 def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
     algorithm = mf_dsgd(W, T, C)
-    source = NoiseSource([algorithm], Draws(algorithm.variables, [5], 20000, keep=True))
+    source = NoiseSource([algorithm], Draws(algorithm.variables, [5], 20000, keep=looks_back(algorithm)))
     noise = np.array([next(source)[:, 0] for _ in range(T)])
     with pytest.raises(StopIteration, match="there is none for step 6"): next(source)
     measured = np.einsum("tud,svd->tusv", noise, noise) / 20000

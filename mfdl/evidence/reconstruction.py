@@ -267,7 +267,7 @@ def _rewind(run: "Run", messages: Floats) -> Recorded:  # (m, d)
     d = messages.shape[1]
     noise = np.zeros((len(protocol.variables.step), d))
     if run.scale:
-        draws = Draws(protocol.variables, [run.noise_secret], d, keep=False)
+        draws = Draws(protocol.variables, [run.noise_secret], d, keep=0)
         noise = np.concatenate([draws.at(t).astype(float) for t in range(protocol.T)])
     gradients = _added(protocol, messages) - run.scale * (protocol.mix.N @ noise)
     return Recorded(protocol, float(run.scale), messages, gradients, noise)

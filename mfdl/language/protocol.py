@@ -194,9 +194,9 @@ def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Var
     "What is drawn in a run of which some holders are sparse: for many nodes."
     tables = {id(one.noise.holders): csr_array(one.noise.holders) for one in distinct}
     rows = csr_array(_stacked_sets(list(tables.values()), 0))
-    number: dict[bytes, int] = {}
-    each = np.split(rows.indices, rows.indptr[1:-1])
-    which = np.array([number.setdefault(row.tobytes(), len(number)) for row in each], dtype=int)
+    each = [tuple(row) for row in np.split(-rows.indices, rows.indptr[1:-1])][:rows.shape[0]]
+    number = {row: k for k, row in enumerate(sorted(set(each)))}  # in the order of full rows
+    which = np.array([number[row] for row in each], dtype=int)
     ends = np.cumsum([table.shape[0] for table in tables.values()])
     parts = dict(zip(tables, np.split(which, ends[:-1]), strict=True))
     return Variables(
@@ -456,7 +456,7 @@ class _Derived(_Labelled, ByContent):
         return read_only(heard)
 
 # %% ../../nbs/language/14_protocol.ipynb #70e4f9b3
-_SPARSE = ("protocol={!r} has sparse gossip matrices, which only the account can do with; "
+_SPARSE = ("protocol={!r} has sparse gossip matrices, and this makes tables of all pairs of nodes; "
            "expected full ones, such as gossip_matrix(graph, sparse=False)")
 
 class _WithMatrices(_Derived):
@@ -731,7 +731,7 @@ class MatrixProtocol(_Labelled):
 
 # %% ../../nbs/language/14_protocol.ipynb #00000018
 def check_protocol_type(
-    protocol: object, expected: str = "a Protocol, such as dp_dsgd(W, T)",
+    protocol: object, expected: str = "a Protocol, such as dp_dsgd(W, T)", sparse: bool = False,
 ) -> None:
     """Refuse what is not a run that can be executed.
 
@@ -741,6 +741,8 @@ def check_protocol_type(
         What the caller was given.
     expected : str, optional
         What the error says was expected.
+    sparse : bool, optional
+        Whether sparse gossip matrices will do; if not, they are an error.
 
     Raises
     ------
@@ -757,4 +759,4 @@ def check_protocol_type(
             f"but nothing says how it is run; expected {expected}")
     if not isinstance(protocol, Protocol):
         raise ValueError(f"protocol={protocol!r}: expected {expected}")
-    if protocol.sparse: raise ValueError(_SPARSE.format(protocol.name))
+    if protocol.sparse and not sparse: raise ValueError(_SPARSE.format(protocol.name))

@@ -239,6 +239,9 @@ def _checked_holders(holders: ArrayLike | csr_array) -> Bools | csr_array:  # (q
     "Who holds each variable, if each is held by somebody; a ValueError otherwise."
     held = holders.astype(bool) if isinstance(holders, csr_array) else np.array(
         holders, dtype=bool, ndmin=2)
+    if isinstance(held, csr_array):
+        held.sum_duplicates()
+        held.eliminate_zeros()
     nobody = np.flatnonzero(np.asarray(held.sum(axis=1)) == 0)
     if len(nobody):
         raise ValueError(f"holders: nobody holds variable {nobody[0]}; expected at least one node")

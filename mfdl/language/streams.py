@@ -9,7 +9,7 @@ __all__ = ['KEPT', 'deal_seeds', 'noise_stream']
 from collections.abc import Hashable, Iterator
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from ..ground.arguments import Floats, Ints
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret
@@ -43,14 +43,15 @@ def deal_seeds(
     ----------
     chapter 16.
     """
-    check_protocol_type(protocol)
+    check_protocol_type(protocol, sparse=True)
     if secret is None:
         secret = fresh_secret()
-    sets = protocol.variables.holder_sets
-    seeds = [derive_seed(secret, row) for row in range(len(sets))]
+    sets = csc_array(protocol.variables.holder_sets)
+    seeds = [derive_seed(secret, row) for row in range(sets.shape[0])]
+    held = np.split(sets.indices, sets.indptr[1:-1])
     return {
-        label: {int(row): seeds[row] for row in np.flatnonzero(sets[:, u])}
-        for u, label in enumerate(protocol.nodes)}
+        label: {row: seeds[row] for row in rows.tolist()}
+        for label, rows in zip(protocol.nodes, held, strict=True)}
 
 # %% ../../nbs/language/16_streams.ipynb #0000002f
 def _own_only(mix: NoiseMixing) -> bool:
@@ -222,7 +223,7 @@ def noise_stream(
     ----------
     chapter 16.
     """
-    check_protocol_type(protocol)
+    check_protocol_type(protocol, sparse=True)
     held = _checked_seeds(seeds, node)
     source = _Source(protocol.variables, held, dimension, secure)
     u, = protocol.index([node])

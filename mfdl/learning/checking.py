@@ -8,6 +8,7 @@ __all__ = ['check_protocol']
 # %% ../../nbs/learning/67_checking.ipynb #00000002
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
 from ..accounting.state_space import NotStreamable, state_space
 from ..ground.arguments import Floats
@@ -15,6 +16,7 @@ from ..ground.files import needed_for
 from ..ground.randomness import block_size, derive_seed, draw_block
 from ..language.attackers import LDP
 from ..language.protocol import Protocol, check_protocol_type
+from ..language.steps import Round, Step
 from ..language.streams import deal_seeds, noise_stream
 from .data import Batches, Dataset
 from .noise_sources import Run
@@ -103,6 +105,23 @@ def _largest(values: Floats) -> float:
     "The largest absolute value, 0 if there is none."
     return float(np.abs(values).max(initial=0))
 
+# %% ../../nbs/learning/67_checking.ipynb #3c5af937
+_MOST = 4000  # gradients of a sparse run whose matrices are made
+
+def _with_tables(protocol: Protocol) -> Protocol:
+    "The same run with full gossip matrices."
+    if not protocol.sparse: return protocol
+    if protocol.n * protocol.T > _MOST:
+        raise ValueError(
+            f"protocol={protocol.name!r} has {protocol.n} nodes and T={protocol.T} steps: expected "
+            f"at most {_MOST} gradients, for whose matrices there is room, as in a smaller network")
+
+    def full(one: Round) -> Round:
+        return Round(one.W.toarray() if isinstance(one.W, csr_array) else one.W, one.share)
+
+    steps = [Step(step.trains, step.noise, map(full, step.rounds)) for step in protocol.steps]
+    return Protocol(protocol.nodes, steps, protocol.name)
+
 # %% ../../nbs/learning/67_checking.ipynb #0000000b
 def check_protocol(
     protocol: Protocol,
@@ -132,15 +151,17 @@ def check_protocol(
     Raises
     ------
     ValueError
-        For what is not a Protocol, and for matrices of another shape.
+        For what is not a Protocol, for matrices of another shape, and for sparse gossip
+        in a network whose matrices would be too large.
 
     References
     ----------
     chapter 67; arXiv 2510.17480, Definition 4.
     """
-    check_protocol_type(protocol)
-    gradients_to = _expected("M_G", M_G, protocol.M_G)
-    noise_to = _expected("M_Z", M_Z, protocol.M_Z)
+    check_protocol_type(protocol, sparse=True)
+    full = _with_tables(protocol)
+    gradients_to = _expected("M_G", M_G, full.M_G)
+    noise_to = _expected("M_Z", M_Z, full.M_Z)
     d = 3
     scale = float(protocol.drawn[-1] > 0)
     G = np.random.default_rng(secret).normal(size=(protocol.T, protocol.n, d))
@@ -153,7 +174,7 @@ def check_protocol(
     streamed = _streamed_noise(protocol, secret, d)
     found = [_largest(simulated - messages) / size]
     found.append(_largest(streamed - added) / max(1.0, _largest(added)))
-    models = _recursed_models(protocol, G, Z)
+    models = _recursed_models(full, G, Z)
     if models is not None:
         first = protocol.messages.round == 0
         sent = models[protocol.messages.step[first], protocol.messages.sender[first]]

@@ -15,8 +15,9 @@ from scipy.sparse import block_diag, csr_array, vstack
 
 from ..ground.arguments import check_flag, real_number
 from ..ground.files import needed_for
-from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
+from ..ground.randomness import block_generator, block_size, check_seed, derive_seed
 from ..language.protocol import NoiseMixing, Protocol, Variables, check_protocol_type
+from ..language.steps import fingerprint
 from .data import Batches
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
     ----------
     chapter 64.
     """
-    check_protocol_type(run.protocol)
+    check_protocol_type(run.protocol, sparse=True)
     check_flag(f"run {run.label!r}: secure", run.secure)
     name = run.protocol.name
     if not 0 <= real_number(run.scale) < np.inf:
@@ -129,8 +130,8 @@ def max_noise_std(protocol: Protocol) -> float:
     largest = np.sqrt(float(squares.max())) / np.abs(mix.L.diagonal()).min()
     return largest * (1 if mix.basis is None else np.linalg.norm(mix.basis, axis=1).max())
 
-def looks_back(protocol: Protocol) -> bool:
-    """Tell whether what is added depends on variables of earlier steps.
+def looks_back(protocol: Protocol) -> int:
+    """Count the steps back to the earliest variables on which an addition depends.
 
     What is taken back does not count: it is known from what was added.
 
@@ -141,42 +142,62 @@ def looks_back(protocol: Protocol) -> bool:
 
     Returns
     -------
-    bool
+    int
+        0 if every step uses variables of its own alone.
 
     References
     ----------
     chapter 64.
     """
-    return any(step.reach > step.noise.q for step in protocol.distinct)
+    entries = protocol.mix.D.tocoo()
+    steps = protocol.mix.step[entries.row] - protocol.variables.step[entries.col]
+    return int(steps.max(initial=0))
+
+# %% ../../nbs/learning/64_noise_sources.ipynb #dcef51a8
+class _Piece(NamedTuple):
+    "Consecutive variables of a row of the holders."
+    row: int
+    block: int
+    number: int  # in the block
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640002a
+_AT_ONCE = 2**25  # numbers that are drawn ahead, of all rows and secrets together
+
 class _Blocks:
-    "Blocks of noise variables, by row of the holders and number in that row."
+    "Blocks of noise variables, drawn piece by piece."
     def __init__(self, variables: Variables, secrets: Sequence[int], dimension: int) -> None:
         self.dimension = dimension
         self.size = block_size(dimension)
-        rows = range(len(variables.holder_sets))
+        rows = range(variables.holder_sets.shape[0])
         self.seeds = [[derive_seed(secret, row) for secret in secrets] for row in rows]
-        self.drawn: dict[tuple[int, int], np.ndarray] = {}  # (variables, secrets * parameters)
+        one_each = max(1, len(rows) * len(secrets) * dimension)
+        self.length = min(self.size, max(1, _AT_ONCE // one_each))  # variables in a piece
+        self.drawn: dict[_Piece, np.ndarray] = {}  # (variables, secrets * parameters)
+        self.next: dict[int, tuple[_Piece, list[np.random.Generator]]] = {}  # by row
 
-    def refill(self, needed: dict[tuple[int, int], None]) -> None:
-        "Draw the blocks that are needed and not there."
-        current = {row for row, _ in needed}
-        lacking = [key for key in needed if key not in self.drawn]
+    def refill(self, needed: dict[_Piece, None]) -> None:
+        "Draw the pieces that are needed and not there."
+        current = {piece.row for piece in needed}
+        lacking = [piece for piece in needed if piece not in self.drawn]
         if lacking:
             self.drawn = {
-                key: block for key, block in self.drawn.items()
-                if key in needed or key[0] not in current
+                piece: variables for piece, variables in self.drawn.items()
+                if piece in needed or piece.row not in current
             }
-        for row, number in lacking:
-            self.drawn[row, number] = self._draw(row, number)
+        for piece in lacking:
+            self.drawn[piece] = self._draw(piece)
 
-    def _draw(self, row: int, number: int) -> np.ndarray:
-        seeds = self.seeds[row]
-        block = np.empty((self.size, len(seeds), self.dimension), dtype=np.float32)
-        for k, seed in enumerate(seeds):
-            block[:, k] = draw_block(seed, number, self.dimension)
-        return block.reshape(self.size, -1)
+    def _draw(self, piece: _Piece) -> np.ndarray:
+        comes, generators = self.next.get(piece.row, (piece, []))
+        if not generators or comes.block != piece.block or comes.number > piece.number:
+            comes = piece._replace(number=0)
+            generators = [block_generator(seed, piece.block) for seed in self.seeds[piece.row]]
+        variables = np.empty((self.length, len(generators), self.dimension), dtype=np.float32)
+        for _ in range(comes.number, piece.number + 1):
+            for k, generator in enumerate(generators):
+                variables[:, k] = generator.standard_normal((self.length, self.dimension))
+        self.next[piece.row] = (piece._replace(number=piece.number + 1), generators)
+        return variables.reshape(self.length, -1)
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640000d
 class Draws:
@@ -190,24 +211,24 @@ class Draws:
         One for each realisation.
     dimension : int
         Parameters of a model.
-    keep : bool
-        Whether variables of earlier steps are kept, in `kept`.
+    keep : int
+        Of how many earlier steps variables are kept, in `kept`.
 
     References
     ----------
     chapter 64.
     """
     def __init__(
-        self, variables: Variables, secrets: Sequence[int], dimension: int, keep: bool
+        self, variables: Variables, secrets: Sequence[int], dimension: int, keep: int
     ) -> None:
         self.variables = variables
         self.dimension = dimension
         self.width = len(secrets) * dimension
         self.blocks = _Blocks(variables, secrets, dimension)
+        self.keep = keep
         counts = np.bincount(variables.step)  # variables of each step
-        self.keeps = keep and len(counts) > 0
-        shape = (counts.max(), len(counts), self.width) if self.keeps else (0, 0, 0)
-        self.kept = np.zeros(shape, dtype=np.float32)  # by number in its step, and step
+        shape = (counts.max(), min(keep + 1, len(counts)), self.width) if keep else (0, 0, 0)
+        self.kept = np.zeros(shape, dtype=np.float32)  # by number in its step, and step in turn
         self.t = -1
         self.fresh = np.zeros((0, self.width), dtype=np.float32)
 
@@ -227,15 +248,16 @@ class Draws:
         if t == self.t: return self.fresh
         new = slice(*np.searchsorted(self.variables.step, [t, t + 1]))
         rows = self.variables.holder_set[new]
-        blocks, places = np.divmod(self.variables.number[new], self.blocks.size)
-        keys = list(zip(rows.tolist(), blocks.tolist(), strict=True))
-        self.blocks.refill(dict.fromkeys(keys))
-        self.fresh = np.empty((len(keys), self.width), dtype=np.float32)
+        blocks, inside = np.divmod(self.variables.number[new], self.blocks.size)
+        numbers, places = np.divmod(inside, self.blocks.length)
+        pieces = [*map(_Piece, rows.tolist(), blocks.tolist(), numbers.tolist())]
+        self.blocks.refill(dict.fromkeys(pieces))
+        self.fresh = np.empty((len(pieces), self.width), dtype=np.float32)
         self.t = t
-        for k, (key, place) in enumerate(zip(keys, places, strict=True)):
-            self.fresh[k] = self.blocks.drawn[key][place]
-        if self.keeps and keys:
-            self.kept[:len(keys), t] = self.fresh
+        for k, (piece, place) in enumerate(zip(pieces, places.tolist(), strict=True)):
+            self.fresh[k] = self.blocks.drawn[piece][place]
+        if self.keep and pieces:
+            self.kept[:len(pieces), t % self.kept.shape[1]] = self.fresh
         return self.fresh
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400010
@@ -261,13 +283,14 @@ class _FreshMix:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400012
 class _KeptMix:
-    "Combines any variables so far; the arguments are those of `_FreshMix`."
+    "Combines the variables that are kept; the arguments are those of `_FreshMix`."
     def __init__(self, D: csr_array, starts: np.ndarray, draws: Draws) -> None:
         self.starts = starts
         self.draws = draws
         step = draws.variables.step
         number = np.arange(len(step)) - np.searchsorted(step, step)
-        place = number * draws.kept.shape[1] + step
+        steps = draws.kept.shape[1]
+        place = number * steps + step % steps
         shape = (D.shape[0], draws.kept[..., 0].size)
         self.D = csr_array((D.data, place[D.indices], D.indptr), shape=shape)
 
@@ -296,13 +319,13 @@ def _mixing(
     D: csr_array, starts: np.ndarray, draws: Draws, protocols: Sequence[Protocol]
 ) -> _FreshMix | _KeptMix | _OwnMix:
     "The cheapest way to combine variables."
-    if not draws.keeps: return _FreshMix(D, starts, draws)
+    if not draws.keep: return _FreshMix(D, starts, draws)
     T = protocols[0].T
     n = protocols[0].n
     count = len(protocols)
     entries = D.tocoo()
     one_each = np.array_equal(draws.variables.step, np.repeat(np.arange(T), n))
-    regular = one_each and D.shape[0] == T * n * count
+    regular = one_each and D.shape[0] == T * n * count and draws.keep == T - 1
     if not regular or not (entries.row // count % n == entries.col % n).all():
         return _KeptMix(D, starts, draws)
     own = np.zeros((T, n, count, T), dtype=np.float32)
@@ -396,7 +419,12 @@ class NoiseSource:
     protocols : sequence of Protocol
         With equal variables, and all with a basis or none.
     draws : Draws
-        Of these variables.
+        Of these variables, kept as long as one of the protocols looks back.
+
+    Raises
+    ------
+    ValueError
+        For draws that are not kept so long.
 
     References
     ----------
@@ -407,6 +435,8 @@ class NoiseSource:
         self.draws = draws
         self.t = 0
         self.shares = np.zeros((0, draws.width), dtype=np.float32)
+        if any(looks_back(protocol) > draws.keep for protocol in protocols):
+            raise ValueError(f"draws: keep={draws.keep}, expected as many as noise looks back")
         mixes = [protocol.mix for protocol in protocols]
         order, starts = _in_order(mixes, self.T)
         D = csr_array(vstack([mix.D for mix in mixes])[order].astype(np.float32))
@@ -480,15 +510,15 @@ def _supply(
     )
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400024
-def _variables_of(protocol: Protocol) -> tuple[bytes, ...]:
+def _variables_of(protocol: Protocol) -> str:
     drawn = protocol.variables
-    return drawn.step.tobytes(), drawn.holder_sets.tobytes(), drawn.holder_set.tobytes()
+    return fingerprint(drawn.step, csr_array(drawn.holder_sets), drawn.holder_set)
 
 def _combination_of(protocol: Protocol) -> tuple[bool, bool, bool, str]:
     "Whether it looks back and takes back; and more that has to agree."
     alone = protocol.digest if any(step.shares for step in protocol.distinct) else ""
     mix = protocol.mix
-    return looks_back(protocol), mix.takes_back, mix.basis is None, alone
+    return looks_back(protocol) > 0, mix.takes_back, mix.basis is None, alone
 
 def noise_sources(runs: Sequence[Run], dimension: int, device: Any) -> list[Supply]:
     """Sort runs by what they draw and by how they combine it, and make their sources.
@@ -518,13 +548,13 @@ def noise_sources(runs: Sequence[Run], dimension: int, device: Any) -> list[Supp
     shared: dict[tuple, dict[tuple, list[list[int]]]] = {}
     for protocol, members in by_protocol.items():
         secrets = tuple(dict.fromkeys(runs[i].noise_secret for i in members))
-        ways = shared.setdefault((*_variables_of(protocol), secrets), {})
+        ways = shared.setdefault((_variables_of(protocol), secrets), {})
         ways.setdefault(_combination_of(protocol), []).append(members)
     supplies: list[Supply] = []
-    for (*_, secrets), ways in shared.items():
-        first = next(iter(ways.values()))[0][0]
-        keep = any(looking_back for looking_back, *_ in ways)
-        draws = Draws(runs[first].protocol.variables, secrets, dimension, keep)
+    for (_, secrets), ways in shared.items():
+        alike = [runs[group[0]].protocol for groups in ways.values() for group in groups]
+        keep = max(map(looks_back, alike))
+        draws = Draws(alike[0].variables, secrets, dimension, keep)
         supplies += [_supply(runs, groups, draws, secrets, device) for groups in ways.values()]
     return supplies
 

@@ -6,6 +6,7 @@
 __all__ = ['MessageNoise', 'Simulation']
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600003
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..ground.arguments import check_count
 from ..ground.files import needed_for, seal, unseal
 from ..ground.randomness import grid_spacing, to_grid
 from ..language.streams import deal_seeds, noise_stream
-from ..language.steps import Step, fingerprint
+from ..language.steps import Round, Step, fingerprint
 from ..language.protocol import check_protocol_type
 from .data import Batches, Dataset
 from .learner import History, Learner, describe_protocol
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 def _check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record: bool) -> None:
     if not runs: raise ValueError("runs=[]: expected at least one Run")
     for run in runs:
-        check_protocol_type(run.protocol)
+        check_protocol_type(run.protocol, sparse=True)
     first = runs[0].protocol
     for run in runs:
         if run.protocol.n != batches.n:
@@ -79,6 +81,16 @@ def _secure_streams(run: Run, dimension: int) -> list:
     ]
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600009
+def _sparse_tensor(array: csr_array, device: "torch.device") -> "torch.Tensor":
+    with needed_for("training", "train"): import torch
+    rows = torch.as_tensor(array.indptr.astype(np.int64))
+    columns = torch.as_tensor(array.indices.astype(np.int64))
+    entries = torch.as_tensor(array.data)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            rows, columns, entries, array.shape, device=device, check_invariants=True)
+
 class _Noisy(Learner):
     "All nodes of all runs, and their noise."
     def __init__(
@@ -93,7 +105,7 @@ class _Noisy(Learner):
         self.runs = list(runs)
         self.broken = False  # in the middle of a step
         self.forgotten = False
-        self.gossip: dict[Step, torch.Tensor] = {}
+        self.gossip: dict[tuple[Round, ...], list[torch.Tensor]] = {}
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.spacing = _spacings(runs, clip)
         self.leave_room(self.spacing.get(0, 0.0))
@@ -109,9 +121,10 @@ class _Noisy(Learner):
         dimension = self.models.shape[2]
         return {i: _secure_streams(self.runs[i], dimension) for i in self.spacing}
 
-    def tensor(self, array: np.ndarray, dtype: type = np.float32) -> "torch.Tensor":
-        """Return an array, of any shape, as a tensor beside the models."""
+    def tensor(self, array: np.ndarray | csr_array, dtype: type = np.float32) -> "torch.Tensor":
+        """Return an array (any shape), sparse or not, as a tensor like the models."""
         with needed_for("training", "train"): import torch
+        if isinstance(array, csr_array): return _sparse_tensor(array.astype(dtype), self.device)
         return torch.as_tensor(np.array(array, dtype=dtype), device=self.device)
 
     def _add_noise(self, change: "torch.Tensor") -> None:  # (nodes, runs, parameters)
@@ -123,6 +136,15 @@ class _Noisy(Learner):
             drawn = np.concatenate([next(stream) for stream in self.streams[i]])
             noise = self.tensor(to_grid(self.runs[i].scale * drawn, spacing))
             change[:, i] = rounded(change[:, i], spacing) + noise
+
+# %% ../../nbs/learning/66_simulator.ipynb #8877301c
+def _multiplied(
+    matrices: "list[torch.Tensor]",  # (n, n) each
+    models: "torch.Tensor",  # (n, ..)
+) -> "torch.Tensor":
+    for matrix in matrices:
+        models = matrix @ models
+    return models
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660000f
 class MessageNoise(NamedTuple):
@@ -167,6 +189,13 @@ def _message_noise(
 # %% ../../nbs/learning/66_simulator.ipynb #a6600011
 class _Exchanging(_Noisy):
     "Exchanges models, with what noise there is in messages."
+    def _matrices(self, step: Step) -> "list[torch.Tensor]":
+        if step.rounds not in self.gossip:
+            sparse = any(isinstance(one.W, csr_array) for one in step.rounds)
+            factors = [one.W for one in step.rounds] if sparse else [step.transition]
+            self.gossip[step.rounds] = [self.tensor(W) for W in factors]
+        return self.gossip[step.rounds]
+
     def exchanged(self, steps: Sequence[Step]) -> "torch.Tensor":
         """Return models after the exchanges of a step.
 
@@ -181,13 +210,14 @@ class _Exchanging(_Noisy):
         """
         with needed_for("training", "train"): import torch
         if not any(step.rounds for step in steps): return self.models
-        for step in steps:
-            if step not in self.gossip:
-                self.gossip[step] = self.tensor(step.transition)
-        matrices = [self.gossip[step] for step in steps]
+        matrices = [self._matrices(step) for step in steps]
         if all(step.rounds == steps[0].rounds for step in steps):
-            return (matrices[0] @ self.models.flatten(1)).view_as(self.models)
-        return torch.bmm(torch.stack(matrices), self.theta).swapaxes(0, 1).contiguous()
+            return _multiplied(matrices[0], self.models.flatten(1)).view_as(self.models)
+        if not any(matrix.is_sparse_csr for each in matrices for matrix in each):
+            stacked = torch.stack([matrix for each in matrices for matrix in each])
+            return torch.bmm(stacked, self.theta).swapaxes(0, 1).contiguous()
+        pairs = zip(matrices, self.theta, strict=True)
+        return torch.stack([_multiplied(each, models) for each, models in pairs], dim=1)
 
     def share_noise(self, rate: float) -> list[MessageNoise]:
         """Return the noise of messages in this step, in the units of models.

@@ -325,7 +325,8 @@ def _protocol_of(
     if isinstance(strategy, str):
         C = named_strategy(strategy, scheme, W).C
         protocol = mf_dsgd(W, scheme.T, C, nodes=network)
-    check_protocol_type(protocol, "a name of mfdl.noise.strategies.STRATEGIES, or a Protocol")
+    expected = "a name of mfdl.noise.strategies.STRATEGIES, or a Protocol"
+    check_protocol_type(protocol, expected, sparse=True)
     assert isinstance(protocol, Protocol)  # checked
     if protocol.nodes != tuple(network):
         raise ValueError(

@@ -71,7 +71,9 @@ def _between_nodes(W: Floats, participation: Participation, method: str) -> Nois
         total += (T - j + 1) * np.trace(mixed)
     mu = account(run, LDP(), participation).worst.mu
     gap = found.gap
-    certified = np.nan if gap is None or method != "corn" else gap
+    certified = np.nan
+    if gap is not None and method == "corn":
+        certified = gap
     return NoiseKind(run, float(total * mu**2), certified)
 
 def _in_both(W: Floats, participation: Participation) -> NoiseKind:

@@ -17,7 +17,7 @@ from ..ground.arguments import Floats, Ints
 from ..ground.files import needed_for, package_code
 from ..ground.randomness import grid_spacing, to_grid
 from ..language.streams import noise_stream
-from ..language.protocol import Protocol
+from ..language.protocol import Protocol, check_protocol_type
 from ..language.steps import Round, fingerprint
 from ..learning.data import Batches, Dataset
 from ..learning.learner import History, Learner, describe_protocol
@@ -57,6 +57,7 @@ class _Hosted(Learner):
         protect: str, loss: str | None, device: str, record: bool,
     ) -> None:
         protocol = run.protocol
+        check_protocol_type(protocol)
         check_run(run, batches, clip)
         ranks = place_nodes(placement, protocol.n, network.size)
         here = np.flatnonzero(ranks == network.rank).tolist()
