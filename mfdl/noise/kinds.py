@@ -56,6 +56,7 @@ def _in_time(W: Floats, participation: Participation, name: str) -> NoiseKind:
     "Each node correlates its own noise in time."
     found = strategy(name, participation, W)
     gap = found.gap
+    assert found.objective is not None  # it is known for a network
     certified = np.nan if gap is None else gap
     return NoiseKind(mf_dsgd(W, participation.T, found.C), found.objective, certified)
 

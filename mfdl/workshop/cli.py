@@ -405,7 +405,8 @@ def _reproduce_command(
     pndp (who learns how much about whom),
     reactions (what insiders learn from training),
     theorem6 (every algorithm under every trust model),
-    horizons (longer and longer runs), covariance (noise correlated between nodes),
+    large (networks of up to 37,700 nodes), horizons (longer and longer runs),
+    covariance (noise correlated between nodes),
     seeds (who shares it), story (all of it, shortly),
     housing, writers, quadratic, correlated and together (what is learned, on several
     tasks), audit (all of it, attacked).
