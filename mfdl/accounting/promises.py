@@ -286,12 +286,13 @@ def _with_own_share(
     paths: Paths, participation: Participation, victims: Ints, values: Floats,
 ) -> Floats:  # (m,); values: (m,)
     "What plans prove if victims that are not seen pay for a share at once."
+    trains = paths.trains[:, victims]
     with np.errstate(divide="ignore"):
-        at_once = 1 / (participation.k * (paths.moves[:, None] / paths.strength[:, victims])**2)
-        later = 1 / values**2
-        shared = 1 / np.sqrt(at_once.min(axis=0) + later)
+        shifts = np.where(trains, paths.moves[:, None] / paths.strength[:, victims], 0)
+        at_once = np.sqrt(participation.k) * shifts.max(axis=0)
+        shared = 1 / np.sqrt(1 / at_once**2 + 1 / values**2)
     hidden = ~paths.blocked[:, victims].any(axis=0)
-    return np.where(hidden & (values > 0), shared, values)
+    return np.where(hidden, shared, np.fmin(values, at_once))
 
 def _together(
     paths: Paths, participation: Participation, c: Floats, victims: Ints,
