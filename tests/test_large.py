@@ -226,7 +226,8 @@ def any_network(rng):
 def test_promises_of_sparse_tables_are_those_of_full_ones(seed):
     (full, sparse), trust, scheme, updates = any_network(np.random.default_rng(seed))
     one, other = (promise(run, trust, scheme, updates) for run in (full, sparse))
-    assert np.allclose(one.sensitivity, other.sensitivity, rtol=1e-10, atol=0) and (one.victims == other.victims).all()
+    assert (other.sensitivity <= one.sensitivity * (1 + 1e-10)).all() and (one.victims == other.victims).all()
+    if len(other.near) == full.n: assert np.allclose(one.sensitivity, other.sensitivity, rtol=1e-10, atol=0)  # everybody can be heard
     assert other.verify() < 1e-9
 
 

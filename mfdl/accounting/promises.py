@@ -292,7 +292,7 @@ def _with_own_share(
         at_once = np.sqrt(participation.k) * shifts.max(axis=0)
         shared = 1 / np.sqrt(1 / at_once**2 + 1 / values**2)
     hidden = ~paths.blocked[:, victims].any(axis=0)
-    return np.where(hidden, shared, np.fmin(values, at_once))
+    return np.asarray(np.where(hidden, shared, np.fmin(values, at_once)), dtype=np.float64)
 
 def _together(
     paths: Paths, participation: Participation, c: Floats, victims: Ints,
