@@ -168,8 +168,8 @@ def parts_in_time(M: csr_array, n: int, T: int) -> Floats | None:
 def _absolute_strategies(run: Protocol, secret: Bools) -> tuple[Floats, Bools]:  # (n, T, T), (n,)
     "|C| of nodes with noise C^-1 z, correlated in time, and who of them keeps z."
     if run.sparse:
-        raise ValueError(f"updates: {run.name} has noise with a memory, and sparse gossip matrices; "
-                         "expected full ones, gossip_matrix(graph, sparse=False), or fresh noise")
+        raise ValueError(f"updates: {run.name} has noise with a memory, and sparse gossip "
+                         "matrices; expected full ones, or noise that is drawn afresh")
     T = run.T
     n = run.n
     held_alone = bool((run.variables.holders.sum(axis=1) == 1).all())

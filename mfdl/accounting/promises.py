@@ -163,9 +163,7 @@ class Promise:
         c, _ = self.updates.of_nodes(paths.blocked.shape[1])
         scheme = self.participation
         steps = _planned_steps(paths, scheme)
-        proved = np.full(len(self.victims), np.inf)
-        within = np.isin(self.victims, self.near)
-        proved[within] = _by_plans(paths, scheme, c, self.near, self.victims[within], self.plans)
+        proved = _by_plans(paths, scheme, c, self.near, self.victims, self.plans)
         if "together" in self.routes:
             far = _together(paths, scheme, c, self.victims)
             proved = np.where(self.routes == "together", far, proved)
@@ -266,7 +264,7 @@ def _travelling(paths: Paths, c: Floats) -> list[csr_array]:  # T - 1 of (n, n)
     return made * len(steps) if alike else made
 
 def _arriving(paths: Paths, c: Floats, seen: Ints) -> list[Floats]:  # T of (t + 1, n, seen)
-    "What arrives in each step at nodes that are seen, of what began in each one before."
+    "What arrives in each step at nodes that are seen, of what began in each before."
     travelling = _travelling(paths, c)
 
     def until(t: int) -> Floats:
@@ -294,6 +292,7 @@ def _with_own_share(
     hidden = ~paths.blocked[:, victims].any(axis=0)
     return np.asarray(np.where(hidden, shared, np.fmin(values, at_once)), dtype=np.float64)
 
+# %% ../../nbs/accounting/32_promises.ipynb #1bf28074
 def _together(
     paths: Paths, participation: Participation, c: Floats, victims: Ints,
 ) -> Floats:  # (m,)
@@ -369,24 +368,27 @@ def _best_plans_of(
     kept = np.concatenate(plans, axis=2) if plans else None
     return np.concatenate(values), np.concatenate(lower), kept
 
+# %% ../../nbs/accounting/32_promises.ipynb #cad04eb4
 def _by_plans(
     paths: Paths,
     participation: Participation,
     c: Floats,  # (n,)
     near: Ints,  # (p,)
-    victims: Ints,  # (m,), of those who are near
-    plans: Floats,  # (T, p, m * cases)
+    victims: Ints,  # (m,)
+    plans: Floats,  # (T, p, k), of all cases of those who are near
 ) -> Floats:  # (m,)
-    "Sensitivities that kept plans prove, if nobody pays for more than there is."
+    "Sensitivities that plans prove if nobody overpays; inf for those without one."
     steps = _planned_steps(paths, participation)
     part = paths.among(near)
-    values = [np.zeros(0)]
-    by_victim = plans.reshape(*part.blocked.shape, len(victims), len(steps))
-    for places in _portions(part.blocked.size * len(steps), np.arange(len(victims))):
-        s = _new_near(paths, c, near, *all_cases(paths, victims[places], steps))
+    within = np.flatnonzero(np.isin(victims, near))
+    values = np.full(len(victims), np.inf)
+    by_victim = plans.reshape(*part.blocked.shape, len(within), len(steps))
+    for places in _portions(part.blocked.size * len(steps), np.arange(len(within))):
+        some = within[places]
+        s = _new_near(paths, c, near, *all_cases(paths, victims[some], steps))
         paid = plan_at(part, c[near], s, by_victim[:, :, places].reshape(s.shape))
-        values.append(_proved_by_plans(part, paid, participation, len(steps)))
-    return np.concatenate(values)
+        values[some] = _proved_by_plans(part, paid, participation, len(steps))
+    return values
 
 # %% ../../nbs/accounting/32_promises.ipynb #0000000a
 KEPT_PROOFS = 2**25  # numbers of proofs that are kept
