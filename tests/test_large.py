@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, SecureSum, account
 from mfdl.accounting.exposure import exposure
+from mfdl.accounting.promises import promise
 from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.state_space import NotStreamable
 from mfdl.language.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
@@ -85,7 +86,8 @@ def test_who_is_out_of_reach_has_nothing_to_fear():
 def test_what_is_refused_in_sparse_networks():
     S = gossip_matrix(nx.path_graph(6), sparse=True)
     run, scheme = dp_dsgd(S, 4), Participation.every_step(4)
-    for call in (lambda: account(run, PNDP([0]), scheme, backend="dense"), lambda: account(run, PNDP([0]), scheme, updates=Lipschitz(1.0)),
+    with pytest.raises(ValueError, match="noise with a memory, and sparse gossip matrices"): account(mf_dsgd(S, 4, np.tri(4)), PNDP([0]), scheme, updates=Lipschitz(1.0))
+    for call in (lambda: account(run, PNDP([0]), scheme, backend="dense"),
                  lambda: decor(S, 4), lambda: corn(S, 4, np.eye(6)), lambda: run.M_G, lambda: check_gossip(S), lambda: check_protocol_type(run)):
         with pytest.raises(ValueError, match="sparse"): call()
     for wrong in (S * 2, csr_array(np.full((2, 3), 0.5)), -1 * S, csr_array(np.diag([np.nan, 1]))):
@@ -205,3 +207,86 @@ def test_strategy_on_the_command_line(tmp_path):
     for attacker in (["--trust", "ldp"], ["--attackers", "7"]):
         found = CliRunner().invoke(app, ["account", *given, *attacker])
         assert found.exit_code == 0 and "MF-D-SGD" in found.output and "2001 nodes" in found.output, found.output
+
+
+def any_network(rng):
+    """A small network, full and sparse, with a run that can be promised for, an attacker, a scheme and a constant."""
+    n, T = int(rng.integers(4, 14)), int(rng.integers(2, 8))
+    graph = nx.random_labeled_tree(n, seed=int(rng.integers(99))) if rng.random() < 0.5 else nx.gnp_random_graph(n, 0.4, seed=int(rng.integers(99)))
+    make = [dp_dsgd, lambda W, T: muffliato(W, T, 2), lambda W, T: local_dsgd(W, T, 2), lambda W, T: dp_dsgd(W, T, offline=0.3, trains=0.8, seed=T)][int(rng.integers(4))]
+    runs = [make(gossip_matrix(graph, sparse=sparse), T) for sparse in (False, True)]
+    scheme = [Participation.single(T), Participation.every_step(T), Participation.min_sep(min(2, T), max(1, T // 3), T)][int(rng.integers(3))]
+    c = rng.choice([0.5, 0.9, 1.0, 1.1, 1.4], n)
+    return runs, PNDP(rng.choice(n, int(rng.integers(1, 3)), replace=False).tolist()), scheme, Lipschitz(c if rng.random() < 0.5 else c[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore:graph has")
+def test_promises_of_sparse_tables_are_those_of_full_ones(seed):
+    (full, sparse), trust, scheme, updates = any_network(np.random.default_rng(seed))
+    one, other = (promise(run, trust, scheme, updates) for run in (full, sparse))
+    assert (other.sensitivity <= one.sensitivity * (1 + 1e-10)).all() and (one.victims == other.victims).all()
+    if len(other.near) == full.n: assert np.allclose(one.sensitivity, other.sensitivity, rtol=1e-10, atol=0)  # everybody can be heard
+    assert other.verify() < 1e-9
+
+
+def cost_of_plan(made, victim, pattern, most, share):
+    """Squared mu that a plan proves, by the recursion of the theorem in full tables: everybody pays `most` and no more than there is."""
+    paths, d, cost = made.paths, np.zeros(made.paths.blocked.shape[1]), 0.0
+    c, _ = made.updates.of_nodes(len(d))
+    for t in range(len(paths.blocked)):
+        new = paths.moves[t] * (t in pattern) * paths.trains[t, victim]
+        d[victim] += (1 - share) * new
+        pays = np.where(paths.blocked[t], d, np.minimum(d, most[t]))
+        shifts = pays + share * new * (np.arange(len(d)) == victim)
+        cost += (shifts[shifts > 0]**2 / paths.strength[t][shifts > 0]**2).sum()
+        if t + 1 < len(paths.blocked): d = np.where(paths.trains[t + 1], c, 1) * (paths.transitions[t].toarray() @ (d - pays))
+    return cost
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore:graph has")
+def test_promises_near_and_far_are_proved_and_close_to_those_of_plans_for_everybody(seed):
+    rng = np.random.default_rng(seed)
+    (full, sparse), trust, scheme, updates = any_network(rng)
+    best = promise(full, trust, scheme, updates)
+    with pytest.MonkeyPatch.context() as patch:  # so that only some victims have plans of their own
+        patch.setattr("mfdl.accounting.promises.KEPT_PROOFS", int(rng.choice([0, full.T * (full.n // 2)**2 * scheme.b])))
+        made = promise(sparse, trust, scheme, updates)
+    assert made.verify() < 1e-9 and (best.victims == made.victims).all()
+    finite = np.isfinite(best.sensitivity)
+    assert (np.isfinite(made.sensitivity) == finite).all() and ((made.sensitivity > 0) == (best.sensitivity > 0)).all()
+    most = np.fmax(best.sensitivity, np.sqrt(scheme.k))  # single steps, added up, can be above the eavesdropper's
+    assert (made.sensitivity >= best.lower * (1 - 1e-9))[finite].all() and (made.sensitivity <= most * (1 + 1e-9))[finite].all()
+    positive = finite & (best.sensitivity > 0)
+    assert (made.sensitivity[positive] <= 3 * best.sensitivity[positive]).all()
+    if updates.c.max() <= 1: assert (made.sensitivity[positive] <= 1.5 * best.sensitivity[positive]).all()
+    if scheme.separation != "exactly" or (made.near.size == full.n): return
+    planned = made.victims[np.isin(made.victims, made.near)].tolist()
+    patterns = [pattern for pattern in scheme.patterns()][:1 if made.paths.begins_anywhere else None]
+    for victim, route, value in zip(made.victims, made.routes, made.sensitivity, strict=True):
+        if not np.isfinite(value): continue
+        most, worst = np.zeros((len(patterns), *made.paths.blocked.shape)), 0.0
+        if route == "flow": most[:, :, made.near] = made.plans.reshape(full.T, len(made.near), len(planned), -1)[:, :, planned.index(victim)].transpose(2, 0, 1)
+        for pattern, limits in zip(patterns, most, strict=True):
+            shares = [0, 0.5, 1] if route == "together" else [0]
+            parabola = np.polynomial.Polynomial.fit(shares, [cost_of_plan(made, victim, pattern, limits, share) for share in shares], len(shares) - 1).convert()
+            best_share = np.clip(parabola.deriv().roots(), 0, 1) if parabola.degree() and parabola.coef[-1] > 0 else [0.0]
+            worst = max(worst, min(cost_of_plan(made, victim, pattern, limits, share) for share in [0, 1, *best_share][:1 if route == "flow" else None]))
+        assert worst <= value**2 * (1 + 1e-9) + 1e-300
+
+
+def test_promises_of_a_network_of_thousands(monkeypatch):
+    monkeypatch.setattr("mfdl.accounting.promises.KEPT_PROOFS", 2**20)
+    graph = nx.random_regular_graph(4, 2500, seed=0)
+    run = dp_dsgd(gossip_matrix(graph), 12)
+    report = account(run, PNDP([0]), Participation.cyclic(2, 6), updates=Lipschitz(1))
+    assert set(report.routes) == {"flow", "together"} and np.isnan(report.gap) and "together" in repr(report)
+    assert (report.mu >= report.nonreacting * (1 - 1e-9)).all() and report.mu.max() <= np.sqrt(2) * (1 + 1e-12) and report.verify() < 1e-9
+    means = [report.mu[report.distance == hops].mean() for hops in range(1, int(report.distance.max()) + 1)]
+    assert (np.diff(means) < 0).all() and (report.mu[np.equal(report.routes, "flow")] > 0).all()
+    several = account(run, [PNDP([0]), PNDP([7])], Participation.cyclic(2, 6), updates=Lipschitz(1))
+    assert np.allclose(several.mu[:2499], report.mu, rtol=1e-12)
+    with pytest.raises(ValueError, match="proofs were not kept"): several.verify()

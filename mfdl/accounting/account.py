@@ -527,7 +527,8 @@ def _with_promises(
     from threadpoolctl import threadpool_limits
     from tqdm import tqdm
     reacting = [one for one in found if not one.adaptive]
-    keep = len(reacting) * run.T * run.n**2 * participation.b <= KEPT_PROOFS
+    most = KEPT_PROOFS if run.sparse else np.inf
+    keep = len(reacting) * min(run.T * run.n**2 * participation.b, most) <= KEPT_PROOFS
     several = None if len(reacting) > 1 else True  # in a terminal
     bar = tqdm(total=len(reacting), desc="promises", leave=False, disable=several)
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.sparse import csr_array, eye_array
 
-from ..ground.arguments import Bools, Floats
+from ..ground.arguments import Bools, Floats, Ints
 from ..language.attackers import TrustModel, coalition_mask
 from ..language.protocol import MatrixProtocol, Protocol, check_protocol_type
 from ..language.steps import Step
@@ -75,6 +75,29 @@ class Paths:
         kept = (self.blocked, self.strength, self.trains, self.moves)
         return all(bool((array == array[0]).all()) for array in kept)
 
+    def among(self, nodes: Ints) -> "Paths":
+        """The same for some nodes, as if there were no others.
+
+        Parameters
+        ----------
+        nodes : ndarray
+            int (m,), positions, in order.
+
+        Returns
+        -------
+        Paths
+            Of T steps and m nodes.
+
+        References
+        ----------
+        chapter 32.
+        """
+        cut = {id(W): csr_array(W[nodes][:, nodes]) for W in self.transitions}
+        return Paths(
+            [cut[id(W)] for W in self.transitions], self.blocked[:, nodes],
+            self.strength[:, nodes], self.trains[:, nodes], self.moves,
+            None if self.memory is None else self.memory[nodes])
+
 # %% ../../nbs/accounting/29_paths.ipynb #a0000008
 @lru_cache(maxsize=64)
 def _reaches(step: Step) -> tuple[csr_array, ...]:
@@ -106,11 +129,11 @@ def _own_strength(run: Protocol, secret: Bools) -> Floats:  # (T, n); secret: (q
     "Standard deviation of fresh noise that a node adds, and nobody else adds or knows."
     strength = np.zeros((run.T, run.n))
     for t, step in enumerate(run.steps):
-        mix = step.noise.mix.toarray()
-        alone = (mix != 0).sum(axis=0) == 1
+        mix = step.noise.mix
+        alone = np.bincount(mix.indices, minlength=mix.shape[1]) == 1
         drawn = run.drawn[t + 1]
         used = secret[drawn - mix.shape[1]:drawn]
-        strength[t] = np.linalg.norm(mix * (alone & used), axis=1)
+        strength[t] = np.sqrt((mix * mix) @ (alone & used).astype(float))
     return strength
 
 # %% ../../nbs/accounting/29_paths.ipynb #a000000e
@@ -144,6 +167,9 @@ def parts_in_time(M: csr_array, n: int, T: int) -> Floats | None:
 # %% ../../nbs/accounting/29_paths.ipynb #a000000f
 def _absolute_strategies(run: Protocol, secret: Bools) -> tuple[Floats, Bools]:  # (n, T, T), (n,)
     "|C| of nodes with noise C^-1 z, correlated in time, and who of them keeps z."
+    if run.sparse:
+        raise ValueError(f"updates: {run.name} has noise with a memory, and sparse gossip "
+                         "matrices; expected full ones, or noise that is drawn afresh")
     T = run.T
     n = run.n
     held_alone = bool((run.variables.holders.sum(axis=1) == 1).all())
@@ -165,7 +191,7 @@ def _unproved(run: Protocol) -> str | None:
 
 def _proved(run: Protocol | MatrixProtocol) -> Protocol:
     "The run; a ValueError if it is one for which the flow theorem is not proved."
-    check_protocol_type(run)
+    check_protocol_type(run, sparse=True)
     assert isinstance(run, Protocol)  # or it would have been refused
     what = _unproved(run)
     if what is not None:
@@ -206,7 +232,8 @@ def paths_of(
     ------
     ValueError
         For noise on single messages, noise that is recombined between nodes, noise
-        with a memory that nodes share, and matrices of which the steps are not known.
+        with a memory that nodes share, or in a network with sparse gossip matrices,
+        and matrices of which the steps are not known.
 
     References
     ----------

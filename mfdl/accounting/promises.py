@@ -6,11 +6,11 @@
 __all__ = ['KEPT_PROOFS', 'new_differences', 'Promise', 'relative_rates', 'check_lipschitz', 'promise']
 
 # %% ../../nbs/accounting/32_promises.ipynb #00000002
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, diags_array
 
 from .paths import Paths, paths_of
 from .reactions import Lipschitz, best_plans, numbers_or_nan, plan_at, spent
@@ -109,11 +109,15 @@ class Promise:
         float64 (m,), in units of row sensitivity over noise; inf where a gradient is
         seen without noise.
     lower : ndarray
-        float64 (m,), no plan proves less.
+        float64 (m,), no plan proves less; nan where that is not known.
     routes : ndarray
-        str (m,), 'flow' or 'signed'.
+        str (m,), 'flow', 'signed', or 'together' for the plan of all who are far away.
+    near : ndarray
+        int (p,), nodes among which victims have plans of their own: all, or in a large
+        network those around the attackers.
     plans : ndarray or None
-        float64 (T, n, m * cases), what noise pays for; None if proofs were not kept.
+        float64 (T, p, k), what noise pays for in all k cases of the victims that are
+        near; None if proofs were not kept.
     multipliers : Multipliers or None
         For m * cases; None without a second route.
 
@@ -128,6 +132,7 @@ class Promise:
     sensitivity: Floats
     lower: Floats
     routes: NDArray[np.str_]
+    near: Ints
     plans: Floats | None
     multipliers: Multipliers | None
 
@@ -156,11 +161,14 @@ class Promise:
             raise ValueError("proofs were not kept: expected fewer attackers at a time")
         paths = self.paths
         c, _ = self.updates.of_nodes(paths.blocked.shape[1])
-        steps = _planned_steps(paths, self.participation)
-        of_whom, on = all_cases(paths, self.victims, steps)
-        plans = plan_at(paths, c, new_differences(paths, of_whom, on), self.plans)
-        proved = _proved_by_plans(paths, plans, self.participation, len(steps))
+        scheme = self.participation
+        steps = _planned_steps(paths, scheme)
+        proved = _by_plans(paths, scheme, c, self.near, self.victims, self.plans)
+        if "together" in self.routes:
+            far = _together(paths, scheme, c, self.victims)
+            proved = np.where(self.routes == "together", far, proved)
         if self.multipliers is not None:
+            of_whom, on = all_cases(paths, self.victims, steps)
             q = signed_pass(paths, self.updates, of_whom, on, self.multipliers).q
             proved = np.where(self.routes == "signed", _worst_case(q, len(steps)), proved)
         some = np.isfinite(self.sensitivity) & (self.sensitivity > 0)
@@ -170,8 +178,9 @@ class Promise:
         return excess
 
 # %% ../../nbs/accounting/32_promises.ipynb #00000009
-_AT_A_TIME = 2**23  # numbers of plans that are computed together
+_AT_A_TIME = 2**21  # numbers of plans that are computed together
 _SIGNED_FLOPS = 2e10  # what the second route may cost
+_ROUNDS = {True: 200, False: 20}  # of a search that can end at a best plan, or cannot
 
 def _signed_applies(
     paths: Paths, participation: Participation, updates: Lipschitz, cases: int,
@@ -183,9 +192,9 @@ def _signed_applies(
     cheap = 6 * 8 * cases * T * n**3 <= _SIGNED_FLOPS
     return bool(directed and proved and cheap)
 
-def _portions(paths: Paths, victims: Ints, cases: int) -> list[Ints]:
-    "As many victims at a time as fit."
-    at_a_time = max(1, _AT_A_TIME // (paths.blocked.size * cases))
+def _portions(numbers: int, victims: Ints) -> list[Ints]:
+    "As many victims at a time as fit; numbers: of each."
+    at_a_time = max(1, _AT_A_TIME // numbers)
     return np.split(victims, range(at_a_time, len(victims), at_a_time))
 
 # %% ../../nbs/accounting/32_promises.ipynb #routes03
@@ -242,29 +251,144 @@ def check_lipschitz(updates: object, n: int) -> None:
                          "for convex losses")
     updates.of_nodes(n)
 
+# %% ../../nbs/accounting/32_promises.ipynb #b695a76c
+def _travelling(paths: Paths, c: Floats) -> list[csr_array]:  # T - 1 of (n, n)
+    "What becomes of differences by the next step, if they are paid for when seen."
+    steps = range(len(paths.blocked) - 1)
+    alike = paths.begins_anywhere
+    made = []
+    for t in steps[:1] if alike else steps:
+        factors = diags_array(np.where(paths.trains[t + 1], c, 1.0))
+        hidden = diags_array((~paths.blocked[t]).astype(float))
+        made.append(csr_array(factors @ paths.transitions[t] @ hidden))
+    return made * len(steps) if alike else made
+
+def _arriving(paths: Paths, c: Floats, seen: Ints) -> list[Floats]:  # T of (t + 1, n, seen)
+    "What arrives in each step at nodes that are seen, of what began in each before."
+    travelling = _travelling(paths, c)
+
+    def until(t: int) -> Floats:
+        arrives = np.zeros((t + 1, paths.blocked.shape[1], len(seen)))
+        arrives[t, seen, np.arange(len(seen))] = paths.blocked[t, seen]
+        for s in range(t, 0, -1):
+            arrives[s - 1] = travelling[s - 1].T @ arrives[s]
+        return arrives
+
+    T = len(paths.blocked)
+    if not paths.begins_anywhere: return [until(t) for t in range(T)]
+    longest = until(T - 1)
+    return [longest[T - 1 - t:] for t in range(T)]
+
+# %% ../../nbs/accounting/32_promises.ipynb #6605a4dc
+def _with_own_share(
+    paths: Paths, participation: Participation, victims: Ints, values: Floats,
+) -> Floats:  # (m,); values: (m,)
+    "What plans prove if victims that are not seen pay for a share at once."
+    trains = paths.trains[:, victims]
+    with np.errstate(divide="ignore"):
+        shifts = np.where(trains, paths.moves[:, None] / paths.strength[:, victims], 0)
+        at_once = np.sqrt(participation.k) * shifts.max(axis=0)
+        shared = 1 / np.sqrt(1 / at_once**2 + 1 / values**2)
+    hidden = ~paths.blocked[:, victims].any(axis=0)
+    return np.asarray(np.where(hidden, shared, np.fmin(values, at_once)), dtype=np.float64)
+
+# %% ../../nbs/accounting/32_promises.ipynb #1bf28074
+def _together(
+    paths: Paths, participation: Participation, c: Floats, victims: Ints,
+) -> Floats:  # (m,)
+    "Sensitivities of all victims, if differences are paid for when they are seen."
+    steps = _planned_steps(paths, participation)
+    seen = np.flatnonzero(paths.blocked.any(axis=0))
+    part = paths.among(seen)
+    arriving = _arriving(paths, c, seen)
+    values = [np.zeros(0)]
+    for some in _portions(part.blocked.size * len(paths.blocked) * len(steps), victims):
+        of_whom, on = all_cases(paths, some, steps)
+        new = on.T * paths.moves[:, None]
+        plans = [np.einsum("sk,skv->vk", new[:t + 1], arrives[:, of_whom])
+                 for t, arrives in enumerate(arriving)]
+        values.append(_proved_by_plans(part, np.array(plans), participation, len(steps)))
+    return _with_own_share(paths, participation, victims, np.concatenate(values))
+
+# %% ../../nbs/accounting/32_promises.ipynb #3ec48617
+def _around(paths: Paths, cases: int) -> Ints:  # (p,)
+    "Nodes around the attackers, as many hops as plans for all of them can be kept."
+    near: Bools = np.asarray(paths.blocked.any(axis=0))
+    while True:
+        more = near.copy()
+        for W in {id(W): W for W in paths.transitions}.values():
+            more[W[np.flatnonzero(near)].indices] = True
+        too_many = int(more.sum())**2 * cases * len(paths.blocked) > KEPT_PROOFS
+        if too_many or (more == near).all(): return np.flatnonzero(near)
+        near = more
+
+def _new_near(
+    paths: Paths,
+    c: Floats,  # (n,)
+    near: Ints,  # (p,)
+    victims: Ints,  # (k,)
+    on: Bools,  # (k, T)
+) -> Floats:  # (T, p, k)
+    "What differs anew for nodes that are near: the record, and what others send back."
+    new = new_differences(paths.among(near), np.searchsorted(near, victims), on)
+    n = paths.blocked.shape[1]
+    if len(near) == n: return new
+    outside = ~np.isin(np.arange(n), near)[:, None]
+    differs = np.zeros((n, len(victims)))
+    for t, travels in enumerate(_travelling(paths, c)):
+        differs[victims, np.arange(len(victims))] += on[:, t] * paths.moves[t]
+        new[t + 1] += travels[near] @ (outside * differs)
+        differs = travels @ differs
+    return new
+
 # %% ../../nbs/accounting/32_promises.ipynb #routes05
 def _best_plans_of(
     paths: Paths,
     participation: Participation,
     c: Floats,  # (n,)
-    victims: Ints,  # (m,)
-    steps: Sequence[tuple[int, ...]],
+    near: Ints,  # (p,)
+    victims: Ints,  # (m,), of those who are near
     tol: float,
     keep: bool,
-) -> tuple[Floats, Floats, Floats | None]:  # (m,), (m,), (T, n, m * cases)
+) -> tuple[Floats, Floats, Floats | None]:  # (m,), (m,), (T, p, m * cases)
     "Sensitivities by the first route, lower bounds of them, and plans that are kept."
+    steps = _planned_steps(paths, participation)
+    part = paths.among(near)
+    rounds = _ROUNDS[len(near) == len(c)]
     plans: list[Floats] = []
     values = [np.zeros(0)]
     lower = [np.zeros(0)]
-    for some in _portions(paths, victims, len(steps)):
-        s = new_differences(paths, *all_cases(paths, some, steps))
-        paid, _, bound = best_plans(paths, c, s, tol)
-        values.append(_proved_by_plans(paths, paid, participation, len(steps)))
+    for some in _portions(part.blocked.size * len(steps), victims):
+        s = _new_near(paths, c, near, *all_cases(paths, some, steps))
+        paid, _, bound = best_plans(part, c[near], s, tol, rounds)
+        values.append(_proved_by_plans(part, paid, participation, len(steps)))
         lower.append(_worst_case(np.maximum(bound, 0), len(steps)))
         if keep:
             plans.append(paid)
     kept = np.concatenate(plans, axis=2) if plans else None
     return np.concatenate(values), np.concatenate(lower), kept
+
+# %% ../../nbs/accounting/32_promises.ipynb #cad04eb4
+def _by_plans(
+    paths: Paths,
+    participation: Participation,
+    c: Floats,  # (n,)
+    near: Ints,  # (p,)
+    victims: Ints,  # (m,)
+    plans: Floats,  # (T, p, k), of all cases of those who are near
+) -> Floats:  # (m,)
+    "Sensitivities that plans prove if nobody overpays; inf for those without one."
+    steps = _planned_steps(paths, participation)
+    part = paths.among(near)
+    within = np.flatnonzero(np.isin(victims, near))
+    values = np.full(len(victims), np.inf)
+    by_victim = plans.reshape(*part.blocked.shape, len(within), len(steps))
+    for places in _portions(part.blocked.size * len(steps), np.arange(len(within))):
+        some = within[places]
+        s = _new_near(paths, c, near, *all_cases(paths, victims[some], steps))
+        paid = plan_at(part, c[near], s, by_victim[:, :, places].reshape(s.shape))
+        values[some] = _proved_by_plans(part, paid, participation, len(steps))
+    return values
 
 # %% ../../nbs/accounting/32_promises.ipynb #0000000a
 KEPT_PROOFS = 2**25  # numbers of proofs that are kept
@@ -318,8 +442,18 @@ def promise(
     c, _ = updates.of_nodes(run.n)
     victims = np.flatnonzero(~coalition_mask(run, trust))
     steps = _planned_steps(paths, participation)
-    value, lower, plans = _best_plans_of(paths, participation, c, victims, steps, tol, keep)
-    routes = np.full(len(victims), "flow", dtype="U6")
+    near = _around(paths, len(steps)) if run.sparse else np.arange(run.n)
+    within = np.isin(victims, near)
+    value = np.full(len(victims), np.inf)
+    lower = np.full(len(victims), np.nan)
+    routes = np.full(len(victims), "flow", dtype="U8")
+    value[within], lower[within], plans = _best_plans_of(
+        paths, participation, c, near, victims[within], tol, keep)
+    if len(near) < run.n:
+        together = _together(paths, participation, c, victims)
+        routes[~(value <= together)] = "together"
+        value = np.fmin(value, together)
+        lower[:] = np.nan
     multipliers = None
     if _signed_applies(paths, participation, updates, len(steps) * len(victims)):
         q, multipliers = best_signed(paths, updates, *all_cases(paths, victims, steps))
@@ -329,4 +463,4 @@ def promise(
     seen = (paths.leaks & paths.trains)[:, victims].any(axis=0)
     sensitivity = np.where(seen, np.inf, value)
     return Promise(paths, participation, updates, victims, sensitivity, lower, routes,
-                   plans, multipliers if keep else None)
+                   near, plans, multipliers if keep else None)

@@ -113,7 +113,10 @@ def _proofs(found: _Findings) -> list[str]:
     "How many pairs were proved in which way."
     if found.updates is None: return []
     counts = [f"{route} {found.routes.count(route)}" for route in dict.fromkeys(found.routes)]
-    return [f"proved by: {', '.join(counts)} pairs"]
+    proved = f"proved by: {', '.join(counts)} pairs"
+    if "together" not in found.routes: return [proved]
+    return [f"{proved} (together: one plan for all who are far away; some of their numbers could "
+            "be smaller)"]
 
 def _on_insiders(found: _Findings) -> list[str]:
     "What an eavesdropper's number says about insiders."
@@ -232,9 +235,9 @@ def _widest_gap(promises: Sequence["Promise"]) -> float:
     "How much smaller, at most, the squared sensitivity of a best plan could be."
     gaps = [0.0]
     for made in promises:
-        planned = (made.routes == "flow") & np.isfinite(made.sensitivity) & (made.sensitivity > 0)
+        planned = (made.routes != "signed") & np.isfinite(made.sensitivity) & (made.sensitivity > 0)
         gaps += (1 - (made.lower[planned] / made.sensitivity[planned])**2).tolist()
-    return max(gaps)
+    return float(np.max(gaps))
 
 # %% ../../nbs/accounting/34_report.ipynb #b0000017
 @dataclass(frozen=True, eq=False, repr=False)
@@ -275,8 +278,8 @@ class Report(_Findings):
         float64 (pairs,), with `updates`: sensitivities for gradients that do not
         react, which are no bound for training.
     routes : tuple of str, optional
-        For each pair how its number was proved: 'account', 'flow', 'signed', or 'hears
-        all'.
+        For each pair how its number was proved: 'account', 'flow', 'signed', 'hears
+        all', or 'together' (one plan for all who are far away).
     promises : tuple of Promise, optional
         With `updates`: the proofs, one for each attacker who does not know every model.
     own_noise : bool, optional
@@ -313,7 +316,8 @@ class Report(_Findings):
         Returns
         -------
         float
-            Relatively, with `updates`; 0 without.
+            Relatively, with `updates`; 0 without; nan where that is not known, in large
+            networks.
 
         References
         ----------
