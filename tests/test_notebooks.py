@@ -15,7 +15,8 @@ from mfdl.workshop.experiments import experiments, reproduce
 
 CHAPTERS = [path for path in sorted((ROOT / "nbs").rglob("[!.]*.ipynb")) if not {"app", "experiments", ".ipynb_checkpoints"} & set(path.parts)]
 SMOKE = {  # a size at which each experiment takes seconds
-    "pndp": {"graph": "ring:n=8", "T": 3}, "theorem6": {"graph": "ring:n=5", "T": 3}, "horizons": {"graph": "ring:n=6", "T": "3,30"}, "large": {"graphs": "ring:n=6,florentine", "T": 4},
+    "pndp": {"graph": "ring:n=8", "T": 3}, "theorem6": {"graph": "ring:n=5", "T": 3}, "horizons": {"graph": "ring:n=6", "T": "3,30"},
+    "large": {"degree": 2, "graphs": "ring:n=6,florentine", "T": 4},
     "audit": {"graph": "ring:n=4", "replays": 40},
     "covariance": {"n": 5, "graphs": 2, "epsilons": "3,40", "densities": "0.7,1.0", "sizes": "4,6"}, "seeds": {"n": 4, "small": 4, "graphs": 1, "densities": "0.9"},
     "story": {"graph": "ring:n=4", "epochs": 2, "b": 3, "seeds": 1}, "housing": {"graph": "ring:n=8", "epochs": 2, "b": 8, "mus": "1,5", "seeds": 1, "every": 8, "tested": 50},
