@@ -529,8 +529,7 @@ def _with_promises(
     reacting = [one for one in found if not one.adaptive]
     most = KEPT_PROOFS if run.sparse else np.inf
     keep = len(reacting) * min(run.T * run.n**2 * participation.b, most) <= KEPT_PROOFS
-    several = None if len(reacting) > 1 else True  # in a terminal
-    bar = tqdm(total=len(reacting), desc="promises", leave=False, disable=several)
+    bar = tqdm(total=len(reacting), desc="promises", leave=False, disable=len(reacting) < 2 or None)
 
     def make(one: _Found) -> _Found:
         assert isinstance(run, Protocol)  # or it would have been refused
