@@ -116,6 +116,15 @@ def test_full_matrices_take_the_cheaper_route(trust, monkeypatch):
     assert np.allclose(account(run, trust, scheme, backend="seen").mu, slow.mu, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("more, says", [
+    (("-T", 100_000), "T=100000: pairs of steps of 15 victims, which takes about"), (("-T", 10**9), "steps=1000000000 of 15 nodes, which takes about"),
+    (("-T", 5000, "--backend", "dense"), "75000 messages of 150000 gradients and variables, in full"),
+])
+def test_too_many_steps_are_refused_before_any_work(more, says):
+    done = subprocess.run(command("account", "florentine", "-t", "ldp", *more), capture_output=True, text=True)
+    assert done.returncode == 2 and says in done.stderr and "expected fewer" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
 def test_large_tables_are_sparse_unless_asked():
     graph = nx.path_graph(2001)
     assert isinstance(gossip_matrix(graph), csr_array) and isinstance(gossip_matrix(graph, sparse=False), np.ndarray)

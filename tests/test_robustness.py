@@ -47,7 +47,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "one account after the other: tests/test_large.py": "exposure.*",
     "certified optima side by side: nbs/noise/59_kinds.ipynb": "kinds.*",
     "pictures: tests/test_project.py and the chapters": "figures.*",
-    "commands, of which the parts are here: tests/test_inputs.py, tests/test_sweeps.py": "cli.app names.check_settings",
+    "commands, of which the parts are here: tests/test_inputs.py, tests/test_sweeps.py": "cli.app names.check_settings names.trust_models",
     "a page, with properties and clicks of its own: tests/test_explorer.py": "explorer.* settings.* view.*",
     "registers what is called by its name: tests/test_inputs.py, tests/test_strategies.py": "names.on_command_line strategies.Named strategies.named",
     "processes and locks: tests/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "

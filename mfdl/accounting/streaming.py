@@ -14,7 +14,7 @@ import numpy as np
 
 from .filters import WINDOW, Filter, Settling, bare_gradients, innovation_rows
 from .state_space import StateSpace
-from ..ground.arguments import Bools, Floats, Ints
+from ..ground.arguments import Bools, Floats, Ints, check_fits
 
 # %% ../../nbs/accounting/28_streaming.ipynb #00000021
 def _earlier(
@@ -323,11 +323,16 @@ def stream(space: StateSpace) -> Streamed:
     ------
     NotStreamable
         When rounding could hide weak noise beside strong noise.
+    ValueError
+        For more steps than fit into memory.
 
     References
     ----------
     See chapter 28.
     """
+    pairs = len(space.victims) * space.T * (space.T + 1) / 2
+    check_fits(f"T={space.T}: pairs of steps of {len(space.victims)} victims", 8 * pairs,
+               "fewer steps")
     filtered = Filter(space)
     shown_bare = any(gain.bare for gain in filtered.gains)
     found = bare_gradients(space) & space.reached & shown_bare

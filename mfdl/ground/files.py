@@ -202,6 +202,8 @@ def unseal(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     shown = f"path={str(path)!r}"
     if Path(path).is_dir():
         raise ValueError(f"{shown}: is a folder; expected a file of this project")
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{shown}: no such file; expected a file of this project")
     content = Path(path).read_bytes()
     if hashlib.sha256(content[32:]).digest() != content[:32]:
         raise ValueError(f"{shown}: the file is damaged, or not one of this project")

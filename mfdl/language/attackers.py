@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import block_diag, csr_array
 
-from ..ground.arguments import Bools, Floats, Ints, check_choice, check_count
+from ..ground.arguments import Bools, Floats, Ints, check_choice, check_count, check_fits
 from ..ground.randomness import check_seed
 from .graphs import parse_spec
 from .protocol import MatrixProtocol, Messages, Protocol, Variables
@@ -324,13 +324,18 @@ def view(run: Protocol | MatrixProtocol, trust: TrustModel) -> View:
     Raises
     ------
     ValueError
-        When an attacker is not a node, or when every node is one.
+        When an attacker is not a node, when every node is one, or for a run that does
+        not fit into memory.
 
     References
     ----------
     arXiv 2510.17480, Definition 5 and Lemma 14; chapter 17
     """
     coalition = coalition_mask(run, trust)
+    rows = len(run.messages.step)
+    columns = run.n * run.T + len(run.variables.step)
+    check_fits(f"protocol: {rows} messages of {columns} gradients and variables, in full",
+               8.0 * rows * columns, "fewer nodes or steps")
     observed = trust.observation(run, coalition)
     known = trust.knows_gradient(np.tile(np.arange(run.n), run.T), coalition)
     secret = ~trust.knows_noise(run.variables, coalition)
@@ -535,7 +540,7 @@ def parse_attackers(spec: str, nodes: Iterable[Hashable]) -> list[tuple[Hashable
     if spec not in texts and spec.startswith("sample:"): return _sampled(spec, labels)
     groups = [spec] if spec in texts and "," in spec else spec.split(",")
     try:
-        found = [labelled(_members(group, texts, spec), labels) for group in groups]
+        found = [labelled(_members(group.strip(), texts, spec), labels) for group in groups]
     except ValueError as error:
         message = str(error).replace("attackers:", f"attackers={spec!r}:", 1)
         raise ValueError(message) from None

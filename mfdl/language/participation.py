@@ -79,6 +79,11 @@ def _check_fit(k: int, b: int, T: int, separation: str) -> None:
     expected = f"expected k*b {'=' if exact else '<='} T"
     raise ValueError(f"k*b = {k}*{b} = {k * b} is {relation} T={T}: {expected}")
 
+# %% ../../nbs/language/18_participation.ipynb #18x00001
+def _usual_steps(match: re.Match[str]) -> int:
+    "How many steps a text means that leaves them out: all of a cyclic scheme, else 10."
+    return int(match[3]) * int(match[4]) if match[2] == "cyclic" else 10
+
 # %% ../../nbs/language/18_participation.ipynb #0000000b
 @dataclass(frozen=True)
 class Participation:
@@ -137,13 +142,17 @@ class Participation:
         return cls(k, b, T, "at least")
 
     @classmethod
-    def parse(cls, spec: str, T: int) -> "Participation":
-        "Read 'every-step', 'single', 'cyclic:k,b' or 'min-sep:k,b' for T steps."
+    def parse(cls, spec: str, T: int | None = None) -> "Participation":
+        """Read 'every-step', 'single', 'cyclic:k,b' or 'min-sep:k,b' for T steps.
+
+        Without T these are the k*b steps of 'cyclic:k,b', and 10 of any other.
+        """
         names = r"(every-step|single)|(cyclic|min-sep):([0-9]+),([0-9]+)"
         match = re.fullmatch(names, str(spec))
         if not match:
             expected = "expected every-step, single, cyclic:k,b or min-sep:k,b"
             raise ValueError(f"participation={spec!r}: {expected}")
+        T = _usual_steps(match) if T is None else T
         if match[1] == "every-step": return cls.every_step(T)
         if match[1] == "single": return cls.single(T)
         return cls(int(match[3]), int(match[4]), T, _SEPARATIONS[match[2]])

@@ -23,14 +23,16 @@ from ..accounting.reactions import Lipschitz
 from ..accounting.report import Report
 from ..ground.downloads import data_folders
 from ..ground.files import needed_for
-from ..language.attackers import LDP, TrustModel, parse_attackers
+from ..language.attackers import TrustModel
 from ..language.gossip import WEIGHTS, gossip_matrix
 from ..language.graphs import GRAPHS, load_graph
 from ..language.participation import Participation
 from ..language.protocol import Protocol
 from .answers import cost_in_words, describe_report, write_report
 from .experiments import experiments_folder, reproduce
-from .names import ALGORITHMS, EXPECTED, TRUST, build_algorithm, check_settings
+from mfdl.workshop.names import (
+    ALGORITHMS, EXPECTED, build_algorithm, check_settings, trust_models,
+)
 from .grids import STATES, Cell, read_grid
 from mfdl.workshop.sweeps import (
     all_experiments, collect, dask_client, publish, survey, sweep, write_table,
@@ -106,14 +108,6 @@ def app() -> None:
     Start with `mfdl graphs`, then `mfdl account florentine`.
     """
 
-# %% ../../nbs/workshop/85_cli.ipynb #00000011
-def _trust_models(
-    trust: str, spec: str, network: "nx.Graph",
-) -> TrustModel | list[TrustModel]:
-    collude = TRUST[trust]
-    if collude is None: return LDP()
-    return [collude(nodes) for nodes in parse_attackers(spec, network)]
-
 # %% ../../nbs/workshop/85_cli.ipynb #85e00001
 class _AccountCommand(_Command):
     "Ends at once when it is interrupted (Ctrl-C), whatever threads are still at work."
@@ -188,7 +182,9 @@ def _exposed(
     "--attackers", "spec", default="all",
     help="For pndp and secldp: all, first, sample:size=200,seed=0 (at random), or labels; "
     "a comma separates attackers, a plus joins colluders: Medici,Pazzi+Strozzi.")
-@click.option("--steps", "-T", default=10, help="Gradient steps.")
+@click.option(
+    "--steps", "-T", type=int,
+    help="Gradient steps.  [default: k*b of cyclic:k,b, and 10 otherwise]")
 @click.option(
     "--participation", "-p", "scheme", default="every-step",
     help="When one record takes part: every-step, single, "
@@ -229,7 +225,7 @@ def _exposed(
     help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
 def _account_command(
     graph: str, algorithm: str, strategy: str | None, weights: str, trust: str, spec: str,
-    steps: int, scheme: str, sigma: float | None, epsilon: float | None, delta: float,
+    steps: int | None, scheme: str, sigma: float | None, epsilon: float | None, delta: float,
     method: str, backend: str, lipschitz: float | None, rows: int, results: Path | None,
     scheduler: str | None, limit_memory: float | None, verbose: bool, output: Sequence[Path],
 ) -> None:
@@ -250,8 +246,8 @@ def _account_command(
     network = load_graph(graph)
     records = Participation.parse(scheme, steps)
     W = gossip_matrix(network, weights)
-    run = build_algorithm(algorithm, W, steps, strategy, network, records)
-    models = _trust_models(trust, spec, network)
+    run = build_algorithm(algorithm, W, records.T, strategy, network, records)
+    models = trust_models(trust, spec, network)
     asked: dict[str, Any] = {
         "participation": records,
         "sigma": 1.0 if sigma is None else sigma, "method": method, "backend": backend,
@@ -266,7 +262,7 @@ def _account_command(
         click.echo(f"{found}\n\n{found.by_distance().to_string(float_format='%.4g')}")
     else:
         settings = {
-            "graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": steps,
+            "graph": graph, "algorithm": run.name, "weights": weights, "trust": trust, "T": run.T,
             "participation": scheme, "delta": delta,
         }
         report = account(run, models, **asked)

@@ -22,14 +22,16 @@ from .cli import line_command
 @click.argument("graph")
 @click.option(
     "--weights", "-w", default="metropolis", help=f"Gossip weights: {' or '.join(WEIGHTS)}.")
-@click.option("--steps", "-T", default=10, help="Gradient steps.")
+@click.option(
+    "--steps", "-T", type=int,
+    help="Gradient steps.  [default: k*b of cyclic:k,b, and 10 otherwise]")
 @click.option(
     "--participation", "-p", "scheme", default="every-step",
     help="When one record takes part: every-step, single, cyclic:k,b or min-sep:k,b.")
 @click.option("--epsilon", default=8.0, help="The budget, against an eavesdropper.")
 @click.option("--delta", default=1e-6, help="Of the budget.")
 def which_noise_command(
-    graph: str, weights: str, steps: int, scheme: str, epsilon: float, delta: float,
+    graph: str, weights: str, steps: int | None, scheme: str, epsilon: float, delta: float,
 ) -> None:
     """Which noise does the least harm to models on a graph, at the same privacy.
 
@@ -39,7 +41,7 @@ def which_noise_command(
     against insiders, too.
 
     \b
-    mfdl which-noise florentine -T 20 -p cyclic:4,5 --epsilon 4
+    mfdl which-noise florentine -p cyclic:4,5 --epsilon 4
     """
     W = gossip_matrix(load_graph(graph), weights)
     table = which_noise(W, Participation.parse(scheme, steps), epsilon, delta)
@@ -51,19 +53,21 @@ def which_noise_command(
 @click.option("--strategy", "name", default="mafalda", help=f"One of {', '.join(STRATEGIES)}.")
 @click.option(
     "--weights", "-w", default="metropolis", help=f"Gossip weights: {' or '.join(WEIGHTS)}.")
-@click.option("--steps", "-T", default=10, help="Gradient steps.")
+@click.option(
+    "--steps", "-T", type=int,
+    help="Gradient steps.  [default: k*b of cyclic:k,b, and 10 otherwise]")
 @click.option(
     "--participation", "-p", "scheme", default="every-step",
     help="When one record takes part: every-step, single, cyclic:k,b or min-sep:k,b.")
 @click.option("--output", "-o", type=Path, required=True, help="The file to be written.")
 def optimize_command(
-    graph: str, name: str, weights: str, steps: int, scheme: str, output: Path,
+    graph: str, name: str, weights: str, steps: int | None, scheme: str, output: Path,
 ) -> None:
     """The noise that is best correlated in time for a graph, kept in a file.
 
     \b
-    mfdl optimize florentine -T 20 -p cyclic:4,5 -o noise.strategy
-    mfdl account florentine -T 20 -p cyclic:4,5 -a mf-dsgd --strategy noise.strategy
+    mfdl optimize florentine -p cyclic:4,5 -o noise.strategy
+    mfdl account florentine -p cyclic:4,5 -a mf-dsgd --strategy noise.strategy
     """
     W = gossip_matrix(load_graph(graph), weights)
     made = strategy(name, Participation.parse(scheme, steps), W)
