@@ -39,7 +39,6 @@ from mfdl.workshop.sweeps import (
 )
 
 if TYPE_CHECKING:
-    import networkx as nx
     from traitlets.config import Config
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000008
