@@ -31,11 +31,12 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from mfdl import account
+from mfdl.ground.links import FORMATS, read_graph
 from mfdl.language import attackers
 from mfdl.language.algorithms import dp_dsgd
 from mfdl.language.attackers import PNDP
 from mfdl.language.gossip import gossip_matrix
-from mfdl.language.graphs import load_graph, read_graph
+from mfdl.language.graphs import load_graph
 from mfdl.language.participation import Participation
 from mfdl.workshop import cli, explorer
 from mfdl.workshop.names import ALGORITHMS, EXPECTED, TRUST
@@ -125,7 +126,7 @@ def test_numbers_are_written_exactly(x): assert float(number(x)) == x
 @given(st.text(max_size=30), st.integers(0, 400_000))
 def test_a_name_is_no_path_and_no_option(name, size):
     try: shown = upload_name(name, size)
-    except ValueError as error: assert name.lower().rstrip().endswith((".gz", ".graphml", ".gml")) and "edge list" in str(error)
+    except ValueError as error: assert name.lower().rstrip().endswith((".gz", *FORMATS)) and "edge list" in str(error)
     else: assert "/" not in shown.removeprefix("./") and "\\" not in shown and shown.isprintable() and not shown.startswith("-")
 
 

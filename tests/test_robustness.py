@@ -21,7 +21,10 @@ from pathlib import Path
 import mpmath
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.io
+import scipy.sparse
 from conftest import MODULES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -30,7 +33,7 @@ from mfdl.accounting import account as accounting
 from mfdl.accounting import earlier as earlier_accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities, solver
 from mfdl.evidence import auditing, reconstruction
-from mfdl.ground import arguments, downloads, files, randomness
+from mfdl.ground import arguments, downloads, files, links, randomness
 from mfdl.language import algorithms, attackers, factorization, gossip, graphs, participation, protocol, streams, workloads
 from mfdl.learning import data
 from mfdl.noise import coalitions, covariance, directions, gram, insiders, newton, space_time
@@ -648,19 +651,30 @@ def test_sealed_files(tmp_path_factory, about, size, damage, forgery):
 EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda e: e[0] != e[1]), min_size=1, max_size=8)
 
 
-@campaign(100, "graphs.read_graph downloads.read_bytes graphs.load_graph downloads.tar_member downloads.checked downloads.fetch", EDGES,
-          st.sampled_from([" ", "\t", ",", ", "]), st.sampled_from(["", " {}", " {'weight': 1, 'b': 2}", " 7"]), DAMAGE, st.text(max_size=60),
-          st.sampled_from([".edges", ".csv", ".graphml", ".gml", ""]))
+def graph_file(graph, suffix) -> bytes:
+    """A graph in the format of a suffix, as other libraries write it."""
+    whole, A = io.BytesIO(), nx.to_scipy_sparse_array(graph, format="csr")
+    if suffix == ".json": return json.dumps(nx.node_link_data(graph)).encode()
+    if suffix == ".npy": np.save(whole, A.toarray())
+    elif suffix == ".npz": scipy.sparse.save_npz(whole, A)
+    elif suffix == ".mtx": scipy.io.mmwrite(whole, A)
+    else: {".graphml": nx.write_graphml, ".gml": nx.write_gml, ".gexf": nx.write_gexf, ".net": nx.write_pajek, ".paj": nx.write_pajek}[suffix](graph, whole)
+    return whole.getvalue()
+
+
+@campaign(100, "links.read_graph links.read_frame links.simple_graph downloads.read_bytes graphs.load_graph downloads.tar_member downloads.checked downloads.fetch", EDGES,
+          st.sampled_from([" ", "\t", ",", ", ", ";"]), st.sampled_from(["", " {}", " {'weight': 1, 'b': 2}", " 7"]), DAMAGE, st.text(max_size=60),
+          st.sampled_from([".edges", ".csv", "", *links.FORMATS]))
 def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, text, suffix):
     """An edge list is read whatever separates it and follows it; anything else is a graph or is refused with its path, packed or not, and from an archive."""
     folder, graph = tmp_path_factory.mktemp("g"), nx.Graph(edges)
     path = folder / "good.edges"
     tail = attributes.replace(" ", separator, 1) if attributes == " 7" else attributes
-    path.write_text("# a comment, with a comma\t\n" + "".join(f"{u}{separator}{v}{tail}\n" for u, v in edges))
-    assert nx.utils.edges_equal(graphs.load_graph(path).edges, graph.edges)
-    whole = io.BytesIO()
-    (nx.write_gml if suffix == ".gml" else nx.write_graphml)(graph, whole)
-    content = damaged(whole.getvalue() if suffix in (".gml", ".graphml") else path.read_bytes(), *damage)
+    path.write_text("# a comment, with a comma\t\n" + "".join(f"{u}{separator}{v}{tail}\n" for u, v in graph.edges))
+    with warnings.catch_warnings(action="ignore", category=UserWarning): assert nx.utils.edges_equal(graphs.load_graph(path).edges, graph.edges)
+    assert nx.utils.edges_equal(graphs.load_graph(graph.to_directed()).edges, links.read_frame(pd.DataFrame(graph.edges)).edges)
+    for junk in (7, None, [text], {text: 1}, b"x", graph.nodes): refused(lambda: pytest.fail(str(graphs.load_graph(junk))), "graph=")  # noqa: B023
+    content = damaged(graph_file(graph, suffix) if suffix in links.FORMATS else path.read_bytes(), *damage)
     packed = damaged(gzip.compress(content), *damage)
     for name, written in (("bad" + suffix, content), ("text" + suffix, text.encode("utf-8", "surrogatepass")), ("x.edges.gz", packed), ("n" * 400, None)):
         if written is not None: (folder / name).write_bytes(written)

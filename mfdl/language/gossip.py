@@ -15,10 +15,12 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array, issparse
 from scipy.sparse.csgraph import connected_components
 
-from ..ground.arguments import Bools, Floats, Ints, check_choice, check_flag, check_plain
+from mfdl.ground.arguments import (
+    Bools, Floats, Ints, check_choice, check_flag, check_plain, real_number,
+)
 
 # %% ../../nbs/language/11_gossip.ipynb #00000009
-WEIGHTS = ("metropolis", "uniform")
+WEIGHTS = ("metropolis", "uniform", "given")
 
 def check_graph(graph: object) -> None:
     """Refuse what is not a simple graph of networkx.
@@ -73,11 +75,36 @@ def _adjacency(graph: nx.Graph) -> csr_array:  # (n, n)
     ones = np.ones(edge.sum())
     return csr_array((ones, (node[edge], other[edge])), shape=(len(graph), len(graph)))
 
+# %% ../../nbs/language/11_gossip.ipynb #b2b57ee6
+_TOLERANCE = 1e-9  # of row sums; far above rounding (n * 1e-16), far below any weight in use
+
+def _given_weights(graph: nx.Graph) -> csr_array:  # (n, n)
+    "The weights that the edges of a graph carry, loops apart."
+    place = {node: i for i, node in enumerate(graph)}
+    shares = []
+    for u, v, weight in graph.edges(data="weight"):
+        if u == v: continue
+        if not 0 < real_number(weight) < np.inf:
+            raise ValueError(f"graph: the edge between {u!r} and {v!r} has weight {weight!r}: "
+                             "expected a positive number as its attribute 'weight'")
+        shares.append((place[u], place[v], float(weight)))
+    one, other, share = np.array(shares).reshape(-1, 3).T
+    there = (share, (one.astype(int), other.astype(int)))
+    upper = csr_array(there, shape=(len(graph), len(graph)))
+    given = csr_array(upper + upper.T)
+    total = given.sum(axis=1)
+    if total.max() > 1 + _TOLERANCE:
+        raise ValueError(f"graph: weights at {list(graph)[total.argmax()]!r} sum to "
+                         f"{total.max():.6g}: expected at most 1 at each node; divide all by "
+                         f"{float(total.max())!r}")
+    return given
+
 # %% ../../nbs/language/11_gossip.ipynb #sparse02
 def _edge_weights(graph: nx.Graph, weights: str) -> tuple[csr_array, Ints]:  # (n, n), (n,)
     "Weights along the edges of a graph, and the number of neighbours of each node."
     edges = _adjacency(graph).tocoo()
     degree = np.bincount(edges.row, minlength=len(graph))
+    if weights == "given": return _given_weights(graph), degree
     of_sender = degree[edges.col] if weights == "metropolis" else 0
     shares = 1 / (1 + np.maximum(degree[edges.row], of_sender))
     return csr_array((shares, (edges.row, edges.col)), shape=edges.shape), degree
@@ -96,7 +123,8 @@ def gossip_matrix(
         Undirected, with at least one node. A graph that is not connected is legal, but
         information never leaves a component: that is worth a warning.
     weights : str
-        'metropolis': symmetric and doubly stochastic; 'uniform': row-normalised A + I.
+        'metropolis': symmetric and doubly stochastic; 'uniform': row-normalised A + I;
+        'given': the edge attribute 'weight', and the rest of each row on the diagonal.
     sparse : bool, optional
         Whether only weights that are not zero are kept; by default for more than LARGE
         nodes.
@@ -109,7 +137,8 @@ def gossip_matrix(
     Raises
     ------
     ValueError
-        For directed or empty graphs, and for unknown weights.
+        For directed or empty graphs, for unknown weights, and for given ones that are
+        not positive or sum to more than one at a node.
 
     References
     ----------
@@ -125,7 +154,7 @@ def gossip_matrix(
     _warn_if_disconnected(graph, shares)
     keep_sparse = len(graph) > LARGE if sparse is None else check_flag("sparse", sparse)
     others = shares if keep_sparse else shares.toarray()
-    own = 1 - others.sum(axis=1) if weights == "metropolis" else 1 / (1 + degree)
+    own = 1 / (1 + degree) if weights == "uniform" else np.maximum(0, 1 - others.sum(axis=1))
     if keep_sparse: return csr_array(others + diags_array(own))
     full: Floats = others + np.diag(own)
     return full
@@ -143,8 +172,6 @@ def _square_sparse(W: csr_array, name: str) -> csr_array:
     return entries
 
 # %% ../../nbs/language/11_gossip.ipynb #0000000f
-_TOLERANCE = 1e-9  # of row sums; far above rounding (n * 1e-16), far below any weight in use
-
 def _square(W: Floats | Sequence[object], name: str) -> Floats:
     "A square matrix of finite numbers as float64, (n, n)."
     check_plain(name, W)
@@ -279,7 +306,7 @@ def churn(
     offline : iterable of iterables of nodes
         For each step, the nodes that are offline in it: each has a row of the identity.
     weights : str
-        'metropolis' or 'uniform'.
+        'metropolis', 'uniform' or 'given'.
 
     Returns
     -------

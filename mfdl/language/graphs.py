@@ -5,24 +5,30 @@
 # %% auto #0
 __all__ = ['FACEBOOK_URL', 'FACEBOOK_SHA256', 'SNAP', 'SOCIAL', 'FEDIVERSE', 'FRIENDS', 'GRAPHS', 'parse_spec', 'erdos_renyi',
            'facebook', 'facebook_circles', 'social_network', 'fediverse', 'common_nodes', 'fediverse_weeks',
-           'read_graph', 'GraphSource', 'grid', 'load_graph']
+           'GraphSource', 'grid', 'load_graph']
 
 # %% ../../nbs/language/10_graphs.ipynb #00000003
+import inspect
 import math
 import numbers
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
-from ..ground.arguments import check_choice, check_count, check_fits, real_number
-from ..ground.downloads import fetch, find_file, read_bytes, tar_member, zip_member
+from ..ground.arguments import check_choice, check_count, real_number
+from ..ground.downloads import fetch, find_file, tar_member, zip_member
 from ..ground.files import needed_for
+from ..ground.links import read_frame, read_graph, simple_graph
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../nbs/language/10_graphs.ipynb #0000000f
 def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict[str, int | float]]:
@@ -410,111 +416,6 @@ def fediverse_weeks(
         graphs[-1].graph["date"] = date
     return common_nodes(graphs)
 
-# %% ../../nbs/language/10_graphs.ipynb #0000001e
-def _numbered_lines(text: str) -> list[tuple[int, str]]:
-    "The lines that are neither empty nor comments, numbered, without attributes."
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    attributes = r"[\s,]+\{(['\"\d].*)?\}$"
-    told = [(number, line) for number, line in lines if line and not line.startswith("#")]
-    if "}" not in text: return told
-    return [(number, re.sub(attributes, "", line)) for number, line in told]
-
-def _separator(edges: list[str]) -> str | None:
-    "What stands between two names: a comma or a tab if one is anywhere, or blanks."
-    return next((mark for mark in (",", "\t") if any(mark in edge for edge in edges)), None)
-
-# %% ../../nbs/language/10_graphs.ipynb #edges001
-def _numbered(names: list[str], shown: str) -> list[str] | list[int]:
-    "Names as numbers if they are; raise a ValueError where the first two are a header."
-    known = dict.fromkeys(names)
-    words = [node for node in known if not re.fullmatch(r"[0-9]+", node)]
-    if words == list(known)[:2] and len(known) > 2:
-        raise ValueError(f"{shown}: {' '.join(words)!r} looks like a header above numbered nodes; "
-                         f"expected edges only, remove it or begin it with #")
-    if words: return names
-    number_of = {node: int(node) for node in known}
-    if len(set(number_of.values())) < len(known): return names
-    return [number_of[node] for node in names]
-
-def _parse_edges(text: str, source: str | Path) -> nx.Graph:
-    "Read an edge list; raise a ValueError that names the line when it is not one."
-    shown = f"path={str(source)!r}"
-    lines = _numbered_lines(text)
-    separator = _separator([edge for _, edge in lines])
-    ends_of_edges: list[str] = []
-    for number, edge in lines:
-        ends = [*map(str.strip, edge.split(separator))]
-        if not 2 <= len(ends) <= 3 or "" in ends[:2]:
-            line = text.splitlines()[number - 1].strip()
-            raise ValueError(f"{shown}, line {number}: expected two node names, got {line[:60]!r}")
-        ends_of_edges += ends[:2]
-    nodes = _numbered(ends_of_edges, shown)
-    graph = nx.Graph()
-    graph.add_edges_from(zip(nodes[::2], nodes[1::2], strict=True))
-    return graph
-
-# %% ../../nbs/language/10_graphs.ipynb #read0001
-def _parse_graph(content: bytes, path: Path) -> nx.Graph:
-    "Read a graph from the content of a file; raise a ValueError that names the file."
-    shown = f"path={str(path)!r}"
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    try:
-        text = content.decode("utf-8-sig")
-        if kind == ".graphml": return nx.parse_graphml(text)
-        if kind == ".gml": return nx.parse_gml(text)
-        return _parse_edges(text, path)
-    except ValueError as error:
-        if str(error).startswith("path="): raise
-        raise ValueError(f"{shown}: malformed: {error}") from None
-    except Exception as error:
-        raise ValueError(f"{shown}: malformed {kind} file: {error}") from None
-
-# %% ../../nbs/language/10_graphs.ipynb #0000001f
-_READING = 10  # bytes of memory for each byte of a file of edges, at least
-
-def read_graph(path: str | Path) -> nx.Graph:
-    """Read an undirected simple graph from an edge list, GraphML or GML file.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file; gzipped if its name ends in .gz.
-
-    Returns
-    -------
-    networkx.Graph
-        Without loops and parallel edges.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file.
-    ValueError
-        For a file that is empty, malformed, too large for the memory, or has no edge
-        between two different nodes.
-
-    References
-    ----------
-    chapter 10
-    """
-    path = Path(path)
-    shown = f"path={str(path)!r}"
-    if not os.path.isfile(path):
-        what = "a folder" if os.path.isdir(path) else "no such file"
-        raise FileNotFoundError(f"{shown}: {what}; expected an edge list, GraphML or GML file")
-    check_fits(f"{shown} has {path.stat().st_size} bytes", _READING * path.stat().st_size,
-               "a smaller file")
-    content = read_bytes(path)
-    if not content.strip():
-        raise ValueError(f"{shown}: the file is empty; expected at least one edge")
-    graph = _parse_graph(content, path)
-    if type(graph) is not nx.Graph:
-        graph = nx.Graph(graph)
-    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
-    if not graph.number_of_edges():
-        raise ValueError(f"{shown}: no edge between two different nodes; expected at least one")
-    return graph
-
 # %% ../../nbs/language/10_graphs.ipynb #00000023
 @dataclass(frozen=True)
 class GraphSource:
@@ -539,6 +440,12 @@ class GraphSource:
     what: str
     origin: str
     file: str | None = None
+
+    @property
+    def parameters(self) -> list[str]:
+        "The names of what `make` takes, a file apart."
+        if self.origin == "networkx": return []
+        return [name for name in inspect.signature(self.make).parameters if name != "path"]
 
     @property
     def here(self) -> bool:
@@ -609,31 +516,56 @@ for _ego in FACEBOOK_SHA256:
         partial(facebook, _ego), FRIENDS.format(_ego), "SNAP", f"facebook_ego/{_ego}.edges")
 
 # %% ../../nbs/language/10_graphs.ipynb #door0001
-def _named_graph(spec: str, key: str, parameters: dict[str, Any]) -> nx.Graph:
+def _named_graph(
+    spec: str, key: str, parameters: dict[str, Any], path: str | Path | None,
+) -> nx.Graph:
     "A graph of the table; raise a ValueError for parameters that it does not take."
     for parameter, value in parameters.items():
         counts = parameter in ("n", "rows", "columns")
         if counts and not (isinstance(value, int) and value >= 2):
             raise ValueError(f"graph={spec!r}: {parameter}={value} is a number of nodes: "
                              f"expected an integer >= 2")
-    try:
-        return GRAPHS[key].make(**parameters)
-    except TypeError:
-        expected = f"expected parameters of {key!r}: {GRAPHS[key].what}"
-        raise ValueError(f"graph={spec!r}: {expected}") from None
+    takes = GRAPHS[key].parameters
+    unknown = parameters.keys() - takes
+    if unknown:
+        listed = f"expected parameters of {key!r}: {', '.join(takes)}"
+        expected = listed if takes else f"{key} has no parameters; expected {key!r} alone"
+        raise ValueError(f"graph={spec!r}: {min(unknown)} is not a parameter of {key}; {expected}")
+    file = {} if path is None else {"path": path}
+    return GRAPHS[key].make(**parameters, **file)
+
+# %% ../../nbs/language/10_graphs.ipynb #5cbc0f37
+def _is_path(name: str | Path) -> bool:
+    "Whether a file is meant, and not a name."
+    if isinstance(name, Path) or name == "-": return True
+    if os.sep in name or os.altsep and os.altsep in name: return True
+    there = os.path.isfile(name)
+    if name.partition(":")[0] not in GRAPHS:
+        return there or bool(Path(name).suffix) and ":" not in name
+    if there:
+        warnings.warn(f"graph={name!r} is the network of this name, not the file in this folder, "
+                      f"which is './{name}'", stacklevel=3)
+    return False
 
 # %% ../../nbs/language/10_graphs.ipynb #00000026
-def load_graph(name: str | Path, path: str | Path | None = None) -> nx.Graph:
+def load_graph(
+    name: "str | Path | pd.DataFrame | nx.Graph", path: str | Path | None = None,
+    source: Any = None, target: Any = None,
+) -> nx.Graph:
     """Load a graph by name or from a file.
 
     Parameters
     ----------
-    name : str or Path
-        A name of GRAPHS with its parameters, such as 'erdos-renyi:n=20,p=0.3', or the
-        path of a file.
+    name : str, Path, pandas.DataFrame or networkx.Graph
+        A name of GRAPHS with its parameters, such as 'erdos-renyi:n=20,p=0.3'; the path
+        of a file, or '-' for an edge list from standard input; a table with a link in
+        each row; or a graph, which is checked. A file that is called like a graph has
+        to be given as './name' or as a Path.
     path : str or Path, optional
         For a data set: its file. Unless given, it is looked for in `$MFDL_DATA` and in
         the user's cache, then downloaded, and checked in any case.
+    source, target : hashable, optional
+        For a table: the columns with the two ends of a link, where that is not clear.
 
     Returns
     -------
@@ -644,7 +576,8 @@ def load_graph(name: str | Path, path: str | Path | None = None) -> nx.Graph:
     Raises
     ------
     ValueError
-        For an unknown name, a bad parameter, a malformed or damaged file.
+        For an unknown name, a bad parameter, a malformed or damaged file, and a graph
+        with edges in one direction.
     FileNotFoundError
         When there is no such file, or no download.
     ImportError
@@ -654,15 +587,14 @@ def load_graph(name: str | Path, path: str | Path | None = None) -> nx.Graph:
     ----------
     chapter 10
     """
-    if not isinstance(name, str | Path):
-        raise ValueError(f"graph={name!r}: expected the name of a graph or the path of a file")
-    if os.path.isfile(name): return read_graph(name)
+    if isinstance(name, nx.Graph): return simple_graph(name)
+    if not isinstance(name, str | Path): return read_frame(name, source, target)
+    if _is_path(name): return read_graph(name, source, target)
+    if source is not None or target is not None:
+        raise ValueError(f"source={source!r}, target={target!r}: expected them for a table only")
     key, parameters = parse_spec(str(name))
-    looks_like_a_path = Path(name).suffix or len(Path(name).parts) > 1
-    if key not in GRAPHS and looks_like_a_path: return read_graph(name)
     check_choice("graph", key, GRAPHS)
-    if path is None: return _named_graph(str(name), key, parameters)
-    if GRAPHS[key].file is None:
+    if path is not None and GRAPHS[key].file is None:
         message = f"graph {key!r} is not read from a file; expected no path"
         raise ValueError(f"path={str(path)!r}: {message}")
-    return _named_graph(str(name), key, parameters | {"path": path})
+    return _named_graph(str(name), key, parameters, path)

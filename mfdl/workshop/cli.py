@@ -170,7 +170,7 @@ def _exposed(
     help="For mf-dsgd: mafalda or another name of mfdl.strategy, or a file: the T x T matrix C, "
     "lower-triangular, as .npy or .csv, or what mfdl optimize wrote.")
 @click.option(
-    "--weights", "-w", default="metropolis", help=f"Gossip weights: {' or '.join(WEIGHTS)}.")
+    "--weights", "-w", default="metropolis", help=f"Gossip weights: {', '.join(WEIGHTS)}.")
 @click.option(
     "--trust", "-t", default="pndp",
     help="Who is curious: pndp (nodes, who see what they receive), ldp (an eavesdropper on every "
@@ -231,7 +231,8 @@ def _account_command(
     """Who learns how much about whom in a run of private decentralized learning.
 
     GRAPH is a name (see `mfdl graphs`), such as florentine or erdos-renyi:n=50,p=0.1,
-    or the path of an edge list, GraphML or GML file.
+    or the path of a file with its links (edge list, GraphML, JSON and more), or - for
+    an edge list from standard input.
     Prints mu (Gaussian DP) and epsilon for each attacker and victim, the most exposed
     first.
 
@@ -438,7 +439,7 @@ def _graphs_command() -> None:
         "(the first can be set with MFDL_DATA), then downloaded.")
     click.echo(
         "Parameters go after a colon: erdos-renyi:n=50,p=0.1,seed=3. "
-        "Any edge list, GraphML or GML file works in place of a name.")
+        "The path of a file of links works in place of a name.")
 
 # %% ../../nbs/workshop/85_cli.ipynb #0000002d
 MOST_PAGES = 8  # of the explorer at a time, each with a process of its own

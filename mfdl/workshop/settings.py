@@ -22,9 +22,10 @@ from ..accounting.account import account
 from ..accounting.seen import check_memory, expected_cost, see
 from ..accounting.state_space import NotStreamable
 from ..ground.arguments import check_choice, check_count
+from ..ground.links import FORMATS, read_graph
 from ..language.attackers import LDP, TrustModel, labelled
 from ..language.gossip import gossip_matrix
-from ..language.graphs import GRAPHS, load_graph, parse_spec, read_graph
+from ..language.graphs import GRAPHS, load_graph, parse_spec
 from ..language.participation import Participation
 from ..language.protocol import Protocol
 from .names import ALGORITHMS, EXPECTED, TRUST, build_algorithm, check_settings
@@ -212,7 +213,7 @@ def upload_name(name: str, size: int) -> str:
     most = LARGEST["bytes"]
     if size > most:
         raise ValueError(f"{file} has {size} bytes: expected at most {most}; {otherwise}")
-    if shown.lower().endswith((".gz", ".graphml", ".gml")):
+    if shown.lower().endswith((".gz", *FORMATS)):
         raise ValueError(
             f"{file}: expected an edge list as plain text, two nodes a line; {otherwise}")
     return shown
