@@ -2,7 +2,6 @@
 import gzip
 import io
 import json
-import time
 import warnings
 
 import networkx as nx
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mfdl import account, dp_dsgd
-from mfdl.ground.links import FORMATS, read_frame, read_graph, simple_graph
+from mfdl.ground.links import FORMATS, read_frame, simple_graph
 from mfdl.language.attackers import PNDP
 from mfdl.language.gossip import check_gossip, churn, gossip_matrix
 from mfdl.language.graphs import GRAPHS, load_graph
@@ -362,16 +361,3 @@ def test_given_weights_from_a_file_to_an_account(tmp_path):
     mu = account(dp_dsgd(W, 3), PNDP([0]), Participation.every_step(3)).mu
     np.testing.assert_allclose(pd.read_csv(tmp_path / "r.csv").sort_values("victim").mu, mu, rtol=1e-9)
     assert not np.allclose(mu, account(dp_dsgd(gossip_matrix(graph), 3), PNDP([0]), Participation.every_step(3)).mu)
-
-
-def test_large_files_are_read_about_as_fast_as_networkx_reads_lines(tmp_path):
-    """300,000 links: two seconds where nothing else runs, most of them the graph's own dictionaries."""
-    ends = np.random.default_rng(0).integers(0, 37_700, (300_000, 2))
-    lines = [f"{u},{v}" for u, v in ends]
-    (tmp_path / "large.csv").write_text("\n".join(["id_1,id_2", *lines]))
-    seconds = {}
-    for name, call in [("networkx", lambda: nx.parse_edgelist(lines, delimiter=",", nodetype=int)), ("here", lambda: read_graph(tmp_path / "large.csv"))] * 2:
-        began = time.perf_counter()
-        graph = call()
-        seconds[name] = min(seconds.get(name, np.inf), time.perf_counter() - began)
-    assert len(graph) == len(np.unique(ends)) and seconds["here"] < 2 * seconds["networkx"], seconds
