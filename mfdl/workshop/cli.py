@@ -268,8 +268,8 @@ def _account_command(
         report = account(run, models, **asked)
         if epsilon is not None:
             report = report.calibrate(epsilon, delta)
-        click.echo(f"{run.name} on {graph} ({run.n} nodes, {weights} weights), ", nl=False)
-        click.echo(_answer(report, settings, rows, output))
+        answer = _answer(report, settings, rows, output)
+        click.echo(f"{run.name} on {graph} ({run.n} nodes, {weights} weights), {answer}")
     for path in output:
         click.echo(f"wrote {path}")
 
