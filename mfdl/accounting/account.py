@@ -409,8 +409,7 @@ def _find(
 ) -> list[_Found]:
     "What some attackers learn."
     from threadpoolctl import threadpool_limits
-    all_known = [_knowledge(run, model, backend, limit) for model in trusts]
-    known, adaptive = zip(*all_known, strict=True)
+    known, adaptive = zip(*(_knowledge(run, one, backend, limit) for one in trusts), strict=True)
     victims = [np.flatnonzero(~coalition_mask(run, model)) for model in trusts]
     if pool is None:
         values = _attackers_sensitivities(known, victims, participation, method)
@@ -445,11 +444,12 @@ def _find_all(
     import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
     from threadpoolctl import threadpool_limits
     from tqdm import tqdm
-    with _workers() as pool:
-        if len(trusts) == 1: return _find(run, trusts, participation, method, backend, limit, pool)
+    asked = participation, method, backend, limit
+    with _workers() as pool, _workers() as aside:
+        if len(trusts) == 1: return aside.submit(_find, run, trusts, *asked, pool).result()
 
         def find(some: list[TrustModel]) -> list[_Found]:
-            return _find(run, some, participation, method, backend, limit)
+            return _find(run, some, *asked)
 
         size = int(np.clip(_BATCH // (2 * run.n * run.T**2), 1, 8))
         groups = [trusts[i:i + size] for i in range(0, len(trusts), size)]
