@@ -10,7 +10,7 @@ endif
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
-	@echo "make test       set up, then run every check and test"
+	@echo "make test       set up, then run every check and test (about twenty minutes on two cores)"
 	@echo "make test-browser  set up, with Chromium, then run every notebook in JupyterLab, and all else that is seen in a browser"
 	@echo "make nightly    set up, then ten thousand random cases over every public function, more kills, all benchmarks in small (about twenty minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
@@ -22,14 +22,18 @@ help:
 	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
 	@echo "make figures    run every experiment again, at full size (about three hours; can be stopped, and goes on)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about twenty minutes; installs jax-privacy)"
+	@echo "PIP_ARGS='...'  given to pip when setting up, such as the --index-url of PyTorch's builds without CUDA"
+
+# In a terminal pip shows how far each download is, and how long the rest will take.
+LOUD = $$(test -t 1 || echo -q)
 
 # The stamp holds the path of the checkout that is installed, so that a virtual environment shared by two checkouts is noticed.
 setup:
 	@if ! { test -x $(BIN)/mfdl && grep -qsxF '$(CURDIR)' $(STAMP) && test ! pyproject.toml -nt $(STAMP) -a ! constraints.txt -nt $(STAMP); }; then \
 	  $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("mfdl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")' && \
 	  { test -x $(BIN)/python || { echo "creating .venv"; $(PYTHON) -m venv .venv; }; } && \
-	  echo "installing mfdl and what it needs (a few minutes the first time)" && \
-	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' && \
+	  echo "installing mfdl and what it needs into .venv: $$(grep -c == constraints.txt) packages, a few minutes the first time$(if $(PIP_ARGS),, (on Linux PyTorch brings CUDA: some gigabytes; PIP_ARGS, in make help, avoids them))" && \
+	  $(BIN)/python -m pip install $(LOUD) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]' && \
 	  echo '$(CURDIR)' > $(STAMP); \
 	fi
 
@@ -37,6 +41,7 @@ hooks: setup
 	@$(BIN)/pre-commit install
 
 demo: setup
+	@echo "telling the story (a few minutes)"
 	@$(BIN)/mfdl reproduce story
 
 test: export OMP_NUM_THREADS = 1
@@ -70,7 +75,7 @@ chapter: setup
 
 NOTEBOOKS = $(if $(NAME),nbs/$(NAME).ipynb,$(filter-out nbs/app/%,$(wildcard nbs/*.ipynb nbs/*/*.ipynb)))
 refresh: setup
-	@test -z "$$NAME" -o -f "nbs/$$NAME.ipynb" || { echo "NAME=$$NAME: there is no nbs/$$NAME.ipynb; expected a name such as language/10_graphs or tutorials/your_model" >&2; exit 2; }
+	@test -z "$$NAME" -o -f "nbs/$$NAME.ipynb" || $(BIN)/python tools/near.py "$$NAME"
 	@$(BIN)/nbdev_export
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to notebook --execute --inplace $(NOTEBOOKS)
 	@$(BIN)/nbdev_clean --fname nbs
@@ -85,6 +90,7 @@ readme: setup
 	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((where\.ipynb|(ground|language|accounting|first_run|noise|learning|evidence|workshop|tutorials|experiments)/))#](nbs/\1#g' README.md && rm README.md.bak
 
 docs: setup
+	@echo "building the site (a few minutes)"
 	@$(BIN)/python docs/build.py
 
 figures: setup
@@ -92,4 +98,4 @@ figures: setup
 
 benchmarks: setup
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
-	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/space_time.py && $(BIN)/python benchmarks/network.py && $(BIN)/python benchmarks/randomness.py && $(BIN)/python benchmarks/reactions.py && $(BIN)/python benchmarks/rounding.py && $(BIN)/python benchmarks/large.py
+	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/space_time.py && $(BIN)/python benchmarks/network.py && $(BIN)/python benchmarks/randomness.py && $(BIN)/python benchmarks/reactions.py && $(BIN)/python benchmarks/rounding.py && $(BIN)/python benchmarks/large.py && $(BIN)/python benchmarks/lean.py

@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,26 @@ from tqdm import tqdm
 
 from mfdl.ground.figures import save_figure
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
+
+def peak_memory():
+    "Of this process, in GB."
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def main(script, doc, columns, cases, measure, draw, report, environment=None):
-    "`cases(quick)` yields tuples, named by `columns`; `measure(*case)` returns a dict; `draw` and `report` take the table of all."
+    """Measure, draw and report, as the command line says.
+
+    `cases(quick)` yields tuples, named by `columns`; `measure(*case)` returns a dict;
+    `draw` and `report` take the table of all.
+    """
     stem = Path(script).with_suffix("")
-    parser = argparse.ArgumentParser(description=f"{doc} Each measurement runs in a process of its own.")
+    description = f"{doc} Each measurement runs in a process of its own."
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="tiny cases, to see that it runs")
     parser.add_argument("--output", default=stem, help="path of table and figure, without suffix")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -28,10 +42,14 @@ def main(script, doc, columns, cases, measure, draw, report, environment=None):
     rows = []
     for case in tqdm(list(cases(given.quick)), desc="measurements"):
         command = [sys.executable, "-W", "ignore", script, "--one", json.dumps(case)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
-        rows.append({**dict(zip(columns, case, strict=True)), **json.loads(done.stdout.splitlines()[-1])})
+        settings = os.environ | (environment or {})
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=settings)
+        measured = json.loads(done.stdout.splitlines()[-1])
+        rows.append(dict(zip(columns, case, strict=True)) | measured)
     table = pd.DataFrame(rows)
     save_figure(draw(table), given.output, table)
-    lines = [f"# {doc}", "", f"`python benchmarks/{stem.name}.py`", "", "```", table.to_string(index=False, float_format="%.6g"), "```", "", *report(table)]
+    head = [f"# {doc}", "", f"`python benchmarks/{stem.name}.py`", ""]
+    shown = ["```", table.to_string(index=False, float_format="%.6g"), "```", ""]
+    lines = [*head, *shown, *report(table)]
     Path(given.output).with_suffix(".md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

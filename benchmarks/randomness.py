@@ -21,37 +21,57 @@ DIMENSIONS = (650, 10_000, 100_000)
 
 def drawing(dimension, secure, numbers):
     draw_block(0, 0, dimension, secure)
-    start, blocks, size = time.perf_counter(), 0, 0
+    blocks = size = 0
+    start = time.perf_counter()
     while size < numbers:
         size += draw_block(1, blocks, dimension, secure).size
         blocks += 1
     return (time.perf_counter() - start) / size * 1e9
 
 
+def perceptron():
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
 def training(name, secure, T):
-    graph, data = nx.florentine_families_graph(), load_data("digits")
-    W, batches, scheme = gossip_matrix(graph), cut(round_robin(len(data.y), len(graph)), 4), Participation.cyclic(T // 4, 4)
-    algorithm = dp_dsgd(W, T) if name == "DP-D-SGD" else mf_dsgd(W, T, strategy("mafalda", scheme, W).C)
+    graph = nx.florentine_families_graph()
+    data = load_data("digits")
+    W = gossip_matrix(graph)
+    batches = cut(round_robin(len(data.y), len(graph)), 4)
+    if name == "DP-D-SGD":
+        algorithm = dp_dsgd(W, T)
+    else:
+        algorithm = mf_dsgd(W, T, strategy("mafalda", Participation.cyclic(T // 4, 4), W).C)
     run = Run(name, algorithm, 0.05, secret=1, secure=secure)
-    simulation = Simulation(lambda: nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)), data, batches, [run], 0.1, 1.0)
+    simulation = Simulation(perceptron, data, batches, [run], 0.1, 1.0)
     simulation.step()
     start = time.perf_counter()
-    for _ in range(T - 1): simulation.step()
+    for _ in range(T - 1):
+        simulation.step()
     return (time.perf_counter() - start) / (T - 1) * 1e3
 
 
-def measure(what, secure, size): return {"time": training(what, secure, size) if isinstance(what, str) else drawing(what, secure, size)}
+def measure(what, secure, size):
+    how = training if isinstance(what, str) else drawing
+    return {"time": how(what, secure, size)}
 
 
 def cases(quick):
-    for dimension in DIMENSIONS[:1] if quick else DIMENSIONS: yield from ((dimension, secure, 10**5 if quick else 10**7) for secure in (False, True))
-    for name in ("DP-D-SGD", "MAFALDA"): yield from ((name, secure, 8 if quick else 80) for secure in (False, True))
+    numbers, steps = (10**5, 8) if quick else (10**7, 80)
+    for dimension in DIMENSIONS[:1] if quick else DIMENSIONS:
+        yield from ((dimension, secure, numbers) for secure in (False, True))
+    for name in ("DP-D-SGD", "MAFALDA"):
+        yield from ((name, secure, steps) for secure in (False, True))
 
 
-def label(what): return f"train, {what}" if isinstance(what, str) else f"draw, d = {what:,}"
+def label(what):
+    return f"train, {what}" if isinstance(what, str) else f"draw, d = {what:,}"
 
 
-def ratios(table): return {label(what): float(rows[rows.secure].time.iloc[0] / rows[~rows.secure].time.iloc[0]) for what, rows in table.groupby("what", sort=False)}
+def ratios(table):
+    time = table.pivot(index="what", columns="secure", values="time")
+    ratio = time[True] / time[False]
+    return {label(what): float(ratio[what]) for what in table.what.unique()}
 
 
 def draw(table):
@@ -59,7 +79,8 @@ def draw(table):
     with plt.rc_context(STYLE):
         fig, ax = plt.subplots(figsize=(6, 2.6), layout="constrained")
         ax.barh(list(found), list(found.values()), color=PALETTE["ours"])
-        for y, value in enumerate(found.values()): ax.text(value, y, f" {value:.1f}", va="center")
+        for y, value in enumerate(found.values()):
+            ax.text(value, y, f" {value:.1f}", va="center")
         ax.axvline(1, color=PALETTE["ldp"], lw=0.8)
         ax.invert_yaxis()
         ax.set(xlabel="time, secure over fast", title="What it costs that last digits tell nothing")
@@ -67,8 +88,12 @@ def draw(table):
 
 
 def report(table):
-    return ["Time is in nanoseconds for a number drawn, and in milliseconds for a step of training (15 nodes, 9610 parameters).", "",
-            *(f"- {what}: {ratio:.1f} times as long" for what, ratio in ratios(table).items())]
+    yield ("Time is in nanoseconds for a number drawn, "
+           "and in milliseconds for a step of training (15 nodes, 9610 parameters).\n")
+    for what, ratio in ratios(table).items():
+        yield f"- {what}: {ratio:.1f} times as long"
 
 
-if __name__ == "__main__": main(__file__, __doc__, ("what", "secure", "size"), cases, measure, draw, report, ONE_THREAD)
+if __name__ == "__main__":
+    columns = ("what", "secure", "size")
+    main(__file__, __doc__, columns, cases, measure, draw, report, ONE_THREAD)

@@ -9,10 +9,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import click
 from myst_parser.mdit_to_docutils.base import default_slugify
 from nbdev.process import NBProcessor
 from nbdev.processors import hide_, mk_cell, write_nb
 from sphinx.cmd.build import build_main
+
+from mfdl.ground.files import progress_bar
+from mfdl.workshop.cli import app
 
 ROOT = Path(__file__).parent.parent
 APART = {"app", ".ipynb_checkpoints"}  # folders of notebooks that are no pages
@@ -46,7 +50,7 @@ def stage_notebook(source: Path, target: Path) -> str | None:
     """Write a notebook as the site shows it; returns the module that it is the source of."""
     processor = NBProcessor(source, procs=[hide_, default_exp_])
     module = next((cell.directives_["default_exp"][0] for cell in processor.nb.cells if "default_exp" in cell.directives_), None)
-    if module == "__init__": module = None  # its names are those of the others, and described there
+    if module in ("__init__", "__main__"): module = None  # its names are those of the others, and described there
     processor.process()
     cells = processor.nb.cells
     for cell in cells:
@@ -86,15 +90,41 @@ def stage_reference(chapters: dict[str, str], folder: Path) -> None:
     (folder / "index.rst").write_text(headed("Functions and classes", "\n".join([*summary, "", *contents])))
 
 
+def command_page(name: str, command: click.Command) -> str:
+    """What a command does, and all its options."""
+    module = command.callback.__module__
+    held = next(held for held, thing in vars(importlib.import_module(module)).items() if thing is command)
+    return f".. click:: {module}:{held}\n   :prog: mfdl {name}\n"
+
+
+def stage_commands(folder: Path) -> None:
+    """Write a page for each command of the command line, also those that it loads only when they are asked for, and one that lists them."""
+    folder.mkdir()
+    context = click.Context(app)
+    commands = {name: app.get_command(context, name) for name in [*app.list_commands(context), "account --log"]}
+    pages = {name: name.replace(" --", "-") for name in sorted(commands)}
+    for name, page in pages.items(): (folder / f"{page}.rst").write_text(command_page(name, commands[name]))
+    rows = [f"   * - :doc:`mfdl {name} <{page}>`\n     - {commands[name].get_short_help_str(limit=200)}" for name, page in pages.items()]
+    summary = [".. list-table::", "   :class: names", "", *rows]
+    contents = [".. toctree::", "   :hidden:", "", *(f"   {page}" for page in pages.values())]
+    (folder / "index.rst").write_text(headed("Commands", "\n".join([*summary, "", *contents])))
+
+
+def notebooks() -> list[Path]:
+    """The notebooks that are pages of the site, as paths below nbs/."""
+    return [path for path in sorted(path.relative_to(ROOT / "nbs") for path in (ROOT / "nbs").rglob("*.ipynb")) if not APART & set(path.parts)]
+
+
 def stage(target: Path) -> None:
     """Write all that Sphinx reads anew into the folder `target`, which has to be beside nbs/ for links to files to hold."""
     shutil.rmtree(target, ignore_errors=True)
     chapters = {}
-    for source in sorted((ROOT / "nbs").rglob("*.ipynb")):
-        if APART & set(source.parts): continue
-        module = stage_notebook(source, target / source.relative_to(ROOT / "nbs"))
-        if module: chapters[module] = source.relative_to(ROOT / "nbs").with_suffix("").as_posix()
+    for path in progress_bar(notebooks(), desc="chapters"):
+        module = stage_notebook(ROOT / "nbs" / path, target / path)
+        if module: chapters[module] = path.with_suffix("").as_posix()
     stage_reference(chapters, target / "api")
+    stage_commands(target / "commands")
+    shutil.copy(ROOT / "docs" / "elsewhere.md", target)
     (target / "benchmarks").mkdir()
     (target / "benchmarks" / "index.rst").write_text(headed("Time and memory", "What ``make benchmarks`` measured.\n\n.. toctree::\n   :glob:\n\n   *"))
     for path in (path for pattern in BESIDE for path in ROOT.glob(pattern)): (target / path.relative_to(ROOT)).write_text(site_links(path.read_text()))
@@ -104,10 +134,12 @@ def build(site: Path) -> None:
     """Build into the folder `site`, which is replaced only when there was no warning."""
     source, built = ROOT / "_proc", ROOT / "_proc" / ".built"
     stage(source)
-    if build_main(["-q", "-W", "--keep-going", "-j", "auto", "-c", str(ROOT / "docs"), "-d", str(built / "doctrees"), str(source), str(built / "html")]):
+    if build_main(["-W", "--keep-going", "-j", "auto", "-c", str(ROOT / "docs"), "-d", str(built / "doctrees"), str(source), str(built / "html")]):
         raise SystemExit("the site has not been built: see the warnings above")
+    for path in notebooks(): shutil.copy(ROOT / "nbs" / path, built / "html" / path)
     shutil.rmtree(site, ignore_errors=True)
     shutil.move(built / "html", site)
+    print(f"the site is in {site}, and begins with index.html")
 
 
 if __name__ == "__main__": build(Path(*sys.argv[1:2] or [ROOT / "_docs"]))

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mfdl.noise.insiders import optimize_local as optimize_local
     from mfdl.noise.newton import optimize as optimize
     from mfdl.noise.strategies import strategy as strategy
+    from mfdl.workshop.opacus import noise_for as noise_for
 
 # %% ../nbs/workshop/89_import.ipynb #00000008
 _HOME = {
@@ -81,6 +82,7 @@ _HOME = {
     "learning.training": "train",
     "learning.checking": "check_protocol",
     "evidence.auditing": "audit",
+    "workshop.opacus": "noise_for",
 }
 
 # %% ../nbs/workshop/89_import.ipynb #getattr0

@@ -1,4 +1,4 @@
-"""How a piece of Python reads: measures of lines, cells and bodies. `python tests/style.py FOLDER ...` prints them for packages."""
+"""How a piece of Python reads: measures of lines, cells and bodies. `python tests/style.py FOLDER ...` prints them for packages, as a table."""
 import ast
 import io
 import re
@@ -103,18 +103,20 @@ def faults_of_lines(source):
     yield from ((number, "several assignments") for number in packed(tree))
 
 
-def summary(folder):
-    """The measures of all modules of a folder together, as text."""
+COLUMNS = ("lines of code", "over 100 / 120 characters (longest)", "tokens a line", f"lines over {TOKENS} tokens", "packings per 1000 lines", "docstring lines per 100")
+
+
+def measured(folder):
+    """What COLUMNS name, of all modules of a folder together."""
     sources = [path.read_text() for path in Path(folder).rglob("*.py") if path.name != "_modidx.py" and "tests" not in path.parts]
     trees = [ast.parse(source) for source in sources]
-    code = [(line, count) for source in sources for line, count in lengths(source)]
-    documented = sum(len(docstrings(tree)) for tree in trees)
-    packings = sum(len(packed(tree)) for tree in trees)
-    share = lambda limit: 100 * sum(length > limit for length, _ in code) / len(code)  # noqa: E731
+    code = [one for source in sources for one in lengths(source)]
+    over = {limit: sum(length > limit for length, _ in code) / len(code) for limit in (100, 120)}
+    every = sum(count for _, count in code) / len(code)
     dense = sum(count > TOKENS for _, count in code)
-    return (f"{len(code)} lines of code: {share(100):.1f}% over 100 characters, {share(120):.1f}% over 120 (longest {max(code)[0]}); "
-            f"{sum(count for _, count in code) / len(code):.1f} tokens a line, {dense} lines over {TOKENS}; "
-            f"{1000 * packings / len(code):.1f} packings per 1000 lines; {100 * documented / len(code):.0f} docstring lines per 100 of code")
+    packings = 1000 * sum(len(packed(tree)) for tree in trees) / len(code)
+    documented = 100 * sum(len(docstrings(tree)) for tree in trees) / len(code)
+    return len(code), f"{over[100]:.1%} / {over[120]:.1%} ({max(code)[0]})", f"{every:.1f}", dense, f"{packings:.1f}", f"{documented:.0f}"
 
 
 def lengths(source):
@@ -125,4 +127,6 @@ def lengths(source):
 
 
 if __name__ == "__main__":
-    for folder in sys.argv[1:]: print(f"{folder}: {summary(folder)}")
+    print("| |", " | ".join(COLUMNS), "|")
+    print("|" + "---|" * (len(COLUMNS) + 1))
+    for folder in sys.argv[1:]: print(f"| {folder} |", " | ".join(map(str, measured(folder))), "|")

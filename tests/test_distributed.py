@@ -23,6 +23,7 @@ from torch import nn
 
 import mfdl.ground.files
 from mfdl.accounting.account import account
+from mfdl.accounting.schedules import Schedule, ScheduledProtocol, without_schedule
 from mfdl.evidence.auditing import audit
 from mfdl.ground.randomness import derive_seed, draw
 from mfdl.language import streams
@@ -62,6 +63,7 @@ DIRECTED /= DIRECTED.sum(axis=2, keepdims=True)
 DATA = Dataset("random", RNG.normal(size=(45, 4)), RNG.integers(3, size=45), RNG.normal(size=(7, 4)), np.array([0, 1, 2, 0, 1, 2, 0]))
 BATCHES = cut([range(u, 45, N) for u in range(N)], B)
 C = np.tril(np.linalg.inv(np.eye(T) - 0.5 * np.eye(T, k=-1) + 0.1 * np.eye(T, k=-3)))
+MOMENTUM = Schedule(np.geomspace(0.1, 0.05, T), 0.8, nesterov=True)
 CASES = {
     "no noise": lambda: dsgd(W, T), "independent": lambda: dp_dsgd(DIRECTED, T), "three rounds": lambda: muffliato(W, T, 3), "taken back": lambda: anti_pgd(W, T),
     "secure": lambda: mf_dsgd(W, T, C), "in time": lambda: mf_dsgd(W, T, C),
@@ -70,6 +72,7 @@ CASES = {
     "space and time": lambda: optimize_space_time(W, Participation.cyclic(2, B), method="directions").protocol(W),
     "churn": lambda: dp_dsgd(churn(HOUSE, [[], [1], [0, 2], [], [3], []]), T), "zip": lambda: zip_dl(W, T), "zip, own share": lambda: zip_dl(DIRECTED, T, self_noise=True),
     "local": lambda: local_dsgd(DIRECTED, T, 2), "walk": lambda: random_walk(W, T, seed=2), "offline": lambda: dp_dsgd(W, T, offline=0.3, trains=0.8),
+    "momentum": lambda: ScheduledProtocol(mf_dsgd(W, T, C), MOMENTUM), "zip with momentum": lambda: ScheduledProtocol(zip_dl(DIRECTED, T, self_noise=True), MOMENTUM),
 }
 PLACEMENTS = ([0, 1, 2, 3, 4], [1, 0, 0, 1, 0])
 
@@ -81,7 +84,8 @@ def make_peer(net, case="independent", placement=None, folder=None, secret=SECRE
     algorithm = change.pop("algorithm", None) or CASES[case]()
     placement = list(range(N)) if placement is None else placement
     here = np.flatnonzero(np.array(placement) == net.rank)
-    seeds = {u: held for u, held in deal_seeds(algorithm, secret).items() if u in here}
+    seeds = {u: held for u, held in deal_seeds(without_schedule(algorithm), secret).items() if u in here}
+    if isinstance(algorithm, ScheduledProtocol): change = {"lr": None, **change}
     run = Run(case, algorithm, change.pop("scale", SCALE if case != "no noise" else 0.0), change.pop("seed", 0), secure=case == "secure")
     return Peer(net, change.pop("make_model", network), DATA, Batches(change.pop("index", BATCHES.index)[here]), run, seeds,
                 **{"lr": RATE, "clip": 0.5, "placement": placement, "folder": folder and f"{folder}/{net.rank}", **change})
@@ -129,14 +133,15 @@ def whole_run(net, case, placement):
 def test_numbers_of_the_simulator_and_the_view_of_the_account(case, tmp_path, monkeypatch):
     algorithm = CASES[case]()
     run = Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET, secure=case == "secure")
-    simulation, G = Simulation(network, DATA, BATCHES, [run], RATE, 0.5, record=True), []
+    plain, rate = without_schedule(algorithm), RATE if algorithm is without_schedule(algorithm) else None
+    simulation, G = Simulation(network, DATA, BATCHES, [run], rate, 0.5, record=True), []
     start = simulation.models[0, 0].numpy().copy()
     for _ in range(T):
         G.append(simulation.changes(simulation.t)[:, 0].numpy().astype(float))
         simulation.step()
     variables = zip(algorithm.variables.holder_set, algorithm.variables.number, strict=True)
     Z = np.array([draw(derive_seed(SECRET, row), number, len(start), secure=case == "secure") for row, number in variables]).reshape(-1, len(start))
-    sent = start - RATE * (algorithm.M_G @ np.vstack(G) + SCALE * algorithm.M_Z @ Z)
+    sent = start - (rate or 1) * (algorithm.M_G @ np.vstack(G) + SCALE * algorithm.M_Z @ Z)
     np.testing.assert_allclose(np.vstack(simulation.transcript)[:, 0], sent, atol=3e-5)
     messages, models = algorithm.messages, []
     for placement in PLACEMENTS:
@@ -154,10 +159,10 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case, tmp_path, mo
             for row in np.flatnonzero(seen):
                 t, u = int(messages.step[row]), int(messages.sender[row])
                 k = int(messages.round[row])
-                rows[t, k, u if algorithm.steps[t].rounds[k].share is None else (u, int(messages.receivers[row].argmax()))] = row
+                rows[t, k, u if plain.steps[t].rounds[k].share is None else (u, int(messages.receivers[row].argmax()))] = row
             assert transcript.keys() == rows.keys(), "a rank heard something else than its view"
             for key, row in rows.items(): np.testing.assert_allclose(transcript[key], sent[row], atol=3e-5)
-            held = {seed for u in here for seed in deal_seeds(algorithm, SECRET)[u].values()}
+            held = {seed for u in here for seed in deal_seeds(plain, SECRET)[u].values()}
             assert used <= held and (case in ("no noise", "walk") or used), "a rank drew from a seed that none of its nodes holds"
             if len(set(placement)) == N and case in ("independent", "zip"):
                 neighbours = [sum(Wt[v, here[0]] > 0 for v in range(N) if v != here[0]) for Wt in (step.rounds[0].W for step in algorithm.steps)]
@@ -265,6 +270,7 @@ DIFFERENT = {
     "clip": {"clip": 0.4}, "learning rate": {"lr": 0.1}, "scale": {"scale": 0.2}, "seed": {"seed": 1}, "protect": {"protect": "node"}, "placement": {"placement": [0, 1, 1, 0, 1]},
     "model": {"make_model": lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))},
     "batches": {"index": np.pad(BATCHES.index, [(0, 0), (0, 0), (0, 1)], constant_values=-1)},
+    "schedule": {"algorithm": ScheduledProtocol(dp_dsgd(W, T), Schedule(RATE, 0.5))},
     "graph": {"algorithm": dp_dsgd(gossip_matrix(nx.cycle_graph(5)), T)}, "strategy": {"algorithm": mf_dsgd(W, T, C)}, "steps": {"algorithm": dp_dsgd(W, 2 * T)},
 }
 
@@ -326,6 +332,25 @@ def part_of_run(net, folder, steps, **change):
         peer.step()
         if peer.t % 2 == 0: peer.save()
     return peer.t
+
+
+def with_velocity(net, folder, steps):
+    peer = make_peer(net, "momentum", folder=folder, placement=[0, 1, 0, 0, 1])
+    for _ in range(steps):
+        peer.step()
+        if peer.t in (2, 6): peer.save()
+    return peer.t, peer.models.numpy(), peer.velocity.numpy()
+
+
+def test_velocities_go_on_where_they_were(tmp_path, monkeypatch):
+    """Stopped after step 5, of which steps 2 to 4 are sent already: their outcomes are read, with what velocities were."""
+    whole = together(2, with_velocity, tmp_path / "whole", T)
+    monkeypatch.setenv("MFDL_STATE", str(tmp_path / "another machine"))  # the same seeds again
+    assert [t for t, *_ in together(2, with_velocity, tmp_path / "parts", 5)] == [5, 5]
+    for expected, found in zip(whole, together(2, with_velocity, tmp_path / "parts", T - 2), strict=True):
+        assert found[0] == T and np.abs(expected[2]).max() > 0
+        np.testing.assert_array_equal(found[1], expected[1])
+        np.testing.assert_array_equal(found[2], expected[2])
 
 
 def refused_restart(net, folder, change): return part_of_run(net, folder, 0, **change)

@@ -2,6 +2,7 @@
 import contextlib
 import html
 import http.client
+import http.cookiejar
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 from click.testing import CliRunner
@@ -31,6 +33,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from mfdl import account
+from mfdl.accounting.reactions import Lipschitz
 from mfdl.ground.links import FORMATS, read_graph
 from mfdl.language import attackers
 from mfdl.language.algorithms import dp_dsgd
@@ -39,6 +42,7 @@ from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph
 from mfdl.language.participation import Participation
 from mfdl.workshop import cli, explorer
+from mfdl.workshop import view as view_chapter
 from mfdl.workshop.names import ALGORITHMS, EXPECTED, TRUST
 from mfdl.workshop.settings import (
     EXAMPLES,
@@ -51,10 +55,13 @@ from mfdl.workshop.settings import (
     load_network,
     number,
     python_code,
+    read_query,
+    table_of_pairs,
     toggle,
     upload_name,
+    write_query,
 )
-from mfdl.workshop.view import distance_picture, drawn, graph_figure, text_below
+from mfdl.workshop.view import DARK, LIGHT, caution, distance_picture, drawn, graph_figure, text_below
 
 EDGES = b"# who talks to whom\nanna,ben\nben,carl\ncarl,dora\ndora,anna\ndora,O'Hara & <b>\n"
 SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliato": "muffliato:K=2", "decor": "decor:sigma_edge=2", "zip-dl": "zip-dl:self_noise=1",
@@ -119,6 +126,118 @@ def account_of(graph, attackers, T, scheme=None):
     return account(dp_dsgd(gossip_matrix(network), T, nodes=network), PNDP(attackers), scheme or Participation.every_step(T))
 
 
+# --- promises beside estimates
+
+def test_a_promise_and_the_estimate_beside_it():
+    """Both numbers are those of the library; the command and the code give the promise; the page says which is which."""
+    settings = Settings("path:n=5", attackers=("0",), T=6, lipschitz=1.5)
+    view = explore(settings)
+    graph = load_graph("path:n=5")
+    run, records = dp_dsgd(gossip_matrix(graph), 6, nodes=graph), Participation.every_step(6)
+    promise, estimate = account(run, PNDP([0]), records, updates=Lipschitz(1.5)), account(run, PNDP([0]), records)
+    np.testing.assert_array_equal(view.frame.mu, promise.mu)
+    np.testing.assert_allclose(view.frame.mu_without_reactions, estimate.mu, rtol=1e-12)
+    assert (promise.mu > estimate.mu * 1.01).any()
+    assert "a promise for training" in text_below(view) and "Lipschitz(1.5)" in caution(view) and "no promise" not in caution(view)
+    assert "no promise" in caution(explore(replace(settings, lipschitz=None)))
+    program = {}
+    with redirect_stdout(io.StringIO()): exec(python_code(view), program)
+    np.testing.assert_array_equal(program["report"].mu, promise.mu)
+    result = CliRunner().invoke(cli.app, shlex.split(command_line(settings))[1:])
+    assert result.exit_code == 0 and f"mu={promise.worst.mu:.4g}" in result.output and "hold for training" in result.output
+    texts = graph_figure(view, "mu")["data"][3]["hovertext"]
+    assert [f"without reactions μ = {mu:.6g}" for mu in estimate.mu] == [text.rpartition("<br>")[2] for text in texts]
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_a_constant_changes_nothing_where_attackers_see_every_message(trust):
+    settings = Settings("ring:n=5", trust=trust, attackers=("0",), T=4, lipschitz=3.0)
+    view, plain = explore(settings), explore(replace(settings, lipschitz=None))
+    assert view.promises == (not plain.report.adaptive) and view.report.adaptive
+    if not view.promises:
+        np.testing.assert_array_equal(view.report.mu, plain.report.mu)
+        assert "--lipschitz" not in command_line(settings) and "Lipschitz" not in python_code(view) + caution(view)
+
+
+def test_a_promise_that_takes_too_long_is_left_to_the_command_line():
+    started = time.process_time()
+    with pytest.raises(ValueError, match=r"too large for this page; on the command line: .*--lipschitz=1 "):
+        explore(Settings("complete:n=190", attackers=("0",), T=100, lipschitz=1.0))
+    with pytest.raises(ValueError, match="expected a number >= 0"): explore(Settings(lipschitz=-1.0))
+    assert time.process_time() - started < 5
+
+
+# --- what is kept
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+NUMBERS = st.floats(allow_nan=False)
+
+
+@given(st.builds(
+    Settings, graph=WORDS, algorithm=WORDS, trust=st.sampled_from([*TRUST]), attackers=st.lists(WORDS, min_size=1, max_size=4).map(tuple),
+    T=st.integers(0, 10**9 - 1), participation=WORDS, sigma=st.none(), epsilon=NUMBERS, delta=NUMBERS, lipschitz=st.none() | NUMBERS, shown=st.sampled_from(["mu", "epsilon"])))
+def test_a_link_has_all_settings(settings):
+    """Whatever is in them; but for the bytes of a file."""
+    for one in (settings, replace(settings, sigma=settings.epsilon, epsilon=None)):
+        assert read_query(write_query(one)) == one == read_query("token=a-b_c&" + write_query(replace(one, edges=b"a,b")))
+
+
+PARTS = st.sampled_from(["graph", "T", "sigma", "attacker", "trust", "shown", "token", "x"])
+
+
+@given(st.text(max_size=40) | st.lists(st.tuples(PARTS, WORDS), max_size=5).map(urllib.parse.urlencode))
+def test_a_link_is_read_or_refused_in_a_line(query):
+    try: assert isinstance(read_query(query), Settings)
+    except ValueError as error: assert "\n" not in in_a_line(error) and "expected" in str(error) or "did you mean" in str(error)
+
+
+def test_a_link_of_a_dropped_file_asks_for_it():
+    settings = read_query(write_query(Settings("friends.csv", EDGES, attackers=("anna",))))
+    with pytest.raises(ValueError, match="graph='friends.csv': a file that this page does not have; expected that it is dropped here"): explore(settings)
+    assert explore(replace(settings, edges=EDGES)).trust == PNDP(["anna"])
+
+
+@pytest.mark.parametrize("settings", [
+    Settings(attackers=("Medici", "Pazzi")), Settings(trust="ldp", sigma=None, epsilon=2.0),
+    Settings("friends.csv", b"a#b,=1+1\n=1+1,O'Hara\n", attackers=("a#b",), lipschitz=1.0)],
+    ids=["coalition", "eavesdropper", "odd labels"])
+def test_a_table_is_the_report_with_its_settings(settings):
+    """Also as it is read again from the file."""
+    view = explore(settings)
+    table = pd.read_csv(io.StringIO(table_of_pairs(view).to_csv(index=False)))
+    columns = ["attacker", "victim", "distance", "mu"]
+    expected = view.report.to_frame()
+    pd.testing.assert_frame_equal(table[columns], pd.read_csv(io.StringIO(expected.to_csv(index=False))))
+    assert table.victim.tolist() == list(map(str, view.report.victims)) and len(table) == len(expected)
+    np.testing.assert_allclose(table.epsilon, view.report.epsilon(settings.delta), rtol=1e-12)
+    assert set(table.graph) == {settings.graph} and set(table.steps) == {10} and table.sigma.iloc[0] == pytest.approx(view.report.sigma, rel=1e-12)
+    assert set(table.holds_for_training) == {settings.lipschitz is not None or settings.trust == "ldp"}
+    assert table.lipschitz.dropna().unique().tolist() == ([1.0] if settings.lipschitz else [])
+
+
+def luminance(colour):
+    """Relative, by WCAG 2."""
+    channels = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    return sum(weight * (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055)**2.4) for weight, c in zip((0.2126, 0.7152, 0.0722), channels, strict=True))
+
+
+@pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
+def test_what_is_learned_most_stands_out(look):
+    """From the paper, and everything that is written can be read on it."""
+    import plotly.graph_objects as go
+    view = explore(Settings())
+    figure = graph_figure(view, "mu", look)
+    drawn = go.Figure(figure)
+    assert drawn.layout.paper_bgcolor == drawn.layout.plot_bgcolor == look.paper and drawn.layout.font.color == look.ink
+    shades = drawn.data[3].marker
+    ends = [sum(map(int, re.findall(r"\d+", colour))) for _, colour in shades.colorscale]
+    strongest = ends[0] if shades.reversescale else ends[-1]
+    assert (strongest == max(ends)) == look.dark and (luminance(look.paper) < 0.5) == look.dark
+    with_contrast = sorted(map(luminance, (look.ink, look.paper)))
+    assert (with_contrast[1] + 0.05) / (with_contrast[0] + 0.05) > 7
+    assert distance_picture(view, "mu", DARK) != distance_picture(view, "mu", LIGHT) == distance_picture(view, "mu")
+
+
 @given(st.floats(allow_nan=False))
 def test_numbers_are_written_exactly(x): assert float(number(x)) == x
 
@@ -171,6 +290,50 @@ def test_too_large_a_run_is_handed_to_a_command_that_is_right():
     with pytest.raises(ValueError) as error: explore(Settings("ring:n=201", attackers=("3",)))
     command = str(error.value).partition("on the command line: ")[2]
     assert CliRunner().invoke(cli.app, shlex.split(command)[1:]).exit_code == 0
+
+
+def test_what_is_too_large_to_be_read_names_no_attacker_of_the_graph_before():
+    page = explorer.page()
+    status, graph = parts(page)
+    graph.value = "ring:n=201"
+    assert "--attackers=first" in status.value and "Medici" not in status.value
+    command = html.unescape(status.value).partition("on the command line: ")[2]
+    result = CliRunner().invoke(cli.app, shlex.split(command)[1:])
+    assert result.exit_code == 0 and "ring:n=201 (201 nodes" in result.output
+
+
+def test_an_algorithm_that_needs_a_file_is_handed_to_the_command_line():
+    with pytest.raises(ValueError, match="strategy, which this page does not take") as error: explore(Settings(algorithm="mf-dsgd", T=3))
+    command = str(error.value).partition("on the command line: ")[2]
+    assert CliRunner().invoke(cli.app, shlex.split(command)[1:]).exit_code == 0
+    with pytest.raises(ValueError, match="expected one of") as error: explore(Settings(algorithm="zzz"))
+    assert "mf-dsgd" not in str(error.value)
+
+
+LABELS = ["$x^2$", 'the "Duke"', "a & <b>", "it's"]
+
+
+def test_labels_are_drawn_as_they_are():
+    """Plotly reads tags, dollars as formulas, and knows neither &quot; nor much else by name; numbers of characters it knows."""
+    network = nx.path_graph(LABELS)
+    report = account_of(network, LABELS[:1], 2)
+    figure = graph_figure(Scene(Settings(T=2), network, PNDP(LABELS[:1]), report), "mu")
+    drawn = [text for trace in figure["data"][1:] for text in trace["text"]]
+    over = [text.partition("<br>")[0] for trace in figure["data"][1:] for text in trace["hovertext"]]
+    assert drawn == over and [html.unescape(text) for text in drawn] == LABELS
+    for text in drawn: assert not set('<>$') & set(text) and set(re.findall("&(.*?);", text)) <= {"amp", "lt", "gt", "#36"}
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1.6, 1e7))
+def test_every_scale_has_a_few_ticks(low, ratio):
+    ticks = view_chapter._ticks(low, low * ratio)
+    assert 2 <= len(ticks) <= 12 and ticks == sorted(ticks) and low * 0.999 <= ticks[0] and ticks[-1] <= low * ratio * 1.001
+
+
+def test_an_eavesdropper_is_not_clicked():
+    figure = graph_figure(explore(Settings(trust="ldp")), "mu")
+    bar = figure["data"][3]["marker"]["colorbar"]
+    assert "lick" not in figure["layout"]["title"]["text"] and len(bar["tickvals"]) == len(bar["ticktext"]) >= 2
 
 
 # --- large networks
@@ -259,6 +422,36 @@ def test_an_error_that_nobody_expected_is_a_line(monkeypatch):
     assert status.value == ""
 
 
+def test_a_page_opens_a_link(monkeypatch):
+    """What the server says of the address is in the fields, in the pictures and in the address that the page asks for."""
+    settings = Settings("ring:n=6", None, "muffliato:K=2", "pndp", ("1", "4"), 4, "single", None, 2.0, 1e-5, 1.0, "epsilon")
+    monkeypatch.setenv("QUERY_STRING", "token=secret&" + write_query(settings))
+    page = explorer.page()
+    assert parts(page)[0].value == "" and browser(page).query == write_query(settings) and browser(page).alone
+    texts = {one.description: one.value for one in widgets(page) if type(one).__name__ in ("Text", "Dropdown")}
+    assert (texts["graph"], texts["steps T"], texts["value"], texts["δ"]) == ("ring:n=6", "4", "2", "1e-05") and texts["shown"] == texts["given"] == "epsilon"
+    figure = next(one for one in widgets(page) if type(one).__name__ == "FigureWidget")
+    assert sorted(figure.data[1].customdata) == ["1", "4"] and sorted(label for trace in figure._widget_data[1:] for label in trace["customdata"]) == [*"012345"]
+    assert explorer.page(Settings("path:n=3", attackers=("0",))).children[1].children[0].children[0].value == "path:n=3"
+
+
+@pytest.mark.parametrize("query,said,graph", [
+    ("graph=ring:n=6&T=ten", "T='ten': expected a number of steps", "florentine"), ("grahp=ring", "link='grahp'", "florentine"),
+    ("graph=rinc:n=6", "did you mean ring", "rinc:n=6"), ("graph=<script>.csv", "expected that it is dropped here", "<script>.csv"),
+    ("attacker=Sforza", "'Sforza' is not a node", "florentine"), ("graph=%ff%00", "is not known", "\ufffd\x00"),
+    ("sigma=1&epsilon=1", "expected one of the two", "florentine")])
+def test_a_link_that_is_wrong_is_answered_in_a_line(query, said, graph, monkeypatch):
+    monkeypatch.setenv("QUERY_STRING", query)
+    page = explorer.page()
+    status, field = parts(page)
+    assert said in html.unescape(status.value) and "<script>" not in status.value and field.value == graph and browser(page).query == ""
+    field.value = "ring:n=5"
+    if not query.startswith("sigma"): assert status.value == "" and read_query(browser(page).query).graph == "ring:n=5"
+
+
+def browser(page): return next(one for one in widgets(page) if type(one).__name__ == "Browser")
+
+
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "voila.app", None)
     result = CliRunner().invoke(cli.app, ["explore", "--no-browser"])
@@ -315,6 +508,21 @@ def asked(address, **headers):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")
+def test_a_page_that_is_closed_ends_its_kernel(tmp_path):
+    """By what the browser posts when a page is left: with a token against other sites, which the page has set as a cookie."""
+    cookies = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
+    with explorer_at(tmp_path) as (address, pid):
+        page = browser.open(address, timeout=60).read().decode()
+        kernel = re.search(r'"kernelId": "([\w-]+)"', page)[1]
+        assert len(psutil.Process(pid).children()) == 1
+        said = {cookie.name: cookie.value for cookie in cookies}
+        there = f"{address.partition('?')[0]}voila/api/shutdown/{kernel}"
+        assert browser.open(there, urllib.parse.urlencode({"_xsrf": said["_xsrf"]}).encode(), timeout=60).status == 204
+        assert not psutil.Process(pid).children()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")
 def test_nobody_else_can_open_a_page(tmp_path):
     """Neither without the token, nor by a name that points here (DNS rebinding), nor from another site: and no kernel is started."""
     with contextlib.suppress(AssertionError), explorer_at(tmp_path) as (address, pid):  # what was refused is said on the terminal
@@ -323,9 +531,25 @@ def test_nobody_else_can_open_a_page(tmp_path):
     assert refused == {"token": 302, "host": 403, "site": 403} and not kernels
 
 
+def test_a_link_is_opened_by_the_command(monkeypatch):
+    """With the token of this server, and all that the link says but its own token."""
+    from voila.app import Voila
+    started = []
+    monkeypatch.setattr(Voila, "launch_instance", lambda argv, config: started.append(config.Voila.token))
+    monkeypatch.setenv("JUPYTER_PATH", "")
+    settings = Settings("ring:n=7", attackers=("1", "4"), participation="cyclic:2,5", sigma=None, epsilon=2.0)
+    asked = ["explore", "--no-browser", "--port", str(free_port())]
+    result = CliRunner().invoke(cli.app, [*asked, f"http://127.0.0.1:1/?{write_query(settings)}&token=old"])
+    address = result.output.split()[4]
+    assert result.exit_code == 0 and read_query(address.partition("?")[2]) == settings
+    assert urllib.parse.parse_qs(urllib.parse.urlsplit(address).query)["token"] == started
+    result = CliRunner().invoke(cli.app, [*asked, "florentine"])
+    assert result.exit_code == 2 and "link='florentine': expected the address" in result.stderr and len(started) == 1
+
+
 def test_pages_are_counted():
     from tornado.web import HTTPError
-    handler = lambda pages, **headers: SimpleNamespace(request=SimpleNamespace(headers=headers), kernel_manager=[None] * pages)  # noqa: E731
+    handler = lambda pages, **headers: SimpleNamespace(request=SimpleNamespace(headers=headers), kernel_manager=[None] * pages, xsrf_token=b"")  # noqa: E731
     cli.guard(handler(cli.MOST_PAGES - 1))
     with pytest.raises(HTTPError, match="503"): cli.guard(handler(cli.MOST_PAGES))
 
@@ -368,15 +592,18 @@ class Explorer:
         self.page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
+        self.open(address)
+
+    def open(self, address):
         self.page.goto(address, timeout=120_000)
         self.page.wait_for_selector(".scatterlayer .point", timeout=120_000)
 
     def eventually(self, check):
         """What `check` returns as soon as it fails no more: the page answers when it can."""
-        for patience in range(300):
+        for patience in range(900):
             try: return check()
             except AssertionError:
-                if patience == 299: raise
+                if patience == 899: raise
             self.page.wait_for_timeout(100)
 
     def field(self, label): return self.page.get_by_label(label, exact=True)
@@ -395,6 +622,7 @@ class Explorer:
     def begin(self, graph):
         """What the page is when nothing has been chosen but a graph: its first node is curious."""
         self.choose("given", "noise σ")
+        self.choose("shown", "μ of Gaussian DP")
         self.choose("who is curious", "nodes, who see what they receive (pndp)")
         for label, value in self.USUAL.items(): self.put(label, value)
         for other in ("florentine", "path:n=2"): self.put("graph", other)  # they share no node, so that nobody of before stays curious
@@ -469,7 +697,7 @@ def test_by_clicking(shown):
     shown.agrees_with(account_of("florentine", ["Acciaiuoli", "Pazzi"], 10))
     shown.click("Acciaiuoli")
     shown.agrees_with(account_of("florentine", ["Pazzi"], 10))
-    shown.page.get_by_role("button", name="copy").first.click()
+    shown.page.get_by_role("button", name="copy", exact=True).first.click()
     assert shown.page.evaluate("navigator.clipboard.readText()") == command_line(Settings(attackers=("Pazzi",)))
 
 
@@ -536,6 +764,133 @@ def test_nonsense_is_answered_in_a_line_and_the_view_is_grey_until_it_is_right(s
 
 
 @pytest.mark.browser
+def test_two_numbers_and_which_is_a_promise(shown):
+    shown.begin("path:n=5")
+    estimate = account_of("path:n=5", [0], 10)
+    shown.agrees_with(estimate)
+    assert "no promise" in shown.page.inner_text(".mfdl-caution")
+    shown.put("Lipschitz constant c of updates", "1.5")
+    graph = load_graph("path:n=5")
+    promise = account(dp_dsgd(gossip_matrix(graph), 10, nodes=graph), PNDP([0]), Participation.every_step(10), updates=Lipschitz(1.5))
+    shown.agrees_with(promise)
+    assert "a promise for training" in shown.page.inner_text(".mfdl-answer")
+    others = [float(row.split("\t")[-1]) for row in shown.page.inner_text(".mfdl-table tbody").splitlines()]
+    assert others == pytest.approx(estimate.to_frame().groupby("distance").mu.max().tolist(), rel=1e-5)
+    shown.put("Lipschitz constant c of updates", "much")
+    shown.refuses("lipschitz='much': expected a number")
+    shown.put("Lipschitz constant c of updates", "")
+    shown.agrees_with(estimate)
+    shown.choose("who is curious", "nodes, who see every message (secldp)")
+    def gone(): assert not shown.field("Lipschitz constant c of updates").is_visible() and not shown.stale
+    shown.eventually(gone)
+    shown.choose("who is curious", "nodes, who see what they receive (pndp)")
+    shown.eventually(lambda: shown.agrees_with(estimate))
+    assert shown.field("Lipschitz constant c of updates").is_visible()
+
+
+def kept(explorer, button):
+    """The file that a button keeps."""
+    with explorer.page.expect_download() as download: explorer.page.get_by_role("button", name=button).click()
+    return download.value.suggested_filename, open(download.value.path(), "rb").read()
+
+
+@pytest.mark.browser
+def test_what_is_kept_is_what_is_shown(shown):
+    """The table is the report's; the picture is a picture of many colours; the link is the address."""
+    shown.begin("karate")
+    report = account_of("karate", [0], 10)
+    shown.agrees_with(report)
+    name, table = kept(shown, "table (CSV)")
+    read = pd.read_csv(io.BytesIO(table))
+    assert name == "mfdl.csv"
+    pd.testing.assert_frame_equal(read[["attacker", "victim", "distance", "mu"]], report.to_frame(), check_dtype=False)
+    from matplotlib.image import imread
+    name, picture = kept(shown, "picture (PNG)")
+    pixels = imread(io.BytesIO(picture), format="png")
+    assert name == "mfdl.png" and min(pixels.shape[:2]) >= 800 and len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+    shown.page.get_by_role("button", name="copy link").click()
+    link = shown.page.evaluate("navigator.clipboard.readText()")
+    assert link == shown.page.url and "token" not in link and read_query(link.partition("?")[2]) == Settings("karate", attackers=("0",))
+
+
+@pytest.mark.browser
+def test_a_link_brings_everything_back(shown, chromium):
+    """In the same browser, which was let in before; a wrong one is answered in a line; and a dropped file is asked for."""
+    settings = Settings("ring:n=7", None, "dp-dsgd", "pndp", ("1", "4"), 6, "cyclic:2,3", 1.3, None, 1e-5, None, "epsilon")
+    address = shown.page.url.partition("?")[0]
+    shown.open(f"{address}?{write_query(settings)}")
+    report = account(dp_dsgd(gossip_matrix(load_graph("ring:n=7")), 6), PNDP([1, 4]), Participation.cyclic(2, 3), 1.3)
+    shown.agrees_with(report, 1e-5)
+    assert shown.field("steps T").input_value() == "6" and "ε, what is learned" in shown.page.inner_text(".js-plotly-plot")
+    shown.click("4")
+    def moved(): assert read_query(shown.page.url.partition("?")[2]) == replace(settings, attackers=("1",))
+    shown.eventually(moved)
+    shown.page.reload()
+    shown.page.wait_for_selector(".scatterlayer .point", timeout=120_000)
+    shown.agrees_with(account(dp_dsgd(gossip_matrix(load_graph("ring:n=7")), 6), PNDP([1]), Participation.cyclic(2, 3), 1.3), 1e-5)
+    for wrong, said in (("T=ten", "T='ten': expected a number of steps"), ("graph=<b>.csv&attacker=anna", "expected that it is dropped here")):
+        shown.open(f"{address}?{wrong}")
+        shown.refuses(said)
+    choose = shown.page.locator("input[type=file]")
+    choose.set_input_files({"name": "<b>.csv", "mimeType": "text/csv", "buffer": EDGES})
+    def restored(): assert shown.status == "" and shown.marks["attacker"] == ["anna"] and not shown.stale
+    shown.eventually(restored)
+    shown.open(address)
+
+
+@pytest.mark.browser
+def test_the_graph_is_zoomed(shown):
+    """With the wheel and with buttons; a click leaves it zoomed, another graph does not."""
+    shown.begin("florentine")
+    shown.agrees_with(account_of("florentine", ["Acciaiuoli"], 10))
+    def width():
+        low, high = shown.page.evaluate("document.querySelector('.js-plotly-plot')._fullLayout.xaxis.range")
+        return high - low
+    whole = width()
+    box = shown.page.locator(".js-plotly-plot .nsewdrag").bounding_box()
+    shown.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    shown.page.mouse.wheel(0, -300)
+    def closer(): assert width() < 0.95 * whole
+    shown.eventually(closer)
+    shown.page.wait_for_timeout(500)
+    near = width()
+    shown.page.locator('.modebar-btn[data-title="Zoom in"]').click()
+    def nearer(): assert width() < 0.95 * near
+    shown.eventually(nearer)
+    near = width()
+    shown.click("Medici")
+    shown.agrees_with(account_of("florentine", ["Acciaiuoli", "Medici"], 10))
+    assert width() == pytest.approx(near, rel=1e-6)
+    shown.put("graph", "karate")
+    shown.agrees_with(account_of("karate", [0], 10))
+    inside = """() => { const area = document.querySelector('.nsewdrag').getBoundingClientRect(); return [...document.querySelectorAll('.scatterlayer .point')].every(point => {
+        const box = point.getBoundingClientRect(); return box.x > area.x - 20 && box.right < area.right + 20 && box.y > area.y - 20 && box.bottom < area.bottom + 20; }); }"""
+    def all_inside(): assert shown.page.evaluate(inside)
+    shown.eventually(all_inside)
+
+
+@pytest.mark.browser
+def test_dark_is_dark(shown):
+    """As soon as the browser is, page and pictures; and light again."""
+    shown.begin("florentine")
+    shown.agrees_with(account_of("florentine", ["Acciaiuoli"], 10))
+    colours = """() => [getComputedStyle(document.body).backgroundColor, document.querySelector('.js-plotly-plot')._fullLayout.paper_bgcolor,
+        getComputedStyle(document.querySelector('.mfdl-table td')).color, document.querySelector('.mfdl-pictures img').src.length]"""
+    light = shown.page.evaluate(colours)
+    assert light[:2] == ["rgb(255, 255, 255)", LIGHT.paper]
+    shown.page.emulate_media(color_scheme="dark")
+    def dark():
+        body, paper, ink, _ = shown.page.evaluate(colours)
+        assert (body, paper) == ("rgb(27, 27, 27)", DARK.paper) and min(map(int, re.findall(r"\d+", ink)[:3])) > 180
+        picture = shown.page.evaluate("atob(document.querySelector('.mfdl-pictures img').src.split(',')[1])")
+        assert DARK.paper in picture and LIGHT.paper not in picture
+    shown.eventually(dark)
+    shown.page.emulate_media(color_scheme="light")
+    def back(): assert shown.page.evaluate(colours) == light
+    shown.eventually(back)
+
+
+@pytest.mark.browser
 def test_a_narrow_window_shows_everything(shown):
     shown.begin("florentine")
     shown.agrees_with(account_of("florentine", ["Acciaiuoli"], 10))
@@ -563,6 +918,36 @@ def test_a_large_network_in_the_browser(shown):
     shown.refuses("no table of all pairs of nodes")
     shown.put("algorithm", "dp-dsgd")
     shown.eventually(clicked)
+
+
+@pytest.mark.browser
+def test_a_reload_leaves_no_kernel_behind(chromium, tmp_path):
+    with explorer_at(tmp_path) as (address, pid):
+        def kernels(): return len([one for one in psutil.Process(pid).children() if one.status() != psutil.STATUS_ZOMBIE])
+        one = Explorer(chromium, address)
+        for _ in range(2):
+            one.page.reload()
+            one.page.wait_for_selector(".scatterlayer .point", timeout=120_000)
+        def settled(): assert kernels() == 1
+        one.eventually(settled)
+        other = one.context.new_page()
+        one.page.close(run_before_unload=True)
+        one.page = other
+        def ended(): assert kernels() == 0
+        one.eventually(ended)
+        assert not one.complaints
+        one.context.close()
+
+
+@pytest.mark.browser
+def test_labels_are_seen_as_they_are(shown, tmp_path):
+    (tmp_path / "labels.csv").write_text("$x^2$;a & <b>\na & <b>;it's\n")
+    shown.begin("florentine")
+    shown.page.locator("input[type=file]").set_input_files(tmp_path / "labels.csv")
+    def check(): assert sorted(shown.page.locator(".textpoint").all_text_contents()) == ["$x^2$", "a & <b>", "it's"]
+    shown.eventually(check)
+    shown.put("graph", "$x^2$ and $y$")
+    shown.refuses("graph='$x^2$ and $y$' is not known")
 
 
 @pytest.mark.browser

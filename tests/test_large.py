@@ -16,15 +16,16 @@ from scipy.sparse import csr_array
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, SecureSum, account
 from mfdl.accounting.exposure import exposure
+from mfdl.accounting.overheard import independent
 from mfdl.accounting.promises import promise
 from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.state_space import NotStreamable
 from mfdl.language.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
-from mfdl.language.attackers import view
+from mfdl.language.attackers import coalition_mask, view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import check_gossip, gossip_matrix
-from mfdl.language.protocol import check_protocol_type
-from mfdl.language.steps import Noise, NoiseInTime
+from mfdl.language.protocol import Protocol, check_protocol_type
+from mfdl.language.steps import Noise, NoiseInTime, Round, Step
 from mfdl.language.workloads import gossip_kinds
 from mfdl.workshop.cli import app
 
@@ -117,12 +118,56 @@ def test_full_matrices_take_the_cheaper_route(trust, monkeypatch):
 
 
 @pytest.mark.parametrize("more, says", [
-    (("-T", 100_000), "T=100000: pairs of steps of 15 victims, which takes about"), (("-T", 10**9), "steps=1000000000 of 15 nodes, which takes about"),
+    (("-T", 100_000, "--backend", "streaming"), "T=100000: pairs of steps of 15 victims, which takes about"), (("-T", 10**9), "steps=1000000000 of 15 nodes, which takes about"),
     (("-T", 5000, "--backend", "dense"), "75000 messages of 150000 gradients and variables, in full"),
 ])
 def test_too_many_steps_are_refused_before_any_work(more, says):
-    done = subprocess.run(command("account", "florentine", "-t", "ldp", *more), capture_output=True, text=True)
-    assert done.returncode == 2 and says in done.stderr and "expected fewer" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    done = subprocess.run(command("account", "florentine", "-t", "ldp", "--yes", *more), capture_output=True, text=True)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("expected cost:")]
+    assert done.returncode == 2 and len(said) == 1 and says in said[0] and "expected fewer" in said[0], done.stderr
+
+
+def test_an_eavesdropper_on_independent_noise_is_a_sum():
+    """Of as many steps as there are, without a table of their pairs; what is expensive needs a yes."""
+    done = subprocess.run(command("account", "florentine", "-t", "ldp", "-T", 100_000), capture_output=True, text=True)
+    assert done.returncode == 0 and "mu=316.2," in done.stdout and done.stderr == "expected cost: an eavesdropper, in closed form\n"
+    done = subprocess.run(command("account", "erdos-renyi:n=1000,p=0.01", "-T", 500, "-p", "cyclic:5,100"), capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("error: cost: 1,000 attackers, about ") and "sample:size=20,seed=0, or --yes" in done.stderr
+
+
+def own_noise_run(seed):
+    """Nodes with noise of their own, of different strengths, some of whom rest; now and then with what a sum cannot take."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 5))
+    odd = rng.integers(8)  # 0 a basis, 1 noise that is shared, 2 noise that is used again, 3 a step without exchange, 4 a known seed
+    basis = rng.normal(size=(n, n)) if odd == 0 else None
+    steps = []
+    for t in range(rng.integers(1, 5)):
+        W = rng.random((n, n)) * (rng.random((n, n)) < 0.8) + 0.2 * np.eye(n)
+        mix = np.diag(rng.uniform(0.3, 3, n))
+        if odd == 1: mix[0, 1] = 0.5
+        if odd == 2 and t: mix = np.hstack([0.5 * np.eye(n), mix])
+        holders = np.eye(n, dtype=bool) | (mix[:, -n:].T != 0) | (odd == 0)
+        if odd == 4: holders[:, 0] = True
+        rounds = [] if odd == 3 and t else [Round(W / W.sum(axis=1, keepdims=True))] * int(rng.integers(1, 3))
+        steps.append(Step(rng.random(n) < 0.8, Noise(holders, mix, basis=basis), rounds))
+    return Protocol(None, steps)
+
+
+def test_sums_of_who_hears_everything_are_the_whole_view():
+    """Wherever the closed form is taken; it is not where noise is combined across nodes or in time."""
+    taken = []
+    for seed in range(400):
+        run = own_noise_run(seed)
+        for trust in (LDP(), SecLDP([0])):
+            sums = independent(run, trust)
+            taken.append(sums is not None)
+            if sums is None: continue
+            victims = np.flatnonzero(~coalition_mask(run, trust))
+            whole = decompose(view(run, trust))
+            assert not whole.uncovered[:, victims].any() and not sums.leaks
+            assert np.allclose(sums.information(victims), whole.information(victims), rtol=1e-7, atol=1e-9), seed
+    assert 150 < sum(taken) < 700, sum(taken)
 
 
 def test_large_tables_are_sparse_unless_asked():
@@ -153,7 +198,7 @@ def command(*arguments): return [sys.executable, "-c", "from mfdl.workshop.cli i
 
 
 def test_many_attackers_from_the_command_line(tmp_path):
-    asked = command("account", "karate", "-T", 6, "--attackers", "sample:size=4,seed=0", "--results", tmp_path / "kept", "-o", tmp_path / "table.csv", "-v")
+    asked = command("account", "karate", "-T", 6, "--attackers", "sample:size=4,seed=0", "--results", tmp_path / "kept", "-o", tmp_path / "table.csv")
     for _ in range(2):
         done = subprocess.run(asked, capture_output=True, text=True)
         assert done.returncode == 0 and "of the other nodes nothing is promised" in done.stdout and "expected cost:" in done.stderr, done.stderr
@@ -167,7 +212,7 @@ def test_many_attackers_from_the_command_line(tmp_path):
 
 @pytest.mark.parametrize("more", [(), ("--results", "kept")], ids=["account", "many"])
 def test_an_interruption_stops_within_two_seconds(more, tmp_path):
-    asked = command("account", "erdos-renyi:n=200,p=0.1", "-T", 300, "--verbose", *more)
+    asked = command("account", "erdos-renyi:n=200,p=0.1", "-T", 300, "--yes", *more)
     with subprocess.Popen(asked, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         assert "expected cost" in process.stderr.readline()
         time.sleep(1)

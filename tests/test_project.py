@@ -105,8 +105,12 @@ def test_a_chapter_that_cannot_be_is_refused(tmp_path, given, message):
 
 
 def test_refresh_names_a_notebook_that_is_not_there(tmp_path):
-    refused = make(workshop(tmp_path), "refresh", "NAME=98_trial")
-    assert refused.returncode and "NAME=98_trial: there is no nbs/98_trial.ipynb" in refused.stderr
+    (tmp_path / "nbs" / "language").mkdir(parents=True)
+    workshop(tmp_path, "tools", "nbs/language/10_graphs.ipynb")
+    for name, says in (("graph", "did you mean language/10_graphs?"), ("language/11_graphs", "did you mean language/10_graphs?"),
+                       ("nbs/language/10_graphs.ipynb", "did you mean language/10_graphs?"), ("nope", "expected a part and a notebook")):
+        refused = make(tmp_path, "refresh", f"NAME={name}")
+        assert refused.returncode and f"NAME={name}: there is no nbs/{name}.ipynb; {says}" in refused.stderr
 
 
 def test_hooks_pass_and_notice(tmp_path):

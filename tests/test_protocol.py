@@ -4,6 +4,7 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -228,7 +229,8 @@ def test_matrices_from_elsewhere_are_accounted_for_and_never_run():
     batches = Batches(np.arange(N * 3).reshape(N, 3, 1))
     for use in (
         lambda: check_protocol(elsewhere), lambda: audit(elsewhere, LDP(), SCHEME), lambda: account(elsewhere, SecureSum([0]), SCHEME),
-        lambda: Simulation(None, None, batches, [Run("a", elsewhere)], 0.1, 1.0), lambda: train(None, "digits", nx.path_graph(N), 1.0, strategy=elsewhere),
+        lambda: Simulation(None, None, batches, [Run("a", elsewhere)], 0.1, 1.0),
+        lambda: train(lambda: torch.nn.Linear(64, 10), "digits", nx.path_graph(N), 1.0, strategy=elsewhere),
         lambda: account(elsewhere, PNDP([0]), SCHEME, backend="streaming"),
     ):
         with pytest.raises(ValueError, match="theirs"): use()

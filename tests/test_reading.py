@@ -49,3 +49,35 @@ def test_what_is_missing_is_noticed(tmp_path):
         "# Title\n\nNo question", *["words"] * 7, "![late](picture.png)", "## What to take away\n\n## Try it\n\n- one thing\n\nNext: [nowhere](nowhere.ipynb).")])
     nbformat.write(page, tmp_path / "page.ipynb")
     assert len(lacks(tmp_path / "page.ipynb", within=8)) == 5
+
+
+LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?:[\w./]*/)?(\w+)\.ipynb(?:#[^)]*)?\)")
+TITLES = {nbformat.read(path, as_version=4).cells[0].source.splitlines()[0].removeprefix("# ").lower(): path.stem for path in CHAPTERS}
+
+
+def misnamed(stem, text):
+    """Links in the text of a notebook that name another chapter than they lead to: by number, by title, or as the next or the last one."""
+    order, wrong = sorted(path.stem for path in CHAPTERS), []
+    for words, target in LINK.findall(text):
+        name = words.lower()
+        number = re.search(r"(?:^|\bchapters? )(\d\d)(?!\w|,\d)", name)
+        step = {"the next chapter": 1, "the next one": 1, "the last chapter": -1}.get(name)
+        if number: named = [other for other in order if other.startswith(f"{number[1]}_")]
+        elif step and stem in order: named = order[order.index(stem) + step:][:1]
+        else: named = [TITLES.get(name, target), name]
+        if target not in named: wrong.append(f"[{words}] leads to {target}")
+    return wrong
+
+
+@pytest.mark.parametrize("path", [*sorted((ROOT / "nbs").glob("**/[!.]*.ipynb")), *ROOT.glob("*.md")], ids=lambda p: p.stem)
+def test_links_name_the_chapter_they_lead_to(path):
+    text = path.read_text() if path.suffix == ".md" else "\n\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
+    assert not misnamed(path.stem, text)
+
+
+def test_a_link_to_another_chapter_is_noticed():
+    text = """[34](38_account.ipynb), [chapter 66](../learning/68_training.ipynb#A-b), [Chapters 52](53_strategies.ipynb), [10 Graphs](11_gossip.ipynb),
+    [the account](35_report.ipynb), [the next chapter](30_reactions.ipynb), [The last chapter](34_overheard.ipynb)"""
+    assert len(misnamed("38_account", text)) == 7
+    right = "[38](38_account.ipynb), [chapter 68](../learning/68_training.ipynb#A-b), [the next chapter](39_online.ipynb), [The account](38_account.ipynb)"
+    assert not misnamed("38_account", right) and not misnamed("index", "[audit](experiments/audit.ipynb), [37,700 nodes](large.ipynb)")

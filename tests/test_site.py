@@ -1,21 +1,28 @@
 """The site: every notebook is a page of it, and every page holds in a browser, from its file and without a network."""
 import importlib
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
+import click
 import pytest
 from conftest import MODULES, ROOT
 from filelock import FileLock
 
+from mfdl.workshop.cli import app
+
 pytestmark = pytest.mark.browser
 NOTEBOOKS = [str(path.relative_to(ROOT / "nbs").with_suffix("")) for path in sorted((ROOT / "nbs").rglob("*.ipynb")) if not {"app", ".ipynb_checkpoints"} & set(path.parts)]
 BESIDE = [str(path.relative_to(ROOT).with_suffix("")) for pattern in ("C*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)]
-PAGES = [*NOTEBOOKS, *(f"api/{module}" for module in MODULES), *BESIDE, "api/index", "benchmarks/index", "search"]
+COMMANDS = {name.replace(" --", "-"): name for name in [*app.list_commands(click.Context(app)), "account --log"]}  # page -> what is typed
+PAGES = [*NOTEBOOKS, *(f"api/{module}" for module in MODULES), *(f"commands/{name}" for name in COMMANDS), *BESIDE, "api/index", "commands/index"]
+PAGES += ["elsewhere", "benchmarks/index", "search"]
 
 TYPESET = "() => window.MathJax?.startup.promise.then(() => true)"
 
@@ -33,7 +40,7 @@ LOOK = r"""() => {
   const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT)
   while (texts.nextNode()) {
     const e = texts.currentNode.parentElement
-    if (!e.closest("pre, code, script, style, mjx-container") && /[$`]|\]\(|\*\*|\\\(/.test(texts.currentNode.data)) say("markup as typed", e)
+    if (!e.closest("pre, code, script, style, mjx-container, .sig, .field-list strong") && /[$`]|\]\(|\*\*|\\\(/.test(texts.currentNode.data)) say("markup as typed", e)
   }
   for (const e of all("pre")) if (/^#\s*\|/m.test(e.textContent)) say("directive of nbdev", e)
   return faults
@@ -105,7 +112,7 @@ def poor_contrasts(page, theme: str) -> list[str]:
 
 
 def faults(page, url: str) -> list[str]:
-    """Everything that is wrong with a page: at 400 px first, then on a desktop, in light and dark."""
+    """Everything that is wrong with a page: at 390 px first, then on a desktop, in light and dark."""
     found = []
     listeners = {
         "request": lambda request: request.url.startswith(("file:", "data:")) or found.append(f"asks for {request.url}"),
@@ -114,7 +121,7 @@ def faults(page, url: str) -> list[str]:
         "pageerror": lambda error: found.append(f"error: {error}"),
     }
     for event in listeners: page.on(event, listeners[event])
-    page.set_viewport_size({"width": 400, "height": 900})
+    page.set_viewport_size({"width": 390, "height": 844})
     page.goto(url)
     page.evaluate(TYPESET)
     found += page.evaluate(LOOK) + broken_links(page)
@@ -130,7 +137,7 @@ def test_page(page, site, name):
     assert faults(page, (site / f"{name}.html").as_uri()) == []
 
 
-WELL = "<a href='#here' id='here'>All</a> is <span class='math'><mjx-container>well</mjx-container></span>, and <code>a[0](b) ** c</code> costs nothing."
+WELL = "<a href='#here' id='here'>All</a> is <span class='math'><mjx-container>well</mjx-container></span>, and <code>a[0](b) ** c</code> <b class='sig'>f(**options)</b>"
 BROKEN = {
     "": "",
     "<a href='nowhere.html'>there</a>": "broken link",
@@ -144,6 +151,7 @@ BROKEN = {
     "<p>Costs $x$.</p>": "markup as typed",
     "<p>As in [chapter 22](08.ipynb).</p>": "markup as typed",
     "<p>Raises ``ValueError``.</p>": "markup as typed",
+    "<p>Is **typed**.</p>": "markup as typed",
     r"<span class='math'>\(x\)</span>": "mathematics as typed",
     "<mjx-container><g data-mml-node='merror'>x</g></mjx-container>": "mathematics with an error",
     "<pre>#| export\ndef f(): pass</pre>": "directive of nbdev",
@@ -201,3 +209,99 @@ def test_the_reader_can_switch_to_dark(chromium, site):
     page.reload()  # it stays
     assert light > 200 and page.evaluate(shade) < 60
     page.close()
+
+
+TOO_LONG = "() => [...document.querySelectorAll('.cell_input pre')].map(e => e.scrollWidth > e.clientWidth)"
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_code_fits(page, site, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    overflows = []
+    for name in NOTEBOOKS:
+        page.goto((site / f"{name}.html").as_uri(), wait_until="domcontentloaded")
+        overflows += page.evaluate(TOO_LONG)
+    assert len(overflows) > 1000 and sum(overflows) < 0.05 * len(overflows)
+
+
+def test_a_line_of_100_characters_is_not_broken_beside_a_scroll_bar(page, site):
+    page.set_viewport_size({"width": 1280 - 15, "height": 800})
+    page.goto((site / "language" / "10_graphs.html").as_uri())
+    height = "n => { const e = document.querySelector('.cell_input pre'); e.textContent = 'x '.repeat(n).slice(0, n - 1) + 'x'; return e.clientHeight }"
+    assert page.evaluate(height, 100) == page.evaluate(height, 1) < page.evaluate(height, 150)
+
+
+def test_code_is_copied_as_it_is_and_outputs_are_not(chromium, site):
+    context = chromium.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto((site / "language" / "10_graphs.html").as_uri())
+    code = page.locator(".cell_input pre").first
+    page.wait_for_selector("button.copybtn", state="attached")
+    assert page.locator(".cell_input button.copybtn").count() == page.locator(".cell_input pre").count()
+    assert not page.locator(".cell_output button.copybtn").count()
+    code.hover()
+    page.locator(".cell_input button.copybtn").first.click()
+    page.wait_for_selector("button.copybtn.success")
+    assert page.evaluate("navigator.clipboard.readText()").strip() == code.inner_text().strip()
+    context.close()
+
+
+@pytest.mark.parametrize("name", ["index", "language/10_graphs", "tutorials/your_graph"])
+def test_a_notebook_is_downloaded_from_its_page(page, site, name):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto((site / f"{name}.html").as_uri())
+    link = page.get_attribute(".btn-download-notebook", "href")
+    assert link == f"{name.split('/')[-1]}.ipynb"
+    assert json.loads((site / name).with_name(link).read_text()) == json.loads((ROOT / "nbs" / f"{name}.ipynb").read_text())
+
+
+@pytest.mark.parametrize("address, name", COMMANDS.items())
+def test_a_command_is_described_with_all_its_options(page, site, address, name):
+    page.goto((site / "commands" / f"{address}.html").as_uri())
+    text = page.inner_text("article")
+    command = app.get_command(click.Context(app), name)
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    assert f"mfdl {name}" in text and all(spelt in text for option in options for spelt in option.opts)
+    assert all(f"[default: {option.default}]" in text for option in options if isinstance(option.default, str))
+
+
+NAMES = "() => [...document.querySelectorAll('td code .pre')].filter(e => e.getClientRects().length > 1).map(e => e.textContent)"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["index", "api/index"])
+def test_tables_do_not_break_names(page, site, name, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto((site / f"{name}.html").as_uri())
+    assert page.locator("td code .pre").count() and page.evaluate(NAMES) == []
+
+
+@pytest.mark.parametrize("address, expected", [
+    ("", {}),
+    ("https://github.com/someone/elsewhere", {
+        "language/10_graphs": ["someone/elsewhere/edit/main/nbs/language/10_graphs.ipynb", "gh/someone/elsewhere/main?urlpath=lab/tree/nbs/language/10_graphs.ipynb",
+                               "github/someone/elsewhere/blob/main/nbs/language/10_graphs.ipynb"],
+        "CONTRIBUTING": ["someone/elsewhere/edit/main/CONTRIBUTING.md"],
+        "elsewhere": ["someone/elsewhere/edit/main/docs/elsewhere.md"],
+        "commands/index": ["https://github.com/someone/elsewhere"],
+    }),
+])
+def test_links_to_the_repository_are_there_once_it_has_an_address(tmp_path, address, expected):
+    """On a site of four pages, of a project that has this address."""
+    for name in ("docs/conf.py", "docs/_static", "docs/elsewhere.md", "CONTRIBUTING.md", "nbs/language/10_graphs.ipynb"):
+        copied = tmp_path / name
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, copied)
+    urls = f'\n[project.urls]\nRepository = "{address}"\n' if address else ""
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + urls)
+    source = tmp_path / "_proc"
+    for name in ("language/10_graphs.ipynb", "CONTRIBUTING.md", "elsewhere.md", "commands/index.md"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "nbs" / name, source / name) if name.endswith(".ipynb") else (source / name).write_text("# Page\n\nText.\n")
+    (source / "index.md").write_text("# Site\n\n```{toctree}\n:glob:\n\n*\n*/*\n```\n")
+    command = [sys.executable, "-m", "sphinx", "-q", "-c", tmp_path / "docs", source, tmp_path / "html"]
+    subprocess.run(command, check=True, capture_output=True)
+    pages = {name: (tmp_path / "html" / f"{name}.html").read_text() for name in ("language/10_graphs", "CONTRIBUTING", "elsewhere", "commands/index")}
+    for name, links in expected.items(): assert all(link in pages[name] for link in links), name
+    assert "/edit/" not in pages["commands/index"]
+    if not address: assert not any(re.search(r'/edit/|href="https://(github|mybinder|colab)', page) for page in pages.values())

@@ -1,4 +1,4 @@
-"""How the code reads: limits for every exported line, cell, body, chapter and module, and imports that run one way."""
+"""How the code reads: limits for every line of modules, experiments, tutorials and scripts, for cells, bodies, chapters and modules, and imports that run one way."""
 import ast
 import importlib
 import inspect
@@ -16,6 +16,10 @@ BODY, CELL, STRETCH, MODULE, CELLS, COMPLEXITY = 40, 30, 25, 400, 62, 12
 DOCUMENTED = {"GL08", "SS03", "SS06", "PR01", "PR02", "RT01"}  # of numpydoc: a docstring, a first sentence, all parameters, what is returned
 UNITS = [ROOT / "mfdl" / f"{module.replace('.', '/')}.py" for module in MODULES]
 SOURCES = {path: path.read_text() for path in UNITS}
+EXPERIMENTS = sorted((ROOT / "nbs" / "experiments").glob("*.ipynb"))
+TUTORIALS = sorted((ROOT / "nbs" / "tutorials").glob("*.ipynb"))
+DENSE = {"large", "mafalda", "network", "streaming", "training"}  # benchmarks that are still to be rewritten
+SCRIPTS = [*sorted((ROOT / "tools").glob("*.py")), *(path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in DENSE)]
 
 
 def named(path): return f"{path.parent.name}/{path.stem}"
@@ -29,13 +33,18 @@ def test_lines(path):
     assert not (faults := list(faults_of_lines(SOURCES[path]))), told(faults)
 
 
+def faults_of_bodies(source):
+    """Functions that are too long or have too many branches, as (line, what)."""
+    lines = written(source)
+    for function in bodies(ast.parse(source)):
+        size = len(lines & set(range(function.body[0].lineno, function.end_lineno + 1)))
+        if size > BODY: yield function.lineno, f"{function.name} has {size} lines"
+        if complexity(function) > COMPLEXITY: yield function.lineno, f"{function.name} has complexity {complexity(function)}"
+
+
 @pytest.mark.parametrize("path", UNITS, ids=named)
 def test_bodies(path):
-    lines, faults = written(SOURCES[path]), []
-    for function in bodies(ast.parse(SOURCES[path])):
-        size = len(lines & set(range(function.body[0].lineno, function.end_lineno + 1)))
-        if size > BODY: faults.append((function.lineno, f"{function.name} has {size} lines"))
-        if complexity(function) > COMPLEXITY: faults.append((function.lineno, f"{function.name} has complexity {complexity(function)}"))
+    faults = list(faults_of_bodies(SOURCES[path]))
     assert not faults, told(faults)
 
 
@@ -91,6 +100,21 @@ def test_cells(path):
         stretch.append(size)
         if size > CELL: faults.append((number, f"{size} lines in a cell"))
         if len(stretch) > 1 and sum(stretch) > STRETCH: faults.append((number, f"{sum(stretch)} lines without a word between"))
+    assert not faults, told(faults)
+
+
+@pytest.mark.parametrize("path", [*EXPERIMENTS, *TUTORIALS], ids=named)
+def test_code_of_experiments_and_tutorials(path):
+    """Lines and bodies of notebooks that export nothing have the same limits."""
+    for number, cell in enumerate(cells(path)):
+        if cell.cell_type != "code": continue
+        faults = [*faults_of_lines(cell.source), *faults_of_bodies(cell.source)]
+        assert not faults, f"cell {number}\n{told(faults)}"
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=named)
+def test_code_of_scripts(path):
+    faults = [*faults_of_lines(path.read_text()), *faults_of_bodies(path.read_text())]
     assert not faults, told(faults)
 
 

@@ -298,7 +298,7 @@ def test_learning_rates_that_change_are_for_eavesdroppers_only():
 
 
 def test_progress_shows_loss_and_what_is_spent(capsys, monkeypatch):
-    monkeypatch.setattr("tqdm.tqdm", lambda **options: tqdm(**options | {"disable": False}))
+    monkeypatch.setattr("mfdl.learning.simulator.progress_bar", lambda **options: tqdm(**options | {"disable": False}, mininterval=0))
     done = train(perceptron, CLASSES, GRAPH, epsilon=5, epochs=2, b=3)
     shown = capsys.readouterr().err
     first, last = (account(done.simulation.runs[0].protocol.until(3 * k), LDP(), BATCHES.participation(k), done.report.sigma).worst.mu for k in (1, 2))

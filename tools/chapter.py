@@ -12,7 +12,8 @@ OPENING = """# {title}
 
 > {question}
 
-Say in plain words who asks this, and why. Then the smallest example that shows the point, before any formula: here three nodes on a line, who start far apart."""
+Say in plain words who asks this, and why. Then the smallest example that shows the point, \
+before any formula: here three nodes on a line, who start far apart."""
 
 IMPORTS = """import matplotlib.pyplot as plt
 import networkx as nx
@@ -23,7 +24,8 @@ from mfdl.language.gossip import gossip_matrix
 
 plt.rcParams.update(STYLE)"""
 
-CLAIM = """A claim, in words or as an equation; the code that is the claim; its value; a check that does not use that code.
+CLAIM = """A claim, in words or as an equation; the code that is the claim; its value; \
+a check that does not use that code.
 
 The claim here: *averaging with neighbours brings nodes together.*"""
 
@@ -60,35 +62,58 @@ TRY_IT = """## Try it
 Next: [all chapters](../index.ipynb)."""
 
 
-PARTS = ("ground", "language", "accounting", "first_run", "noise", "learning", "evidence", "workshop")
+PARTS = (
+    "ground", "language", "accounting", "first_run", "noise", "learning", "evidence", "workshop")
 
 
 def check_name(nbs: Path, name: str) -> tuple[str, str, str]:
-    "Part, number and module of a chapter that does not exist yet. Raises ValueError for any other name."
+    """Part, number and module of a chapter that does not exist yet.
+
+    Raises ValueError for any other name.
+    """
     found = re.fullmatch(rf"({'|'.join(PARTS)})/(\d\d)_([a-z][a-z0-9_]*)", name)
-    if not found: raise ValueError(f"NAME={name!r}: expected a part, two digits and lower-case letters, such as noise/59_price")
+    if not found:
+        expected = "a part, two digits and lower-case letters, such as noise/59_price"
+        raise ValueError(f"NAME={name!r}: expected {expected}")
     part, number, module = found.groups()
-    if keyword.iskeyword(module): raise ValueError(f"NAME={name!r}: {module} is a word of Python; expected a name for a module")
+    if keyword.iskeyword(module):
+        wrong = f"{module} is a word of Python; expected a name for a module"
+        raise ValueError(f"NAME={name!r}: {wrong}")
     for there in nbs.glob("*/[0-9][0-9]_*.ipynb"):
-        if there.stem[:2] == number: raise ValueError(f"NAME={name!r}: chapter {number} is {there.name}; expected a new number")
-        if there.stem[3:] == module: raise ValueError(f"NAME={name!r}: {module} is {there.parent.name}/{there.name}; expected a new name")
+        if there.stem[:2] == number:
+            taken = f"chapter {number} is {there.name}; expected a new number"
+            raise ValueError(f"NAME={name!r}: {taken}")
+        if there.stem[3:] == module:
+            taken = f"{module} is {there.parent.name}/{there.name}; expected a new name"
+            raise ValueError(f"NAME={name!r}: {taken}")
     return part, number, module
 
 
 def write_chapter(nbs: Path, name: str, title: str, question: str, export: str) -> Path:
-    "Write the notebook `name` into its part of the folder `nbs`; with `export`, a module of its name is made of it. Raises ValueError before anything is written."
+    """Write the notebook `name` into its part of the folder `nbs`.
+
+    With `export`, a module of its name is made of it. Raises ValueError before anything
+    is written.
+    """
     part, number, module = check_name(nbs, name)
-    path, question = nbs / f"{name}.ipynb", question or "Which question does this chapter answer?"
+    path = nbs / f"{name}.ipynb"
+    question = question or "Which question does this chapter answer?"
     if not title.strip(): raise ValueError(f"TITLE={title!r}: expected the title of the chapter")
-    if not question.endswith("?"): raise ValueError(f"QUESTION={question!r}: expected the question that the chapter answers, with its question mark")
+    if not question.endswith("?"):
+        expected = "the question that the chapter answers, with its question mark"
+        raise ValueError(f"QUESTION={question!r}: expected {expected}")
     if export not in ("", "yes"): raise ValueError(f"EXPORT={export!r}: expected yes, or nothing")
     exported = "#| exports\n" if export else ""
     cells = [v4.new_markdown_cell(OPENING.format(title=title, question=question))]
-    if export: cells.append(v4.new_code_cell(f"#| default_exp {part}.{module}"))
+    if export:
+        cells.append(v4.new_code_cell(f"#| default_exp {part}.{module}"))
     cells += map(v4.new_code_cell, [f"{exported}import numpy as np", IMPORTS])
-    cells += [v4.new_markdown_cell(CLAIM), *map(v4.new_code_cell, [exported + CODE.format(number=number), EXAMPLE, PICTURE, CHECK])]
+    claimed = exported + CODE.format(number=number)
+    cells.append(v4.new_markdown_cell(CLAIM))
+    cells += map(v4.new_code_cell, [claimed, EXAMPLE, PICTURE, CHECK])
     cells += map(v4.new_markdown_cell, [TAKE_AWAY, TRY_IT])
-    for number, cell in enumerate(cells): cell.id = f"{number:08x}"
+    for number, cell in enumerate(cells):
+        cell.id = f"{number:08x}"
     kernel = {"kernelspec": {"display_name": "python3", "language": "python", "name": "python3"}}
     path.parent.mkdir(exist_ok=True)
     path.write_text(writes(v4.new_notebook(cells=cells, metadata=kernel)) + "\n")
@@ -96,12 +121,15 @@ def write_chapter(nbs: Path, name: str, title: str, question: str, export: str) 
 
 
 def main(name: str, *rest: str) -> None:
-    try: write_chapter(ROOT / "nbs", name, *rest)
-    except ValueError as error: sys.exit(f"error: {error}")
+    try:
+        write_chapter(ROOT / "nbs", name, *rest)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
     print(f"wrote nbs/{name}.ipynb. Write the chapter over it, then:\n"
           f"  make refresh NAME={name}   export it, run it, keep its outputs\n"
           f"  make contents              its row in the tables of nbs/index.ipynb, and the README\n"
           f"  make test                  what has to pass")
 
 
-if __name__ == "__main__": main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -16,7 +16,8 @@ PARTS = {
     "workshop": "Workshop: how it is built",
     "ground": "Ground: what all of it stands on",
 }
-BEGIN, END = "## The chapters\n", "\nExperiments rest on all of them"
+BEGIN = "## The chapters\n"
+END = "\nExperiments rest on all of them"
 
 
 def opening(path: Path) -> str:
@@ -28,9 +29,8 @@ def row(path: Path) -> str:
     "A chapter's row: number, title, module and question."
     title, question = re.match(r"# (.+)\n\n> (.+)", opening(path)).groups()
     exported = re.search(r"#\| default_exp (\S+?)[\"\\\n]", path.read_text())
-    if not exported: module = ""
-    elif exported[1] == "__init__": module = "`mfdl`"
-    else: module = f"`mfdl.{exported[1]}`"
+    module = f"`mfdl.{exported[1]}`" if exported else ""
+    module = module.replace(".__init__", "")
     where = path.relative_to(INDEX.parent).as_posix()
     return f"| [{path.name[:2]} {title}]({where}) | {module} | {question} |"
 
@@ -40,7 +40,8 @@ def contents() -> str:
     tables = []
     for part, heading in PARTS.items():
         rows = [row(path) for path in sorted((INDEX.parent / part).glob("[0-9][0-9]_*.ipynb"))]
-        tables.append("\n".join([f"### {heading}", "", "| chapter | module | question |", "|---|---|---|", *rows]))
+        head = [f"### {heading}", "", "| chapter | module | question |", "|---|---|---|"]
+        tables.append("\n".join(head + rows))
     return "\n\n".join(tables)
 
 
@@ -59,4 +60,5 @@ def main() -> None:
     INDEX.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 
-if __name__ == "__main__": sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

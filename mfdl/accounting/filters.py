@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from .state_space import Doubtful, Stage, StateSpace
 from ..ground.arguments import Bools, Floats
+from ..ground.files import progress_bar
 from ..language.factorization import CLEAR
 
 # %% ../../nbs/accounting/27_filters.ipynb #00000014
@@ -324,7 +325,7 @@ class Filter:
             gains = covariance_gains(space.stages, space.period)
         else:
             gains = root_gains(space.stages)
-        self.gains = list(gains)
+        self.gains = list(progress_bar(gains, total=space.T, desc="filter", leave=False))
         self._last: tuple[Stage, Gain, Floats] | None = None  # and their transition
 
     def transition(self, t: int) -> Floats:
@@ -388,7 +389,7 @@ def innovation_rows(filtered: Filter) -> list[Floats]:
     """
     T = filtered.space.T
     P = np.zeros((len(filtered.space.victims), T, T))
-    for first in range(0, T, WINDOW):
+    for first in progress_bar(range(0, T, WINDOW), desc="innovations", leave=False):
         last = min(first + WINDOW, T)
         shown = _shown(filtered, first, last)
         P[:, :last, :last] += shown @ shown.swapaxes(1, 2)

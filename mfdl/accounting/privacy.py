@@ -8,8 +8,13 @@ __all__ = ['ADJACENCY', 'check_delta', 'GaussianDP', 'row_sensitivity', 'calibra
 # %% ../../nbs/accounting/20_privacy.ipynb #00000003
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..ground.arguments import check_choice, check_count, real_number
+from ..ground.files import needed_for
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 # %% ../../nbs/accounting/20_privacy.ipynb #0000000d
 _SMALL_MU = 1e-3  # below it the series has error mu^4/240, the difference rounding 1e-16 x/mu
@@ -98,6 +103,27 @@ def _check_epsilon(epsilon: float) -> float:
     if not real_number(epsilon) >= 0:
         raise ValueError(f"epsilon={epsilon!r}: expected a number >= 0")
     return real_number(epsilon)
+
+# %% ../../nbs/accounting/20_privacy.ipynb #fe6b0fe2
+def _least_beta(
+    mu: float,  # in [0, inf]
+    alpha: float,
+) -> float:
+    "The least error of the second kind at level alpha, if that is a probability."
+    from scipy.special import ndtr, ndtri
+    if not 0 <= real_number(alpha) <= 1:
+        raise ValueError(f"alpha={alpha!r}: expected a probability from 0 to 1")
+    if math.isinf(mu): return 0.0
+    return float(ndtr(-ndtri(real_number(alpha)) - mu))
+
+# %% ../../nbs/accounting/20_privacy.ipynb #a195ca9b
+def _gaussian_event(mu: float) -> "DpEvent":
+    "The event of which the best test is the one between N(0, 1) and N(mu, 1)."
+    with needed_for("events of dp_accounting", "accountants"): import dp_accounting
+    if mu == 0: return dp_accounting.NoOpDpEvent()
+    noise_multiplier = math.nextafter(1 / mu, 0)
+    if noise_multiplier == 0: return dp_accounting.NonPrivateDpEvent()
+    return dp_accounting.GaussianDpEvent(noise_multiplier)
 
 # %% ../../nbs/accounting/20_privacy.ipynb #00000012
 @dataclass(frozen=True)
@@ -206,6 +232,68 @@ class GaussianDP:
         if not real_number(alpha) > 1:
             raise ValueError(f"alpha={alpha!r}: expected an order > 1")
         return real_number(alpha) * (self.mu * self.mu / 2) if self.mu else 0.0
+
+    def beta(self, alpha: float) -> float:
+        """Find the trade-off curve: how often the best test of level alpha misses.
+
+        Parameters
+        ----------
+        alpha : float
+            Probability, from 0 to 1, with which the test finds a record that was not
+            used.
+
+        Returns
+        -------
+        float
+            The least probability of not finding one that was.
+
+        Raises
+        ------
+        ValueError
+            When alpha is no probability.
+
+        References
+        ----------
+        Dong, Roth and Su 2022, Definition 2.6; chapter 20.
+        """
+        return _least_beta(self.mu, alpha)
+
+    def advantage(self) -> float:
+        """Find the membership advantage: the largest 1 - alpha - beta(alpha).
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+
+        References
+        ----------
+        Yeom et al. 2018 (arXiv 1709.01604); Dong, Roth and Su 2022; chapter 20.
+        """
+        return math.erf(self.mu / math.sqrt(8))
+
+    def to_dp_event(self) -> "DpEvent":
+        """Give the same mechanism to the accountants of dp_accounting.
+
+        The noise multiplier is relative to what one change of neighbours moves,
+        whatever neighbours are here, and so it is for accountants in their default
+        relation; the PLD accountant for REPLACE_ONE counts twice as much.
+
+        Returns
+        -------
+        DpEvent
+            A GaussianDpEvent; NoOpDpEvent for mu = 0, NonPrivateDpEvent for inf.
+
+        Raises
+        ------
+        ImportError
+            Without dp_accounting (`pip install 'mfdl[accountants]'`).
+
+        References
+        ----------
+        chapter 20.
+        """
+        return _gaussian_event(self.mu)
 
     def compose(self, *others: "GaussianDP") -> "GaussianDP":
         """Find the privacy of this mechanism and others together, adaptively.

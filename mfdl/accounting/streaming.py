@@ -15,6 +15,7 @@ import numpy as np
 from .filters import WINDOW, Filter, Settling, bare_gradients, innovation_rows
 from .state_space import StateSpace
 from ..ground.arguments import Bools, Floats, Ints, check_fits
+from ..ground.files import progress_bar
 
 # %% ../../nbs/accounting/28_streaming.ipynb #00000021
 def _earlier(
@@ -220,7 +221,7 @@ def gramian_rows(filtered: Filter) -> list[Floats]:
     kept = _gramians_at_windows(filtered)
     shifts = _Shifts(m, len(space.stages[0].A))
     rows = _packed_rows(m, space.T)
-    for first in range(0, space.T, WINDOW):
+    for first in progress_bar(range(0, space.T, WINDOW), desc="gramians", leave=False):
         for t, M in enumerate(_gramians_of_window(filtered, kept, first), start=first):
             shifts.show(M, rows[t])
             if t + 1 == space.T: return rows

@@ -263,7 +263,7 @@ def _added(protocol: Protocol, messages: Floats) -> Floats:  # (m, d) to (nT, d)
 def _rewind(run: "Run", messages: Floats) -> Recorded:  # (m, d)
     "Gradients and noise of a run of which all messages are known."
     from mfdl.learning.noise_sources import Draws
-    protocol = run.protocol
+    protocol = run.plain
     d = messages.shape[1]
     noise = np.zeros((len(protocol.variables.step), d))
     if run.scale:
@@ -275,10 +275,10 @@ def _rewind(run: "Run", messages: Floats) -> Recorded:  # (m, d)
 # %% ../../nbs/evidence/74_reconstruction.ipynb #rec00006
 def _check_run(run: "Run") -> None:
     "Refuse a run with messages that are not sent, or noise that cannot be drawn again."
-    for step in run.protocol.distinct:
+    for step in run.plain.distinct:
         if step.shares or not step.rounds or len(step.rounds[0].senders) < step.n:
             raise ValueError(
-                f"run {run.label!r}: not all models of {run.protocol.name} are sent in every "
+                f"run {run.label!r}: not all models of {run.plain.name} are sent in every "
                 "step; expected a protocol in which they are"
             )
     if run.secure:
@@ -292,10 +292,10 @@ def _check_fresh(simulation: "Simulation") -> None:
     if simulation.t:
         expected = "expected a fresh one, of which no message is missed"
         raise ValueError(f"simulation is at step {simulation.t}: {expected}")
-    if np.ptp(simulation.rates):
+    if not simulation.schedule.plain:
         raise ValueError(
-            "simulation has learning rates that change: expected one, so that messages are "
-            "the combinations that the account knows"
+            f"simulation has {simulation.schedule}: expected one learning rate, so that messages "
+            "are the combinations that the account knows"
         )
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000019

@@ -66,9 +66,13 @@ def gossip_run(
     """
     Ws, kinds = gossip_kinds(W, T, sparse=True)
     exchanges = [(Round(one),) * rounds for one in Ws]
-    noises = [noise] * T if isinstance(noise, Noise) else noise
-    both = zip(noises, kinds, strict=True)
-    return Protocol(nodes, [Step(True, own, exchanges[kind]) for own, kind in both], name)
+    if isinstance(noise, Noise):
+        alike = [Step(True, noise, one) for one in exchanges]
+        steps = [alike[kind] for kind in kinds]
+    else:
+        both = zip(noise, kinds, strict=True)
+        steps = [Step(True, own, exchanges[kind]) for own, kind in both]
+    return Protocol(nodes, steps, name)
 
 def _count_nodes(W: Floats | Sequence[Floats], T: int) -> int:
     "Number of nodes of a gossip matrix (n, n), or of a sequence of T of them."
@@ -435,8 +439,7 @@ def _check_strategy(C: ArrayLike, T: int, name: str = "C") -> Floats:  # (T, T)
     "The strategy matrix as float64; a ValueError unless it is one."
     C = real_array(name, C, f"numbers ({T}, {T}), one row for each step").copy()
     if C.shape != (T, T):
-        raise ValueError(
-            f"{name} has shape {C.shape}: expected ({T}, {T}), one row for each step")
+        raise ValueError(f"{name} has shape {C.shape}: expected ({T}, {T}), one row for each step")
     if np.triu(C, 1).any():
         raise ValueError(
             f"{name} is not lower-triangular: noise of a step would depend on noise of a later one")
@@ -455,7 +458,10 @@ def _with_inverse(C: ArrayLike, T: int, name: str = "C") -> tuple[Floats, Floats
     "A strategy matrix and its inverse."
     from scipy.linalg import solve_triangular
     one = _check_strategy(C, T, name)
-    return one, solve_triangular(one, np.eye(T), lower=True)
+    inverse = solve_triangular(one, np.eye(T), lower=True)
+    rounding = T * np.finfo(float).eps * np.abs(inverse).max(axis=1, keepdims=True)
+    banded = np.where(np.abs(inverse) <= rounding, 0.0, inverse)
+    return one, banded if np.count_nonzero(banded) < np.count_nonzero(one) else inverse
 
 def _strategies(C: Any, n: int, T: int) -> tuple[Floats, Floats]:  # (n, T, T) each
     "Strategy matrices of all nodes, and their inverses."

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, eye_array, kron, vstack
 
 from ..ground.arguments import Bools, Floats, Ints, check_count
+from ..ground.cards import NetworkCard
 from .gossip import hops
 from .steps import ByContent, Round, Step, fingerprint, frozen, read_only
 
@@ -338,11 +339,8 @@ def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...
     return labels
 
 # %% ../../nbs/language/14_protocol.ipynb #59d8c3f0
-class _Labelled:
+class _Labelled(NetworkCard):
     "What has nodes with labels, steps, and messages between the nodes."
-    name: str
-    nodes: tuple[Hashable, ...]
-
     @property
     def hears(self) -> Bools | csr_array:
         "Who ever hears whom, (n, n)."
@@ -714,6 +712,7 @@ class MatrixProtocol(_Labelled):
     M_G: Floats
     M_Z: Floats
     sparse = False  # its matrices are full
+    lacks = "is known by its matrices only: it can be accounted for, but nothing says how it is run"
 
     @cached_property
     def hears(self) -> Bools:
@@ -754,9 +753,7 @@ def check_protocol_type(
     chapter 14.
     """
     if isinstance(protocol, MatrixProtocol):
-        raise ValueError(
-            f"protocol={protocol.name!r} is known by its matrices only: it can be accounted for, "
-            f"but nothing says how it is run; expected {expected}")
+        raise ValueError(f"protocol={protocol.name!r} {protocol.lacks}; expected {expected}")
     if not isinstance(protocol, Protocol):
         raise ValueError(f"protocol={protocol!r}: expected {expected}")
     if protocol.sparse and not sparse: raise ValueError(_SPARSE.format(protocol.name))

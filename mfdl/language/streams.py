@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 from scipy.sparse import csc_array, csr_array
 
-from ..ground.arguments import Floats, Ints
+from ..ground.arguments import Floats, Ints, check_flag
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret
 from .protocol import NoiseMixing, Protocol, Variables, check_protocol_type
 
@@ -88,10 +88,12 @@ class _Source:
         seeds: dict[int, int],  # by row of variables.holder_sets
         dimension: int,  # d
         secure: bool,
+        room: int,  # bytes
     ) -> None:
         self.seeds = seeds
         self.dimension = dimension
         self.secure = secure
+        self.room = room
         self.row = variables.holder_set
         self.block, self.inside = np.divmod(variables.number, block_size(dimension))
         self.last: dict[_Block, int] = {}  # the last step that needs a block
@@ -107,7 +109,7 @@ class _Source:
         if block in self.kept: return self.kept[block]
         row, number = block
         variables = draw_block(self.seeds[row], number, self.dimension, self.secure)
-        if (len(self.kept) + 1) * variables.nbytes <= KEPT:
+        if (len(self.kept) + 1) * variables.nbytes <= self.room:
             self.kept[block] = variables
         return variables
 
@@ -183,11 +185,13 @@ def noise_stream(
     seeds: dict[int, int],
     dimension: int,
     secure: bool = False,
+    regenerate: bool = False,
 ) -> Iterator[Floats]:
     """What one node adds, step after step.
 
     Blocks of variables that are needed again are kept as far as they fit into KEPT
     bytes (others are drawn again), and one vector for each place and band of `mix.L`.
+    What is added is the same, however much is kept.
 
     Parameters
     ----------
@@ -202,6 +206,8 @@ def noise_stream(
         d, the number of parameters of the model.
     secure : bool, optional
         Whether numbers come from a cryptographic generator.
+    regenerate : bool, optional
+        Whether variables that are needed again are drawn again, and none is kept.
 
     Yields
     ------
@@ -217,7 +223,7 @@ def noise_stream(
     Raises
     ------
     ValueError
-        Where noise would be needed whose seed the node lacks.
+        Where noise would be needed whose seed the node lacks, and for what is no flag.
 
     References
     ----------
@@ -225,7 +231,8 @@ def noise_stream(
     """
     check_protocol_type(protocol, sparse=True)
     held = _checked_seeds(seeds, node)
-    source = _Source(protocol.variables, held, dimension, secure)
+    room = 0 if check_flag("regenerate", regenerate) else KEPT
+    source = _Source(protocol.variables, held, dimension, secure, room)
     u, = protocol.index([node])
     mix = protocol.mix
     mine = _places_of(mix, u)

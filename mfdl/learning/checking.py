@@ -6,10 +6,13 @@
 __all__ = ['check_protocol']
 
 # %% ../../nbs/learning/67_checking.ipynb #00000002
+from typing import cast
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from ..accounting.schedules import ScheduledProtocol, without_schedule
 from ..accounting.state_space import NotStreamable, state_space
 from ..ground.arguments import Floats
 from ..ground.files import needed_for
@@ -24,7 +27,7 @@ from .simulator import Simulation
 
 # %% ../../nbs/learning/67_checking.ipynb #0000000a
 def _simulated_messages(
-    protocol: Protocol,
+    protocol: Protocol | ScheduledProtocol,
     G: Floats,  # (T, n, d), gradients, each of norm 1
     secret: int,
     scale: float,  # of the noise
@@ -44,7 +47,8 @@ def _simulated_messages(
         return layer
 
     run = Run("check", protocol, scale, secret=secret)
-    simulation = Simulation(from_zero, data, batches, [run], 1.0, 1.0, record=True)
+    lr = None if isinstance(protocol, ScheduledProtocol) else 1.0
+    simulation = Simulation(from_zero, data, batches, [run], lr, 1.0, record=True)
     while simulation.t < T:
         simulation.step()
     assert simulation.transcript is not None  # record=True
@@ -122,9 +126,16 @@ def _with_tables(protocol: Protocol) -> Protocol:
     steps = [Step(step.trains, step.noise, map(full, step.rounds)) for step in protocol.steps]
     return Protocol(protocol.nodes, steps, protocol.name)
 
+def _as_scheduled(
+    protocol: Protocol | ScheduledProtocol, full: Protocol,
+) -> Protocol | ScheduledProtocol:
+    "Another protocol with the schedule of this one, if it has any."
+    if not isinstance(protocol, ScheduledProtocol): return full
+    return ScheduledProtocol(full, protocol.schedule)
+
 # %% ../../nbs/learning/67_checking.ipynb #0000000b
 def check_protocol(
-    protocol: Protocol,
+    protocol: Protocol | ScheduledProtocol,
     M_G: ArrayLike | None = None,
     M_Z: ArrayLike | None = None,
     secret: int = 0,
@@ -133,7 +144,7 @@ def check_protocol(
 
     Parameters
     ----------
-    protocol : Protocol
+    protocol : Protocol or ScheduledProtocol
         The run; it is trained once, with three parameters.
     M_G : array (m, nT), optional
         What gradients should do to messages; by default what the protocol says.
@@ -158,23 +169,25 @@ def check_protocol(
     ----------
     chapter 67; arXiv 2510.17480, Definition 4.
     """
-    check_protocol_type(protocol, sparse=True)
-    full = _with_tables(protocol)
-    gradients_to = _expected("M_G", M_G, full.M_G)
-    noise_to = _expected("M_Z", M_Z, full.M_Z)
+    plain = cast(Protocol, without_schedule(protocol))
+    check_protocol_type(plain, sparse=True)
+    full = _with_tables(plain)
+    whole = _as_scheduled(protocol, full)
+    gradients_to = _expected("M_G", M_G, whole.M_G)
+    noise_to = _expected("M_Z", M_Z, whole.M_Z)
     d = 3
-    scale = float(protocol.drawn[-1] > 0)
+    scale = float(plain.drawn[-1] > 0)
     G = np.random.default_rng(secret).normal(size=(protocol.T, protocol.n, d))
     G /= np.linalg.norm(G, axis=2, keepdims=True)
-    Z = _drawn_variables(protocol, secret, d)
+    Z = _drawn_variables(plain, secret, d)
     messages = gradients_to @ G.reshape(-1, d) + noise_to @ Z
-    added = protocol.mix.N @ Z
+    added = plain.mix.N @ Z
     size = max(1.0, _largest(messages))
     simulated = _simulated_messages(protocol, G, secret, scale)
-    streamed = _streamed_noise(protocol, secret, d)
+    streamed = _streamed_noise(plain, secret, d)
     found = [_largest(simulated - messages) / size]
     found.append(_largest(streamed - added) / max(1.0, _largest(added)))
-    models = _recursed_models(full, G, Z)
+    models = _recursed_models(full, G, Z) if whole is full else None
     if models is not None:
         first = protocol.messages.round == 0
         sent = models[protocol.messages.step[first], protocol.messages.sender[first]]

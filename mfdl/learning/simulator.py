@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..ground.arguments import check_count
-from ..ground.files import needed_for, seal, unseal
+from ..ground.files import bars_shown, needed_for, progress_bar, seal, unseal
 from ..ground.randomness import grid_spacing, to_grid
 from ..language.streams import deal_seeds, noise_stream
 from ..language.steps import Round, Step, fingerprint
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 def _check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record: bool) -> None:
     if not runs: raise ValueError("runs=[]: expected at least one Run")
     for run in runs:
-        check_protocol_type(run.protocol, sparse=True)
-    first = runs[0].protocol
+        check_protocol_type(run.plain, sparse=True)
+    first = runs[0].plain
     for run in runs:
-        if run.protocol.n != batches.n:
+        if run.plain.n != batches.n:
             raise ValueError(
-                f"batches are for {batches.n} nodes, run {run.label!r} has {run.protocol.n}")
-        if run.protocol.T != first.T or run.protocol.nodes != first.nodes:
+                f"batches are for {batches.n} nodes, run {run.label!r} has {run.plain.n}")
+        if run.plain.T != first.T or run.plain.nodes != first.nodes:
             raise ValueError(
-                f"run {run.label!r} has {run.protocol.T} steps or other nodes: "
+                f"run {run.label!r} has {run.plain.T} steps or other nodes: "
                 f"expected those of {runs[0].label!r}, {first.T} steps"
             )
-        if record and run.protocol != first:
+        if record and run.plain != first:
             raise ValueError(
                 f"record=True: runs {runs[0].label!r} and {run.label!r} have different protocols; "
                 "expected one"
@@ -62,7 +62,7 @@ def _check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, recor
 def _spacings(runs: Sequence[Run], clip: float | None) -> dict[int, float]:
     "Of each secure run that has noise, by number, the grid to which all is rounded."
     found = {
-        i: grid_spacing(run.scale * max_noise_std(run.protocol), clip)
+        i: grid_spacing(run.scale * max_noise_std(run.plain), clip)
         for i, run in enumerate(runs) if run.secure and run.scale and clip is not None
     }
     if len({found.get(i) for i in range(len(runs))}) > 1:
@@ -75,9 +75,9 @@ def _spacings(runs: Sequence[Run], clip: float | None) -> dict[int, float]:
 # %% ../../nbs/learning/66_simulator.ipynb #a660000a
 def _secure_streams(run: Run, dimension: int) -> list:
     "Of each node what it adds, in turn: float64 (1, parameters)."
-    dealt = deal_seeds(run.protocol, run.noise_secret).items()
+    dealt = deal_seeds(run.plain, run.noise_secret).items()
     return [
-        noise_stream(run.protocol, node, held, dimension, secure=True) for node, held in dealt
+        noise_stream(run.plain, node, held, dimension, secure=True) for node, held in dealt
     ]
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600009
@@ -99,7 +99,7 @@ class _Noisy(Learner):
         on_nonfinite: str = "stop", record: bool = False,
     ) -> None:
         _check_runs(runs, batches, clip, record)
-        nodes = runs[0].protocol.nodes
+        nodes = runs[0].plain.nodes
         super().__init__(
             make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite)
         self.runs = list(runs)
@@ -321,14 +321,17 @@ class _Stepping(_Recording):
             raise StopIteration(
                 f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
         self.broken = True  # until all of it is done
-        steps = [run.protocol.steps[self.t] for run in self.runs]
+        steps = [run.plain.steps[self.t] for run in self.runs]
         change = self.changes(self.t)
         trains = np.array([step.trains for step in steps]).T
         if not trains.all():
             change *= self.tensor(trains)[..., None]
         self._add_noise(change)
         rate = float(self.rates[self.t])
-        self.models.sub_(change, alpha=rate)
+        direction = self.direction(change)
+        if self.kept < 1:
+            self.models.mul_(self.kept)
+        self.models.sub_(direction, alpha=rate)
         noisy = self.share_noise(rate)
         if self.transcript is not None:
             self.transcript.append(self.sent(steps[0], noisy))
@@ -356,9 +359,9 @@ class _Kept(_Stepping):
         -------
         str
         """
-        parts = [*self.describe(), self.rates]
+        parts = [*self.describe(), self.rates, *self.schedule.beyond_rates]
         for run in self.runs:
-            parts += [run.label, int(run.seed), *describe_protocol(run.protocol, exact)]
+            parts += [run.label, int(run.seed), *describe_protocol(run.plain, exact)]
             if exact:
                 parts += [float(run.scale), int(run.noise_secret)]
             if run.secure:
@@ -483,7 +486,8 @@ class Simulation(_Resumed):
     """All nodes of all runs, advanced together in float32 (chapter 66).
 
     A step is models -> W (models - lr (clipped gradients + scale * noise)), with the
-    exchanges of the step as W. `step()` takes one, `run()` all of them, `test()`
+    exchanges of the step as W; where protocols have a schedule, momentum and weight
+    decay are those of chapter 37. `step()` takes one, `run()` all of them, `test()`
     measures, `save(path)` and `resume(path)` keep and restore; the noise is drawn again
     from the seeds, so that a resumed simulation gives the numbers of an uninterrupted
     one. `theta` are all models, a tensor (runs, nodes, parameters).
@@ -499,8 +503,8 @@ class Simulation(_Resumed):
         Which records the nodes use in which step.
     runs : sequence of Run
         With the same nodes and steps.
-    lr : float or array (T,)
-        Learning rate, or one for each step.
+    lr : float or array (T,), or None
+        Learning rate, or one for each step; None where protocols have a schedule.
     clip : float or None
         The norm to which gradients are clipped; None: not at all.
     protect : str, optional
@@ -549,11 +553,9 @@ class Simulation(_Resumed):
         -------
         History
         """
-        from tqdm import tqdm
         if every is not None:
             check_count("every", every, "a number of steps")
-        hidden = None if progress else True
-        bar = tqdm(total=self.T, initial=self.t, desc="training", disable=hidden)
+        bar = progress_bar(total=self.T, initial=self.t, desc="training", disable=not progress)
         if every and not self.history.steps:
             self.test(records)
         while self.t < self.T:
@@ -564,7 +566,9 @@ class Simulation(_Resumed):
             if checkpoint is not None:
                 self.save(checkpoint)
             if not bar.disable:
-                used = {} if spent is None else {"mu": f"{spent(self.t):.3g}"}
-                bar.set_postfix(loss=f"{found['loss'].mean():.4g}", **used)
+                with bars_shown(False):
+                    mu = None if spent is None else spent(self.t)
+                used = {} if mu is None else {"mu": f"{mu:.3g}"}
+                bar.set_postfix(loss=f"{found['loss'].mean():.4g}", refresh=False, **used)
         bar.close()
         return self.history

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import networkx as nx
 import numpy as np
@@ -19,10 +19,15 @@ import numpy as np
 from ..accounting.report import Report, in_short
 from ..accounting.account import account
 from ..accounting.privacy import GaussianDP, row_sensitivity
+from mfdl.accounting.schedules import (
+    Schedule, ScheduledProtocol, check_rates, same_account, without_schedule,
+)
 from ..ground.arguments import check_flag, real_number
-from ..ground.files import needed_for
+from ..ground.cards import html_card
+from ..ground.figures import PALETTE
+from ..ground.files import bars_shown, needed_for
 from ..ground.randomness import check_seed, derive_seed, fresh_secret
-from ..language.algorithms import mf_dsgd
+from ..language.algorithms import dsgd, mf_dsgd
 from mfdl.language.attackers import (
     LDP, PNDP, SecLDP, SecureSum, TrustModel, coalition_mask, knows_models,
 )
@@ -30,8 +35,9 @@ from ..language.gossip import gossip_matrix
 from ..language.graphs import load_graph
 from ..language.participation import Participation
 from ..language.protocol import Protocol, check_protocol_type
-from .data import Batches, Dataset, cut, load_data, round_robin
-from .learner import check_rates, choose_loss
+from .data import Batches, Dataset, as_dataset, cut, round_robin
+from .layers import new_model
+from .learner import History, Learner, choose_loss
 from .linear import linear_layer, updates_of, within_norm
 from .noise_sources import Run
 from .simulator import Simulation
@@ -40,6 +46,7 @@ from ..noise.strategies import strategy as named_strategy
 if TYPE_CHECKING:
     import pandas as pd
     import torch
+    from matplotlib.axes import Axes
 
 # %% ../../nbs/learning/68_training.ipynb #a6800008
 def in_words(trust: "TrustModel | Sequence[TrustModel]") -> str:
@@ -77,6 +84,11 @@ def in_words(trust: "TrustModel | Sequence[TrustModel]") -> str:
 _INSIDERS = (PNDP, SecLDP, SecureSum)
 
 # %% ../../nbs/learning/68_training.ipynb #a680000b
+def _worst_pair(report: Report) -> tuple[str, str]:
+    "Attacker and victim, in words."
+    worst = int(np.argmax(report.mu))
+    return in_short(report.attackers[worst]), str(report.victims[worst])
+
 def _promises(
     report: Report,
     budget: str,  # in words
@@ -84,10 +96,8 @@ def _promises(
     sure: str | None,  # what is promised where the report is an estimate
     feature_norm: float | None,
 ) -> list[str]:
-    worst = int(np.argmax(report.mu))
-    who = in_short(report.attackers[worst])
-    about = f"{report.victims[worst]}, the worst pair"
-    pair = f"{who} learns at most mu = {report.mu[worst]:.4g} about {about}"
+    who, about = _worst_pair(report)
+    pair = f"{who} learns at most mu = {report.worst.mu:.4g} about {about}, the worst pair"
     budget = f"{budget} when {neighbour}"
     if report.adaptive and report.updates is None: return [f"Promise: {budget}; {pair}."]
     hidden = "Models and history of others are not to be shown to these attackers."
@@ -181,6 +191,9 @@ class Trained:
         """What is protected, against whom, at which adjacency."""
         return _statement(self)
 
+    def _repr_html_(self) -> str:
+        return _card(self)
+
 # %% ../../nbs/learning/68_training.ipynb #a6800011
 def _statement(trained: Trained) -> str:
     simulation = trained.simulation
@@ -210,28 +223,60 @@ def _statement(trained: Trained) -> str:
         "and what was learned from it elsewhere.",
     ])
 
+# %% ../../nbs/learning/68_training.ipynb #9636ba76
+_TESTS = 100  # in the picture
+
+def _plot_tests(history: History, ax: "Axes") -> None:
+    "Draw how the models did in the tests: their mean, and their range."
+    name = "accuracy" if "accuracy" in history.metrics else "loss"
+    values = np.array(history.metrics[name])[:, 0]  # (tests, nodes)
+    some = np.unique(np.linspace(0, len(values) - 1, _TESTS).astype(int))
+    shown = np.where(np.isfinite(values), values, np.nan)[some]
+    steps = np.array(history.steps)[some]
+    ax.fill_between(steps, shown.min(axis=1), shown.max(axis=1), alpha=0.3, linewidth=0)
+    ax.plot(steps, shown.mean(axis=1), color=PALETTE["ours"])
+    ax.set(xlabel="steps", ylabel=f"{name} of test records")
+    ax.set_title("mean and range of the models")
+
+def _card(trained: Trained) -> str:
+    "A training in HTML: what is promised, how the models did, and the whole statement."
+    report = trained.report
+    delta = trained.delta
+    holds = "an estimate: if gradients did not react"
+    if report.adaptive:
+        holds = "a promise" if report.updates is None else "a promise, as updates are Lipschitz"
+    rows = [[" about ".join(_worst_pair(report)), trained.epsilon, delta, report.worst.mu, holds]]
+    heard = trained.overhearing
+    if heard is not None:
+        rows.append(["if they hear everything", heard.epsilon(delta), delta, heard.mu, "a promise"])
+    history = trained.simulation.history
+    title = f"{trained.simulation.runs[0].protocol.name}: {len(history.nodes)} models, "
+    title += f"{report.participation.T} steps, privacy of each training record"
+    notes = [*trained.statement.split("\n"), "The picture: test records, which are not protected."]
+    draw = (lambda ax: _plot_tests(history, ax)) if history.steps else None
+    head = ["worst pair", "epsilon", "delta", "mu", "which is"]
+    return html_card(title, head, rows, notes if draw else notes[:-1], draw, (3.0, 2.2))
+
 # %% ../../nbs/learning/68_training.ipynb #a6800013
 @dataclass(frozen=True, eq=False)
 class _Claim:
     "What is to be promised by a run."
-    protocol: Protocol
+    protocol: Protocol | ScheduledProtocol
     trust: Any  # trust model, or several, for each of which the budget holds
     participation: Participation
     updates: Any = None  # how strongly they react
-    rates: np.ndarray | None = None  # float64 (T,), if they change
 
     def account(self, sigma: float | None = None) -> Report:
         run = (self.protocol, self.trust, self.participation)
         size = 1.0 if sigma is None else sigma
-        return account(*run, sigma=size, updates=self.updates, rates=self.rates)
+        return account(*run, sigma=size, updates=self.updates)
 
     def spent(self, t: int, sigma: float) -> float:
         "Mu at the end of the round in which step t is."
         b = self.participation.b
         ends = -(-t // b) * b
-        rates = None if self.rates is None else self.rates[:ends]
         scheme = Participation.cyclic(ends // b, b)
-        so_far = _Claim(self.protocol.until(ends), self.trust, scheme, self.updates, rates)
+        so_far = _Claim(self.protocol.until(ends), self.trust, scheme, self.updates)
         return so_far.account(sigma).worst.mu
 
     @property
@@ -242,17 +287,20 @@ class _Claim:
     @cached_property
     def seen_by_all(self) -> bool:
         "Whether every attacker knows every model."
+        plain = cast(Protocol, without_schedule(self.protocol))
         def sees(attacker: TrustModel) -> bool:
-            return knows_models(self.protocol, attacker, coalition_mask(self.protocol, attacker))
+            return knows_models(plain, attacker, coalition_mask(plain, attacker))
         return all(sees(attacker) for attacker in self.watchers)
 
 # %% ../../nbs/learning/68_training.ipynb #a6800015
 def _check_claim(claim: _Claim, secure: bool) -> None:
     if claim.seen_by_all: return
-    if claim.rates is not None and claim.updates is None:
+    found = [same_account(claim.protocol, attacker) for attacker in claim.watchers]
+    if claim.updates is None and any(isinstance(run, ScheduledProtocol) for run in found):
         raise ValueError(
-            "lr changes from step to step: for attackers who do not see every model that needs a "
-            "promise; expected a number, a feature_norm, or trust=LDP()"
+            "lr changes from step to step, or weights decay, or gossip changes under momentum: for "
+            "attackers who do not see every model that needs a promise; expected a number and no "
+            "weight_decay, a feature_norm, or trust=LDP()"
         )
     if secure and claim.updates is not None:
         raise ValueError(
@@ -283,7 +331,7 @@ def _bounded(
     if feature_norm is None: return data, None
     with needed_for("training", "train"): import torch
     with torch.random.fork_rng():
-        model = make_model()
+        model = new_model(make_model)
     layer = linear_layer(model)
     kind = choose_loss(loss, data)
     updates = updates_of(model, kind, feature_norm, step, clip)
@@ -310,14 +358,29 @@ def _check_options(
     if not real_number(epsilon) > 0:
         raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
 
+# %% ../../nbs/learning/68_training.ipynb #5bf67d51
 def _dealt(
-    data: Dataset | str, network: nx.Graph, holdings: list | None, b: int
+    data: Dataset | str | Sequence, network: nx.Graph, holdings: list | None, b: int
 ) -> tuple[Dataset, Batches]:
-    records = data if isinstance(data, Dataset) else load_data(data)
+    records = as_dataset(data)
+    if holdings is not None and isinstance(data, list | tuple) and len(data) == 2:
+        raise ValueError(
+            "holdings: a fifth of data=(X, y) is put aside for tests, which changes the numbers of "
+            "records; expected a Dataset, (X, y, X_test, y_test), or no holdings"
+        )
     if holdings is None:
         holdings = round_robin(len(records.y), len(network))
     return records, cut(holdings, b)
 
+def _check_learns(
+    make_model: Callable, data: Dataset, batches: Batches, T: int, lr: float | np.ndarray,
+    clip: float, seed: int, options: dict,
+) -> None:
+    "Raise a ValueError for a model, data and settings that do not go together."
+    trial = Run("trial", dsgd(np.eye(1), T), seed=seed)
+    Learner(make_model, data, batches, [trial], range(batches.n), lr, clip, **options)
+
+# %% ../../nbs/learning/68_training.ipynb #e30a7223
 def _protocol_of(
     strategy: str | Protocol, network: nx.Graph, W: np.ndarray, scheme: Participation
 ) -> Protocol:
@@ -367,7 +430,7 @@ def _finish(
 # %% ../../nbs/learning/68_training.ipynb #a680001d
 def train(
     make_model: Callable,
-    data: Dataset | str,
+    data: Dataset | str | Sequence,
     graph: "nx.Graph | str",
     epsilon: float,
     delta: float = 1e-6,
@@ -390,6 +453,9 @@ def train(
     device: str = "cpu",
     checkpoint: str | Path | None = None,
     progress: bool = True,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
 ) -> Trained:
     """Train one model for each node of a graph within a budget of privacy.
 
@@ -397,8 +463,9 @@ def train(
     ----------
     make_model : callable
         Without arguments, gives a torch.nn.Module without batch statistics.
-    data : Dataset or str
-        Records, or the name of a data set.
+    data : Dataset, str or tuple of array_like
+        Records, the name of a data set, or arrays (X, y), of which a fifth is put aside
+        for tests, or (X, y, X_test, y_test).
     graph : networkx.Graph or str
         The network, or the name of one.
     epsilon : float
@@ -446,7 +513,14 @@ def train(
     checkpoint : str or Path, optional
         Kept after every test, and resumed from when it exists; then give a secret.
     progress : bool, optional
-        Show loss, and what is spent.
+        Show loss, and what is spent; before, how far strategy and account are.
+    momentum : float, optional
+        In [0, 1), of noisy gradients (chapter 37); with it nothing is promised against
+        insiders.
+    nesterov : bool, optional
+        Whether momentum is Nesterov's; otherwise it is the heavy ball's.
+    weight_decay : float, optional
+        Share of a model that a step of size one takes away; for who sees every model.
 
     Returns
     -------
@@ -462,7 +536,7 @@ def train(
 
     References
     ----------
-    arXiv 2510.17480, Algorithm 1; chapter 35; chapter 68.
+    arXiv 2510.17480, Algorithm 1; chapter 38; chapter 68.
     """
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
     records, batches = _dealt(data, network, holdings, b)
@@ -470,27 +544,28 @@ def train(
     W = gossip_matrix(network, weights)
     _check_options(epsilon, secret, checkpoint, progress)
     row = row_sensitivity(clip, batches.size, adjacency)
-    protocol = _protocol_of(strategy, network, W, scheme)
     rates = check_rates(lr, scheme.T)
+    schedule = Schedule(rates, momentum, nesterov, weight_decay)
     records, updates = _bounded(make_model, records, loss, feature_norm, float(rates.max()), clip)
-    trust = LDP() if trust is None else trust
-    claim = _Claim(protocol, trust, scheme, updates, rates if np.ndim(lr) else None)
-    _check_claim(claim, secure)
-    report = claim.account().calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
-    overhearing = None if report.adaptive else _hears_everything(claim, report.sigma)
+    learns: dict[str, Any] = {"loss": loss, "device": device, "on_nonfinite": on_nonfinite}
+    _check_learns(make_model, records, batches, scheme.T, lr, clip, seed, learns)
+    with bars_shown(progress):
+        protocol = _protocol_of(strategy, network, W, scheme)
+        trust = LDP() if trust is None else trust
+        scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
+        claim = _Claim(scheduled, trust, scheme, updates)
+        _check_claim(claim, secure)
+        report = claim.account().calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
+        overhearing = None if report.adaptive else _hears_everything(claim, report.sigma)
 
-    run = Run(protocol.name, protocol, report.sigma * row, seed, 0, secure)
-    simulation = Simulation(
-        make_model, records, batches, [run], lr, clip,
-        loss=loss, device=device, on_nonfinite=on_nonfinite,
-    )
+    run = Run(protocol.name, scheduled, report.sigma * row, seed, 0, secure)
+    given = lr if schedule.plain else None
+    simulation = Simulation(make_model, records, batches, [run], given, clip, **learns)
     named = strategy if isinstance(strategy, str) else None
     norms = () if feature_norm is None else (feature_norm,)
     what = (float(epsilon), float(delta), trust, named or protocol.name, adjacency, b, epochs)
     simulation.use_secret(_noise_key(simulation, what + norms, named is None, secret))
     spent = (lambda t: claim.spent(t, report.sigma)) if progress else None
     _finish(simulation, batches.b if every is None else every, checkpoint, spent, secret is None)
-    return Trained(
-        simulation, report, float(epsilon), float(delta), adjacency, in_words(trust),
-        secret is None, overhearing, feature_norm,
-    )
+    return Trained(simulation, report, float(epsilon), float(delta), adjacency, in_words(trust),
+                   secret is None, overhearing, feature_norm)

@@ -20,8 +20,10 @@ from ..ground.files import needed_for
 from ..language.algorithms import corn
 from ..language.gossip import check_gossip, links
 from ..language.protocol import Protocol
-from .certificates import NotConverged, Optimum, check_tolerance
-from .covariance import check_budgets, check_trace_bound, noise_after
+from mfdl.noise.certificates import (
+    NotConverged, Optimum, check_tolerance, check_trace_bound,
+)
+from .covariance import check_budgets, noise_after
 
 # %% ../../nbs/noise/55_coalitions.ipynb #00000009
 FAMILIES = ("disjoint", "edges", "neighbourhoods", "leave-one-out", "windows")
@@ -207,6 +209,13 @@ class CoalitionCovariance(Optimum):
         labels = tuple(range(len(self.c))) if nodes is None else tuple(nodes)
         named = [[labels[u] for u in group] for group in groups]
         return corn(W, 1 if T is None else T, R, named, labels)
+
+    def _shown(self) -> tuple[Floats, list[str]]:
+        return self.R, [
+            "Drawn: the covariance R of all noise of one step, for budgets against coalitions "
+            f"of {self.q} nodes at most; each node draws variance {self.sigma2:.4g} of it alone.",
+            "Lower bound: of all noise from seeds of these groups, with tr R no larger than here.",
+        ]
 
 def _total(sigma2: float, parts: list[Floats], n: int) -> Floats:  # (n, n)
     """The covariance of own noise of variance sigma2, and of parts (n, n)."""

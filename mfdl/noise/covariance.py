@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CALIBRATIONS', 'COVARIANCE_METHODS', 'privacy_constraint', 'noise_after', 'best_covariance', 'Covariance',
-           'check_budgets', 'check_trace_bound', 'optimize_covariance']
+           'check_budgets', 'optimize_covariance']
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000002
 import math
@@ -19,7 +19,10 @@ from ..ground.arguments import Floats, check_choice, check_count, real_number
 from ..language.algorithms import corn
 from ..language.gossip import check_gossip, links
 from ..language.protocol import Protocol
-from .certificates import NotConverged, Optimum, check_tolerance
+from mfdl.noise.certificates import (
+    NotConverged, Optimum, check_tolerance, check_trace_bound,
+)
+from .objectives import Objective, responses
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000006
 def _covariance_factor(W: Floats, horizon: int) -> Floats:  # (n, n) to (n, n)
@@ -30,6 +33,25 @@ def _covariance_factor(W: Floats, horizon: int) -> Floats:  # (n, n) to (n, n)
     F = W
     for _ in range(horizon - 1):
         F = np.asarray(np.linalg.qr(np.vstack([W, F @ W]), mode="r"))
+    return F
+
+def _harm_factor(W: Floats, horizon: int, objective: Objective | None) -> Floats:
+    """The F (n, n) of an objective, or of the rounds in which noise counts."""
+    if objective is None: return _covariance_factor(W, horizon)
+    if horizon == 1: return _objective_factor(W, objective)
+    raise ValueError(f"horizon={horizon}: expected 1 with an objective, which has its steps")
+
+def _objective_factor(W: Floats, objective: Objective) -> Floats:  # (n, n) to (n, n)
+    """The F with F.T @ F = what noise of all steps does to the models that count."""
+    T = objective.T
+    if T is None:
+        raise ValueError("objective: it does not say how many steps there are; "
+                         "expected weights, or learning rates, one for each step")
+    objective.check(T, len(W))
+    roots = 1.0 if objective.nodes is None else np.sqrt(objective.nodes)[:, None, None]
+    F = np.zeros_like(W)
+    for Y in responses(objective, T, np.eye(len(W)), lambda _, half: np.tensordot(W, half, 1)):
+        F = np.asarray(np.linalg.qr(np.vstack([F, *(roots * Y).swapaxes(0, 1)]), mode="r"))
     return F
 
 # %% ../../nbs/noise/54_covariance.ipynb #0000000b
@@ -378,6 +400,15 @@ class Covariance(Optimum):
         """
         return corn(W, 1 if T is None else T, self.R, nodes=nodes)
 
+    def _shown(self) -> tuple[Floats, list[str]]:
+        bound = f"of all R of method {self.method!r} whose trace keeps to the bound on it"
+        protects = "an eavesdropper on any node learns no more than its budget c allows"
+        if self.method == "cdp":
+            bound = "the harm itself, as this method has no choice"
+            protects = "this is noise of a server, and no eavesdropper is considered"
+        drawn = f"Drawn: the covariance R of the noise of one step; {protects}."
+        return self.R, [drawn, f"Lower bound: {bound}."]
+
     @property
     def sigma2(self) -> float:
         """The independent share: the largest s for which R - s I is a covariance.
@@ -428,26 +459,6 @@ def check_budgets(c: float | Floats, n: int) -> Floats:
     return values
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000025
-def check_trace_bound(bound: float) -> None:
-    """Refuse what is no bound on the trace of a covariance.
-
-    Parameters
-    ----------
-    bound : float
-        Largest trace, relative to that of independent noise, at least 2.
-
-    Raises
-    ------
-    ValueError
-        When it is anything else.
-
-    References
-    ----------
-    chapter 54
-    """
-    if not 2 <= real_number(bound) < math.inf:
-        raise ValueError(f"bound={bound!r}: expected a number, at least 2")
-
 def _rescaled(R: Floats, c: Floats) -> Floats:  # (n, n) to (n, n)
     """R, raised by what rounding has taken, so that its inverse keeps to c."""
     inverse = np.linalg.inv(np.linalg.cholesky(R))
@@ -485,6 +496,7 @@ def optimize_covariance(
     method: str = "corn",
     tol: float = 1e-8,
     bound: float = 1e4,
+    objective: Objective | None = None,
 ) -> Covariance:
     """The covariance of noise across nodes that does least harm at given budgets.
 
@@ -507,6 +519,9 @@ def optimize_covariance(
         Relative gap.
     bound : float
         Largest tr R, relative to that of independent noise.
+    objective : Objective, optional
+        Which models count, and the schedule, of a run with this noise in each step; it
+        takes the place of the horizon.
 
     Returns
     -------
@@ -529,7 +544,7 @@ def optimize_covariance(
     check_choice("method", method, COVARIANCE_METHODS)
     check_tolerance(tol)
     check_trace_bound(bound)
-    F = _covariance_factor(W, check_count("horizon", horizon, "a number of rounds"))
+    F = _harm_factor(W, check_count("horizon", horizon, "a number of rounds"), objective)
     unit = math.exp(np.log(budgets).mean())
     scaled = budgets / unit
     R, lower, trace_penalty, iterations = _by_method(method, W, F, scaled, tol, bound)

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from ..ground.arguments import Bools, Floats, Ints, check_choice
+from ..ground.files import progress_bar
 from ..language.participation import Participation
 from ..language.workloads import gossip_sequence
 from .gram import consequences, sum_diagonals
+from .objectives import Objective
 from mfdl.noise.space_time import (
     SpaceTime, block_index, block_multipliers, check_optimizer, check_partition, exact_space_time,
     following_blocks, largest_absolute_sum, largest_square, patterns_of, scattered,
@@ -186,7 +187,7 @@ def _noise_along(
 ) -> tuple[Floats, int]:  # S (n, T, T), iterations
     "The best noise that is independent between directions; its arguments: _best_along."
     course = _best_along(grams, shares, participation, _SETTLED, _PATIENCE, map_fn)
-    shown = tqdm(course, "noise along directions", _PATIENCE, leave=False, disable=None)
+    shown = progress_bar(course, desc="directions", total=_PATIENCE, leave=False)
     least = np.inf
     for iterations, (X, squared_error, _) in enumerate(shown, 1):  # noqa: B007
         if squared_error < least:
@@ -242,6 +243,7 @@ def optimize_space_time(
     trace_penalty: float = 0.0,
     groups: Iterable[Iterable[int]] | None = None,
     method: str = "auto",
+    objective: Objective | None = None,
 ) -> SpaceTime:
     """Noise, correlated in time and between nodes, that does the least harm.
 
@@ -265,6 +267,9 @@ def optimize_space_time(
     method : str, optional
         'exact' (nT up to some 2000), 'directions' (one fixed W, one group), or 'auto':
         exact for nT up to 800, and where it must be.
+    objective : Objective, optional
+        Which models count, and the schedule; by default all, for plain steps. For any
+        other the exact method is needed, and where not all count a trace_penalty.
 
     Returns
     -------
@@ -288,11 +293,13 @@ def optimize_space_time(
     Ws = gossip_sequence(W, participation.T)
     partition = check_partition(groups, len(Ws[0]))
     fixed = all(Wt is Ws[0] or np.array_equal(Wt, Ws[0]) for Wt in Ws)
-    by_directions = fixed and len(partition) == 1
+    plain = objective is None or objective.plain
+    by_directions = fixed and len(partition) == 1 and plain
     if method == "directions" and not by_directions:
-        raise ValueError("method='directions': "
-                         "expected the same W in every step, and one group of nodes")
+        raise ValueError("method='directions': expected the same W in every step, "
+                         "one group of nodes, and no objective")
     small = len(Ws[0]) * len(Ws) <= _EXACT
     if method == "exact" or method == "auto" and (small or not by_directions):
-        return exact_space_time(W, participation, tol, trace_penalty, partition)
+        options = tol, trace_penalty, partition
+        return exact_space_time(W, participation, *options, objective=objective)
     return _along_directions(Ws[0], participation, trace_penalty)

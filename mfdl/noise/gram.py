@@ -15,6 +15,7 @@ from ..ground.arguments import Floats, check_count, real_array
 from ..ground.randomness import check_seed
 from ..language.gossip import check_gossip
 from ..language.workloads import gossip_sequence
+from .objectives import Objective, response_grams, responses
 
 # %% ../../nbs/noise/51_gram.ipynb #0000000f
 def sum_diagonals(terms: Floats) -> Floats:
@@ -214,6 +215,14 @@ def _any_gram(Ws: Sequence[Floats], per_node: bool) -> Floats:  # (T, T) or (n, 
 # %% ../../nbs/noise/51_gram.ipynb #00000018
 PROBES = 32  # from which the matrix of a large network is estimated, unless it is said
 
+def _checked(
+    objective: Objective | None, Ws: Sequence[Floats | csr_array]
+) -> Objective | None:
+    """An objective for these matrices; None for all models and plain steps."""
+    if objective is None: return None
+    objective.check(len(Ws), Ws[0].shape[0])
+    return None if objective.plain else objective
+
 def local_gram(
     W: Floats | csr_array | Sequence[Floats | csr_array],
     T: int,
@@ -221,6 +230,7 @@ def local_gram(
     *,
     probes: int | None = None,
     seed: int = 0,
+    objective: Objective | None = None,
 ) -> Floats:
     """How much noise of two steps still overlaps, over all models and later steps.
 
@@ -246,6 +256,8 @@ def local_gram(
         sparse ones from PROBES.
     seed : int
         Of the probes.
+    objective : Objective, optional
+        Which models count, and the schedule; by default all, for plain steps.
 
     Returns
     -------
@@ -255,8 +267,8 @@ def local_gram(
     Raises
     ------
     ValueError
-        For anything that is not a gossip matrix, or not T of them, and for estimates of
-        a matrix for each node.
+        For anything that is not a gossip matrix, or not T of them, for estimates of a
+        matrix for each node, and for an objective for other steps or nodes.
 
     References
     ----------
@@ -264,12 +276,16 @@ def local_gram(
     """
     Ws = gossip_sequence(W, check_count("T", T), sparse=True)
     first = Ws[0]
+    objective = _checked(objective, Ws)
     if probes is not None or any(isinstance(one, csr_array) for one in Ws):
         if per_node:
             raise ValueError("W: probes estimate the sum over all nodes, and no matrix for each; "
                              "expected a full W without probes, or per_node=False")
         count = PROBES if probes is None else probes
-        return np.asarray(gram_estimates(W, T, count, seed).mean(axis=0))
+        return np.asarray(gram_estimates(W, T, count, seed, objective).mean(axis=0))
+    if objective is not None:
+        if not per_node: return _objective_gram(Ws, objective)
+        return np.array(list(response_grams(Ws, objective, np.eye(len(first)))))
     if any(other is not first for other in Ws): return _any_gram(Ws, per_node)
     if np.array_equal(first, first.T): return _symmetric_gram(first, T, per_node)
     pi = _stationary_weights(first)
@@ -314,7 +330,10 @@ def _changing_grams(Ws: Sequence[Floats | csr_array], V: Floats) -> Floats:  # (
 
 # %% ../../nbs/noise/51_gram.ipynb #eab42d1a
 def probe_grams(
-    W: Floats | csr_array | Sequence[Floats | csr_array], T: int, V: Floats
+    W: Floats | csr_array | Sequence[Floats | csr_array],
+    T: int,
+    V: Floats,
+    objective: Objective | None = None,
 ) -> Floats:
     """The Gram matrix of noise that is drawn once in a step and enters at all nodes.
 
@@ -329,6 +348,8 @@ def probe_grams(
         Gradient steps.
     V : array of shape (n, probes)
         In each column the weights with which the noise of a probe enters.
+    objective : Objective, optional
+        Which models count, and the schedule; by default all, for plain steps.
 
     Returns
     -------
@@ -350,13 +371,19 @@ def probe_grams(
     V = real_array("V", V)
     if V.ndim != 2 or len(V) != first.shape[0]:
         raise ValueError(f"V has shape {V.shape}: expected {first.shape[0]} rows, one a node")
+    objective = _checked(objective, Ws)
+    if objective is not None: return np.array(list(response_grams(Ws, objective, V)))
     if any(other is not first for other in Ws): return _changing_grams(Ws, V)
     symmetric = not (first != first.T).sum()
     return _moment_grams(first, T, V) if symmetric else _aged_grams(first, T, V)
 
 # %% ../../nbs/noise/51_gram.ipynb #01294147
 def gram_estimates(
-    W: Floats | csr_array | Sequence[Floats | csr_array], T: int, probes: int, seed: int
+    W: Floats | csr_array | Sequence[Floats | csr_array],
+    T: int,
+    probes: int,
+    seed: int,
+    objective: Objective | None = None,
 ) -> Floats:
     """Independent estimates of the Gram matrix, without bias, each from one probe.
 
@@ -373,11 +400,13 @@ def gram_estimates(
         How many.
     seed : int
         Of their random signs, which everybody may know.
+    objective : Objective, optional
+        Which models count, and the schedule; by default all, for plain steps.
 
     Returns
     -------
     array of shape (probes, T, T)
-        Gram matrices, positive definite.
+        Gram matrices, positive definite for all models.
 
     Raises
     ------
@@ -389,11 +418,37 @@ def gram_estimates(
     ----------
     Hutchinson 1990; Meyer et al. 2021 (large parts taken exactly); chapter 51
     """
-    n = gossip_sequence(W, check_count("T", T), sparse=True)[0].shape[0]
+    Ws = gossip_sequence(W, check_count("T", T), sparse=True)
+    n = Ws[0].shape[0]
+    objective = _checked(objective, Ws)
     rng = np.random.default_rng(check_seed("seed", seed))
     V = rng.choice([-1.0, 1.0], (n, check_count("probes", probes)))
-    prefix = T - np.maximum.outer(np.arange(T), np.arange(T))
-    return prefix + probe_grams(W, T, V - V.mean(axis=0))
+    average = T - np.maximum.outer(np.arange(T), np.arange(T))
+    if objective is not None:
+        average = probe_grams(W, T, np.full((n, 1), n**-0.5), objective)
+    return average + probe_grams(W, T, V - V.mean(axis=0), objective)
+
+# %% ../../nbs/noise/51_gram.ipynb #2dc1eb3b
+def _mode_gram(
+    W: Floats, pi: Floats, T: int, objective: Objective, nodes: Floats
+) -> Floats:  # (T, T)
+    """H by eigenvalues of a reversible W (n, n), with weights of the nodes (n,)."""
+    values, V = _symmetric_form(W, pi)
+    M = (V.T @ (V * (nodes / pi)[:, None])) * (V.T @ (V * pi[:, None]))
+    impulse = np.ones((len(W), 1))
+    H = np.zeros((T, T))
+    for response in responses(objective, T, impulse, lambda _, half: values[:, None, None] * half):
+        H += response[..., 0].T @ M @ response[..., 0]
+    return H
+
+def _objective_gram(Ws: Sequence[Floats], objective: Objective) -> Floats:  # (T, T)
+    """H of the noise of all nodes together."""
+    n = len(Ws[0])
+    fixed = all(other is Ws[0] for other in Ws)
+    pi = _stationary_weights(Ws[0]) if fixed else None
+    if pi is None: return np.asarray(sum(response_grams(Ws, objective, np.eye(n))))
+    nodes = np.ones(n) if objective.nodes is None else objective.nodes
+    return _mode_gram(Ws[0], pi, len(Ws), objective, nodes)
 
 # %% ../../nbs/noise/51_gram.ipynb #0000001d
 def gram_factor(H: Floats) -> Floats:

@@ -277,6 +277,13 @@ class LocalNoise(Optimum):
         """
         return mf_dsgd(W, check_steps(T, self.participation.T), self.C, nodes)
 
+    def _shown(self) -> tuple[Floats, list[str]]:
+        return self.S[0], [
+            "Drawn: the covariance in time of the noise of node 0, which keeps to the budgets "
+            f"that were given, under {self.participation!r}.",
+            "Lower bound: of all noise that nodes draw alone (with alike, in the same way).",
+        ]
+
 # %% ../../nbs/noise/58_insiders.ipynb #scaling2
 def _excess(S: Floats, program: _Program) -> float:
     "Largest squared sensitivity over squared budget, by the account; inf for a bad S."

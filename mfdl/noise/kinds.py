@@ -16,6 +16,7 @@ import numpy as np
 from ..accounting.account import account
 from ..accounting.privacy import GaussianDP
 from ..ground.arguments import Floats
+from ..ground.cards import draw_matrix, html_card
 from ..language.algorithms import corn, mf_dsgd
 from ..language.attackers import LDP
 from ..language.gossip import check_gossip
@@ -50,6 +51,26 @@ class NoiseKind:
     protocol: Protocol
     squared_error: float
     gap: float
+
+    def _repr_html_(self) -> str:
+        return _card(self)
+
+# %% ../../nbs/noise/59_kinds.ipynb #5b4c41b2
+_MOST_DRAWN = 2000  # additions of noise in a run
+
+def _card(kind: NoiseKind) -> str:
+    "A kind of noise in HTML."
+    run = kind.protocol
+    proof = "not an optimum" if np.isnan(kind.gap) else f"{max(kind.gap, 0):.1e}"
+    shares = "each node alone" if run.variables.held_alone else "also nodes together"
+    rows: list[list[object]] = [["gap", proof], ["who draws it", shares]]
+    rows.insert(0, ["squared error", kind.squared_error])
+    notes = ["Squared error of all models in all steps, where an eavesdropper's mu is 1."]
+    title = f"{run.name}: {run.n} nodes, {run.T} steps"
+    if run.n * run.T > _MOST_DRAWN: return html_card(title, [], rows, notes)
+    notes.append("The picture: covariance of what is added, by step and node.")
+    N = run.mix.N.toarray()
+    return html_card(title, [], rows, notes, partial(draw_matrix, N @ N.T), (2.6, 2.2))
 
 # %% ../../nbs/noise/59_kinds.ipynb #59k00010
 def _in_time(W: Floats, participation: Participation, name: str) -> NoiseKind:

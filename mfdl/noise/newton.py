@@ -8,15 +8,19 @@ __all__ = ['MAX_NEWTON_STEPS', 'squared_error', 'Strategy', 'unit_sensitivity', 
 # %% ../../nbs/noise/52_newton.ipynb #00000002
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ..accounting.sensitivities import MAX_PATTERNS, worst_sensitivity
 from ..ground.arguments import Bools, Floats, Ints, check_count, real_array
+from ..ground.files import progress_bar
 from ..language.algorithms import mf_dsgd
 from ..language.participation import Participation, check_participation
 from ..language.protocol import Protocol
-from .certificates import NotConverged, Optimum, check_steps, check_tolerance
+from mfdl.noise.certificates import (
+    NotConverged, Optimum, check_steps, check_tolerance, check_trace_bound,
+)
 from .gram import gram_factor
 
 # %% ../../nbs/noise/52_newton.ipynb #0000000c
@@ -194,6 +198,8 @@ class Strategy(Optimum):
         Of the objective, over the X that compete (see `optimize`); None without one.
     iterations : int
         Newton steps.
+    trace_penalty : float
+        What one more unit of tr X^-1 would save; 0 where it has no bound.
 
     References
     ----------
@@ -206,6 +212,7 @@ class Strategy(Optimum):
     objective: float | None = None
     lower_bound: float | None = None
     iterations: int = 0
+    trace_penalty: float = 0.0
 
     @property
     def X(self) -> Floats:
@@ -243,6 +250,18 @@ class Strategy(Optimum):
         """
         C = self.C if self.C.ndim == 2 else list(self.C)
         return mf_dsgd(W, check_steps(T, self.participation.T), C, nodes)
+
+    def _shown(self) -> tuple[Floats, list[str]]:
+        alike = self.C.ndim == 2
+        notes = [
+            f"Drawn: the strategy matrix C of {self.name}, {'all nodes' if alike else 'node 0'}, "
+            f"at sensitivity 1 under {self.participation!r}.",
+        ]
+        if self.objective is not None:
+            notes.append("For a sparse W, harm and bound are those of an estimated H.")
+        if self.lower_bound is not None:
+            notes.append("Lower bound: of the strategies that compete with it (see optimize).")
+        return self.C if alike else self.C[0], notes
 
 # %% ../../nbs/noise/52_newton.ipynb #00000014
 def _lags(T: int) -> Ints:  # (T, T)
@@ -305,8 +324,8 @@ def _start(H: Floats, shape: _Shape, b: int, bands: int | None) -> Floats:  # (T
     return shape.scaled(np.where(shape.free, _symmetric_root(H) * kernel, 0.0))
 
 # %% ../../nbs/noise/52_newton.ipynb #check002
-def _check_gram(H: Floats, T: int) -> Floats:  # (T, T)
-    """Return H as float64 if it is a symmetric positive definite (T, T) matrix."""
+def _check_gram(H: Floats, T: int, bound: float | None) -> Floats:  # (T, T)
+    """Return H as float64 if it is a Gram matrix (T, T), singular only with a bound."""
     H = real_array("H", H, f"numbers ({T}, {T})")
     if H.shape != (T, T):
         expected = f"expected ({T}, {T}), one row for each step of the participation"
@@ -315,9 +334,11 @@ def _check_gram(H: Floats, T: int) -> Floats:  # (T, T)
         raise ValueError("H is not symmetric: expected a Gram matrix, such as local_gram(W, T)")
     H = (H + H.T) / 2
     smallest, largest = np.linalg.eigvalsh(H)[[0, -1]]
-    if smallest <= 1e-13 * largest:
-        found = f"H has eigenvalue {smallest:.3g}, largest {largest:.3g}"
-        raise ValueError(f"{found}: expected a positive definite matrix")
+    found = f"H has eigenvalue {smallest:.3g}, largest {largest:.3g}"
+    if largest <= 0 or smallest < -1e-9 * largest:
+        raise ValueError(f"{found}: expected a Gram matrix, such as local_gram(W, T)")
+    if bound is None and smallest <= 1e-13 * largest:
+        raise ValueError(f"{found}: expected a positive definite matrix, or a bound on variance")
     return H
 
 def _check_bands(bands: int | None, participation: Participation) -> int | None:
@@ -330,6 +351,91 @@ def _check_bands(bands: int | None, participation: Participation) -> int | None:
         "so that co-participating columns are orthogonal"
     )
 
+# %% ../../nbs/noise/52_newton.ipynb #cf142d9f
+class _Least(NamedTuple):
+    """The best X that was found, and how good it is."""
+
+    X: Floats  # (T, T)
+    harm: float  # tr(H X^-1)
+    trace: float  # tr X^-1, the variance of all noise
+    lower: float  # nothing does less, within the bound on the trace
+    iterations: int
+    trace_penalty: float = 0.0
+
+def _least_harm(H: Floats, X: Floats, shape: _Shape, tol: float) -> _Least:  # (T, T)
+    """From an X that is allowed to the best one."""
+    lower = -np.inf
+    with progress_bar(desc="Newton steps", leave=False) as bar:
+        for iterations, iterate in enumerate(_newton_iterates(H, X, shape)):
+            X, value, proven = iterate
+            lower = max(lower, proven)
+            gap = (value - lower) / value
+            bar.set_postfix(harm=f"{value:.6g}", gap=f"{gap:.0e}", refresh=False)
+            bar.update()
+            if value - lower <= tol * value / 2 or iterations == MAX_NEWTON_STEPS: break
+    return _Least(X, value, np.trace(np.linalg.inv(X)), lower, iterations)
+
+# %% ../../nbs/noise/52_newton.ipynb #adb0b526
+_MAX_PENALTIES = 40  # problems that are solved for one bound
+
+class _Penalized:
+    """Solutions for one penalty after the other, each from the last one."""
+
+    def __init__(self, H: Floats, shape: _Shape, tol: float, r: float):
+        self.H = H
+        self.shape = shape
+        self.tol = tol
+        self.r = r
+        self.lower = -np.inf
+        self.latest = _Least(np.eye(len(H)) / shape.k, np.inf, 0.0, -np.inf, 0)
+
+    def solve(self, tau: float) -> _Least:
+        """The least harm where a unit of variance costs tau."""
+        priced = self.H + tau * np.eye(len(self.H))
+        found = _least_harm(priced, self.latest.X, self.shape, self.tol / 4)
+        self.lower = max(self.lower, found.lower - tau * self.r)
+        count = self.latest.iterations + found.iterations
+        harm = found.harm - tau * found.trace
+        self.latest = _Least(found.X, harm, found.trace, self.lower, count, tau)
+        return self.latest
+
+    def mixed(self, within: _Least, beyond: _Least) -> _Least:
+        """The X that meets the bound, between one within it and one beyond."""
+        from scipy.optimize import brentq
+
+        def between(share: float) -> _Least:
+            X = within.X + share * (beyond.X - within.X)
+            harm, inverse = squared_error(self.H, X)
+            assert inverse is not None  # a mean of positive definite matrices
+            return self.latest._replace(X=X, harm=harm, trace=np.trace(inverse))
+
+        share = brentq(lambda share: between(share).trace - self.r, 0.0, 1.0, xtol=1e-14)
+        return between(share)
+
+# %% ../../nbs/noise/52_newton.ipynb #117d0d9b
+def _least_bounded_harm(H: Floats, shape: _Shape, tol: float, r: float) -> _Least:
+    """The best X with tr X^-1 at most r, for an H (T, T) that may be singular."""
+    penalized = _Penalized(H, shape, tol, r)
+    within = penalized.solve(np.trace(H) / len(H))
+    while within.trace > r:
+        within = penalized.solve(10 * within.trace_penalty)
+    beyond = within
+    while beyond.trace <= r:
+        within = beyond
+        if within.trace_penalty * r <= tol / 4 * within.harm: return within
+        beyond = penalized.solve(within.trace_penalty / 10)
+    for _ in range(_MAX_PENALTIES):
+        best = penalized.mixed(within, beyond)
+        if best.harm - penalized.lower <= tol / 2 * best.harm: break
+        share = np.log(r / within.trace) / np.log(beyond.trace / within.trace)
+        penalties = within.trace_penalty, beyond.trace_penalty
+        between = penalized.solve(penalties[0] * (penalties[1] / penalties[0])**share)
+        if between.trace <= r:
+            within = between
+        else:
+            beyond = between
+    return best
+
 # %% ../../nbs/noise/52_newton.ipynb #00000015
 def optimize(
     H: Floats,
@@ -337,6 +443,7 @@ def optimize(
     tol: float = 1e-8,
     bands: int | None = None,
     equal_norm: bool = False,
+    bound: float | None = None,
 ) -> Strategy:
     """The C of least tr(H inv(C.T @ C)) among those of sensitivity 1, with a proof.
 
@@ -352,7 +459,8 @@ def optimize(
     Parameters
     ----------
     H : array of shape (T, T)
-        Gram matrix of the workload, positive definite, such as `local_gram(W, T)`.
+        Gram matrix of the workload, such as `local_gram(W, T)`; positive definite,
+        unless variance has a bound.
     participation : Participation
         Which steps a record may take part in.
     tol : float
@@ -362,6 +470,9 @@ def optimize(
         participation.
     equal_norm : bool
         Whether columns of C have equal norm.
+    bound : float, optional
+        Largest tr X^-1, the variance of all noise of a node, relative to that of
+        independent noise; needed where H is singular.
 
     Returns
     -------
@@ -380,19 +491,20 @@ def optimize(
     arXiv 2510.17480, Section 6; chapter 52
     """
     check_participation(participation)
-    H = _check_gram(H, participation.T)
+    if bound is not None:
+        check_trace_bound(bound)
+    H = _check_gram(H, participation.T, bound)
     check_tolerance(tol)
     bands = _check_bands(bands, participation)
     shape = _optimal_shape(participation, bands, equal_norm)
-    start = _start(H, shape, participation.b, bands)
-    bound = -np.inf
-    for iterations, iterate in enumerate(_newton_iterates(H, start, shape)):
-        X, value, proven = iterate
-        bound = max(bound, proven)
-        if value - bound <= tol * value / 2 or iterations == MAX_NEWTON_STEPS: break
-    C = unit_sensitivity(gram_factor(X), participation)
+    if bound is None:
+        best = _least_harm(H, _start(H, shape, participation.b, bands), shape, tol)
+    else:
+        best = _least_bounded_harm(H, shape, tol, bound * participation.k * len(H))
+    C = unit_sensitivity(gram_factor(best.X), participation)
     objective = squared_error(H, C.T @ C)[0]
-    found = Strategy("optimal", C, participation, objective, bound, iterations)
+    proof = best.lower, best.iterations, best.trace_penalty
+    found = Strategy("optimal", C, participation, objective, *proof)
     if found.gap <= tol: return found
     extreme = np.linalg.eigvalsh(H)[[0, -1]]
     raise NotConverged(

@@ -23,9 +23,12 @@ from ..language.steps import Noise
 from ..language.protocol import Protocol
 from ..language.workloads import gossip_sequence, workload
 from .certificates import NotConverged, Optimum, check_steps
+from .objectives import Objective, model_workload
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000006
-def space_time_workload(W: Floats | Sequence[Floats], T: int) -> Floats:
+def space_time_workload(
+    W: Floats | Sequence[Floats], T: int, objective: Objective | None = None
+) -> Floats:
     """Matrix A that takes the noise added in all steps to all models after all steps.
 
     A = (I_T kron W) W_T, where entry t * n + u belongs to node u in step t.
@@ -36,21 +39,25 @@ def space_time_workload(W: Floats | Sequence[Floats], T: int) -> Floats:
         Gossip matrix, or one for each step; directed or not.
     T : int
         Number of steps.
+    objective : Objective, optional
+        Which models count, and the schedule; by default all, for plain steps.
 
     Returns
     -------
-    ndarray (nT, nT)
+    ndarray (nT, nT), or fewer rows where fewer models count
         The workload, float64.
 
     Raises
     ------
     ValueError
-        If W is no gossip matrix, or no sequence of T of them.
+        If W is no gossip matrix, or no sequence of T of them, and for an objective for
+        other steps or nodes.
 
     References
     ----------
     arXiv 2510.17480, Lemma 12; chapter 56.
     """
+    if objective is not None and not objective.plain: return model_workload(W, T, objective)
     Ws = gossip_sequence(W, T)
     n = len(Ws[0])
     rows = workload(Ws, T).reshape(T, n, -1)
@@ -318,6 +325,19 @@ class SpaceTime(Optimum):
         noises = _noise_of_steps(self.S, self.groups, self.basis)
         return gossip_run("space-time", Ws, len(Ws), noises, nodes)
 
+    def _shown(self) -> tuple[Floats, list[str]]:
+        n = sum(map(len, self.groups))
+        if self.basis is None:
+            in_time = self.S[::n, ::n]
+        else:
+            in_time = np.tensordot(self.basis[0]**2, self.S, 1)
+        return in_time, [
+            "Drawn: the covariance in time of the noise of node 0, one slice of that of all nodes, "
+            f"of sensitivity 1 at most under {self.participation!r}.",
+            f"Independent noise does harm {self.independent:.4g}.",
+            "Lower bound: of all noise of sensitivity 1 that these groups can draw.",
+        ]
+
 # %% ../../nbs/noise/56_space_time.ipynb #00000012
 def largest_square(P: Floats) -> float:
     """Largest squared sensitivity of information matrices, certified from above.
@@ -416,7 +436,7 @@ def _priced_workload(A: Floats, price: float) -> Floats:
 def _check_regular(A: Floats, price: float) -> None:
     "Raise a ValueError if some noise has (nearly) no effect on any model."
     largest, smallest = np.linalg.svd(A, compute_uv=False)[[0, -1]]
-    if smallest < 1e-7 * largest:
+    if len(A) < A.shape[1] or smallest < 1e-7 * largest:
         raise ValueError(f"W: some noise vanishes within a step (trace_penalty={price:.3g}); "
                          "expected a larger trace_penalty, such as 1e-4")
 
@@ -475,6 +495,7 @@ def exact_space_time(
     trace_penalty: float = 0.0,
     groups: Iterable[Iterable[int]] | None = None,
     max_iter: int = 300,
+    objective: Objective | None = None,
 ) -> SpaceTime:
     """Minimise tr(H S) such that every node has sensitivity at most 1 in S^-1.
 
@@ -497,6 +518,9 @@ def exact_space_time(
         group.
     max_iter : int, optional
         Largest number of iterations.
+    objective : Objective, optional
+        Which models count, and the schedule; by default all, for plain steps. Unless
+        all count, some noise does no harm, and noise needs a trace_penalty.
 
     Returns
     -------
@@ -518,11 +542,11 @@ def exact_space_time(
     check_optimizer(participation, tol, trace_penalty)
     check_count("max_iter", max_iter, "a number of iterations")
     T = participation.T
-    A = space_time_workload(W, T)
-    n = len(A) // T
+    A = space_time_workload(W, T, objective)
+    n = A.shape[1] // T
     partition = check_partition(groups, n)
-    price = trace_penalty * (A**2).sum() / len(A)
-    S = np.zeros(A.shape)
+    price = trace_penalty * (A**2).sum() / A.shape[1]
+    S = np.zeros((n * T, n * T))
     parts = []
     for group in partition:
         at = (np.arange(T)[:, None] * n + group).ravel()

@@ -7,12 +7,12 @@ __all__ = ['MOST_PAGES', 'line_command', 'app', 'guard', 'app_folder']
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000003
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
 
 import click
 import numpy as np
@@ -20,7 +20,6 @@ import numpy as np
 from ..accounting.account import account
 from ..accounting.exposure import Exposure, exposure
 from ..accounting.reactions import Lipschitz
-from ..accounting.report import Report
 from ..ground.downloads import data_folders
 from ..ground.files import needed_for
 from ..language.attackers import TrustModel
@@ -28,10 +27,11 @@ from ..language.gossip import WEIGHTS, gossip_matrix
 from ..language.graphs import GRAPHS, load_graph
 from ..language.participation import Participation
 from ..language.protocol import Protocol
-from .answers import cost_in_words, describe_report, write_report
-from .experiments import experiments_folder, reproduce
+from .answers import expected_cost_in_words, give_answer
+from ..noise.strategies import STRATEGIES
+from .experiments import experiments, experiments_folder, reproduce
 from mfdl.workshop.names import (
-    ALGORITHMS, EXPECTED, build_algorithm, check_settings, trust_models,
+    ALGORITHMS, TRUST, LineCommand, build_algorithm, check_settings, completes, trust_models,
 )
 from .grids import STATES, Cell, read_grid
 from mfdl.workshop.sweeps import (
@@ -40,21 +40,6 @@ from mfdl.workshop.sweeps import (
 
 if TYPE_CHECKING:
     from traitlets.config import Config
-
-# %% ../../nbs/workshop/85_cli.ipynb #00000008
-class _Command(click.Command):
-    "Ends with one line on standard error, and status 2, where its input is at fault."
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
-            try:
-                return super().invoke(ctx)
-            except BrokenPipeError:  # nobody reads on: click ends the command
-                raise
-            except EXPECTED as error:
-                click.echo(f"error: {error}", err=True)
-                ctx.exit(2)
 
 # %% ../../nbs/workshop/85_cli.ipynb #85z00002
 def line_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -74,7 +59,7 @@ def line_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     ----------
     chapter 85.
     """
-    return click.command(name, cls=_Command)
+    return click.command(name, cls=LineCommand)
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000009
 _CONTEXT: dict[str, Any] = {
@@ -84,18 +69,27 @@ _CONTEXT: dict[str, Any] = {
 }
 
 class _Commands(click.Group):
-    "Also has the commands of chapter 90, which is loaded when it is asked for one."
+    "Also has commands of chapters 90 and 91, which are loaded when one is asked for."
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_LATER])
+        return sorted({*super().list_commands(ctx), *_LATER} - {_OF_LOG})
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _LATER: return super().get_command(ctx, name)
-        module = import_module("mfdl.workshop.noise_commands")
-        found: click.Command = getattr(module, _LATER[name])
+        module, command = _LATER[name].split(".")
+        found: click.Command = getattr(import_module(f"mfdl.workshop.{module}"), command)
         return found
 
-_LATER = {"which-noise": "which_noise_command", "optimize": "optimize_command"}
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        logged = args[0] == "account" and any(word.split("=")[0] == "--log" for word in args)
+        return super().resolve_command(ctx, [_OF_LOG, *args[1:]] if logged else args)
+
+_OF_LOG = "account --log"
+_LATER = {
+    "which-noise": "noise_commands.which_noise_command",
+    "optimize": "noise_commands.optimize_command",
+    _OF_LOG: "logs.account_log_command",
+}
 
 # %% ../../nbs/workshop/85_cli.ipynb #85y00002
 @click.group("mfdl", cls=_Commands, context_settings=_CONTEXT)
@@ -104,37 +98,23 @@ def app() -> None:
     """Differentially private decentralized learning: who can learn how much about
     whose data, and how little noise will do.
 
-    Start with `mfdl graphs`, then `mfdl account florentine`.
+    Start with `mfdl graphs`, then `mfdl account florentine`. The names of graphs and
+    all else are completed by bash, zsh and fish after one of
+
+    \b
+    eval "$(_MFDL_COMPLETE=bash_source mfdl)"
+    eval "$(_MFDL_COMPLETE=zsh_source mfdl)"
+    _MFDL_COMPLETE=fish_source mfdl | source
     """
 
 # %% ../../nbs/workshop/85_cli.ipynb #85e00001
-class _AccountCommand(_Command):
-    "Ends at once when it is interrupted (Ctrl-C), whatever threads are still at work."
+class _AccountCommand(LineCommand):
+    "Keeps what was found about each of many attackers, when it is interrupted."
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            results = ctx.params["results"]
-            kept = "nothing was written"
-            if results is not None:
-                kept = f"what was found is in {results}, and the same command goes on from there"
-            click.echo(f"\nstopped; {kept}", err=True)
-            os._exit(130)
-
-# %% ../../nbs/workshop/85_cli.ipynb #85e00002
-def _answer(
-    report: Report, settings: dict[str, Any], rows: int, output: Sequence[Path],
-) -> str:
-    "A report as text; also written to files."
-    delta = settings["delta"]
-    settings = settings | {"sigma": report.sigma, "gradients": report.assumes}
-    frame = report.to_frame().assign(epsilon=report.epsilon(delta))
-    for path in output:
-        write_report(report, frame, settings, path)
-    how = f"{settings['participation']} participation, sigma={report.sigma:.6g}"
-    what = f"T={settings['T']}, {how}, {report.method} sensitivity"
-    return f"{what}\n{describe_report(report, frame, delta, rows)}"
+    def kept(self, ctx: click.Context) -> str:
+        results = ctx.params["results"]
+        if results is None: return super().kept(ctx)
+        return f"what was found is in {results}, and the same command goes on from there"
 
 # %% ../../nbs/workshop/85_cli.ipynb #85x00002
 def _exposed(
@@ -159,20 +139,21 @@ def _exposed(
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000013
 @app.command("account", cls=_AccountCommand)
-@click.argument("graph")
+@click.argument("graph", shell_complete=completes(GRAPHS, files=True))
 @click.option(
-    "--algorithm", "-a", default="dp-dsgd",
+    "--algorithm", "-a", default="dp-dsgd", shell_complete=completes(ALGORITHMS),
     help=f"One of {', '.join(ALGORITHMS)}; "
     "with parameters: muffliato:K=3, local-dsgd:every=4, dp-dsgd:offline=0.2, "
     "random-walk:seed=1, decor:sigma_edge=2, zip-dl:self_noise=1.")
 @click.option(
-    "--strategy",
+    "--strategy", shell_complete=completes(STRATEGIES, files=True),
     help="For mf-dsgd: mafalda or another name of mfdl.strategy, or a file: the T x T matrix C, "
     "lower-triangular, as .npy or .csv, or what mfdl optimize wrote.")
 @click.option(
-    "--weights", "-w", default="metropolis", help=f"Gossip weights: {', '.join(WEIGHTS)}.")
+    "--weights", "-w", default="metropolis", shell_complete=completes(WEIGHTS),
+    help=f"Gossip weights: {', '.join(WEIGHTS)}.")
 @click.option(
-    "--trust", "-t", default="pndp",
+    "--trust", "-t", default="pndp", shell_complete=completes(TRUST),
     help="Who is curious: pndp (nodes, who see what they receive), ldp (an eavesdropper on every "
     "message), "
     "secldp (nodes, who see every message and know the secrets they hold), secldp-received, "
@@ -218,7 +199,7 @@ def _exposed(
     "--limit-memory", type=float,
     help="GB that the account of one attacker may take, by estimate.  "
     "[default: half of this machine's]")
-@click.option("--verbose", "-v", is_flag=True, help="Say beforehand what an attacker will cost.")
+@click.option("--yes", is_flag=True, help="Work for more than 15 minutes, if it takes so long.")
 @click.option(
     "--output", "-o", type=Path, multiple=True,
     help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
@@ -226,7 +207,7 @@ def _account_command(
     graph: str, algorithm: str, strategy: str | None, weights: str, trust: str, spec: str,
     steps: int | None, scheme: str, sigma: float | None, epsilon: float | None, delta: float,
     method: str, backend: str, lipschitz: float | None, rows: int, results: Path | None,
-    scheduler: str | None, limit_memory: float | None, verbose: bool, output: Sequence[Path],
+    scheduler: str | None, limit_memory: float | None, yes: bool, output: Sequence[Path],
 ) -> None:
     """Who learns how much about whom in a run of private decentralized learning.
 
@@ -241,6 +222,7 @@ def _account_command(
     mfdl account karate --attackers 0,33 -T 50 -p cyclic:5,10 --epsilon 8
     mfdl account my_edges.csv --trust ldp -o report.csv -o report.json
     mfdl account karate --attackers sample:size=10,seed=0 --results karate.jsonl
+    mfdl account --log messages.jsonl    # made elsewhere: mfdl account --log --help
     """
     check_settings(trust, sigma, epsilon, delta, rows, output)
     network = load_graph(graph)
@@ -254,8 +236,8 @@ def _account_command(
         "updates": None if lipschitz is None else Lipschitz(lipschitz),
         "memory_limit": None if limit_memory is None else limit_memory * 1e9,
     }
-    if verbose:
-        click.echo(cost_in_words(run, models, records, method), err=True)
+    told = expected_cost_in_words(run, models, records, method, backend, asked["updates"], yes)
+    click.echo(told, err=True)
     many = run.sparse and isinstance(models, list) and len(models) > 1
     if results or scheduler or many or spec.startswith("sample:"):
         found = _exposed(run, models, asked, epsilon, results, scheduler, output)
@@ -268,7 +250,7 @@ def _account_command(
         report = account(run, models, **asked)
         if epsilon is not None:
             report = report.calibrate(epsilon, delta)
-        answer = _answer(report, settings, rows, output)
+        answer = give_answer(report, settings, rows, output)
         click.echo(f"{run.name} on {graph} ({run.n} nodes, {weights} weights), {answer}")
     for path in output:
         click.echo(f"wrote {path}")
@@ -302,15 +284,15 @@ def _conclude(statuses: dict[str, dict[str, Any]], folder: Path) -> None:
 def _run_sweep(
     cells: list[Cell], folder: Path, workers: int | None = None, scheduler: str | None = None,
 ) -> dict[str, dict[str, Any]]:
-    "Sweep, and exit with status 130 when somebody interrupts it."
+    "Sweep; an interruption says what is kept."
     try:
         return sweep(cells, folder, workers, scheduler)
     except KeyboardInterrupt:
-        click.echo("interrupted: what was done is kept, the same command goes on", err=True)
-        raise SystemExit(130) from None
+        kept = f"what was done is in {folder}, and the same command goes on from there"
+        raise KeyboardInterrupt(f"stopped; {kept}") from None
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000022
-@app.command("sweep", cls=_Command)
+@app.command("sweep", cls=LineCommand)
 @click.argument("grid", type=Path)
 @click.option(
     "--folder", type=Path,
@@ -350,7 +332,7 @@ def _sweep_command(
         _conclude(_run_sweep(cells, place, workers, scheduler), place)
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000024
-@app.command("collect", cls=_Command)
+@app.command("collect", cls=LineCommand)
 @click.argument("folder", type=Path)
 @click.option(
     "--output", "-o", type=Path,
@@ -380,8 +362,8 @@ def _reproduce_all(folder: Path, workers: int | None) -> None:
         click.echo(f"wrote {path}")
     _conclude(statuses, kept)
 
-@app.command("reproduce", cls=_Command)
-@click.argument("experiment")
+@app.command("reproduce", cls=LineCommand)
+@click.argument("experiment", shell_complete=completes([*experiments(), "all"], files=True))
 @click.option(
     "--parameter", "-p", "given", nargs=2, multiple=True, metavar="NAME VALUE",
     help="A parameter of the experiment and its value. Can be given several times.")
@@ -425,7 +407,7 @@ def _reproduce_command(
         click.echo(f"wrote {path}")
 
 # %% ../../nbs/workshop/85_cli.ipynb #0000002a
-@app.command("graphs", cls=_Command)
+@app.command("graphs", cls=LineCommand)
 def _graphs_command() -> None:
     """The graphs that have a name: what they are, where they come from, and whether
     they are on this machine."""
@@ -447,6 +429,9 @@ _IDLE = 600  # seconds after which the process of a page that nobody has open is
 
 def guard(handler: Any, notebook: object = None, cwd: object = None) -> None:
     """Refuse a page that another site asks for, and one page too many.
+
+    A page that is let in gets a cookie, with which it may end its process when it is
+    closed or loaded again.
 
     Parameters
     ----------
@@ -471,8 +456,17 @@ def guard(handler: Any, notebook: object = None, cwd: object = None) -> None:
     if len(handler.kernel_manager) >= MOST_PAGES:
         raise HTTPError(
             503, f"{MOST_PAGES} pages are open already: expected that one is closed first")
+    _ = handler.xsrf_token  # sets the cookie without which a page may not end its process
 
 # %% ../../nbs/workshop/85_cli.ipynb #0000002f
+def _query_of(link: str) -> list[tuple[str, str]]:
+    "What a link asks for, without its token. Raises ValueError for what is no link."
+    if link and "?" not in link:
+        raise ValueError(f"link={link!r}: expected the address of a page of the explorer, "
+                         "with a question mark")
+    asked = parse_qsl(link.partition("?")[2], keep_blank_values=True)
+    return [(name, text) for name, text in asked if name != "token"]
+
 def _check_port(port: int) -> None:
     "Raise an OSError if something else is served at the port."
     import socket
@@ -543,14 +537,18 @@ def _voila_config(token: str) -> "Config":
     })
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000034
-@app.command("explore", cls=_Command)
+@app.command("explore", cls=LineCommand)
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=8866,
     help="Where the page is served, on 127.0.0.1 only.")
 @click.option("--no-browser", is_flag=True, help="Only serve the page, and say where.")
-def _explore_command(port: int, no_browser: bool) -> None:
+@click.argument("link", default="", metavar="[LINK]")
+def _explore_command(link: str, port: int, no_browser: bool) -> None:
     """A page on which to pick a graph and click on who is curious, and see who learns
-    how much about whom."""
+    how much about whom.
+
+    LINK is the address of such a page, from this machine or another: its view is shown.
+    """
     import secrets
     import threading
     with needed_for("explore", "explore"):
@@ -563,7 +561,7 @@ def _explore_command(port: int, no_browser: bool) -> None:
     paths = [str(folder), os.environ.get("JUPYTER_PATH")]
     os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, paths))  # of Voila's template
     token = secrets.token_urlsafe(24)
-    address = f"http://127.0.0.1:{port}/?token={token}"
+    address = f"http://127.0.0.1:{port}/?{urlencode([('token', token), *_query_of(link)])}"
     click.echo(f"the explorer is at {address} (Ctrl-C ends it)")
     if not no_browser:
         threading.Thread(target=_open_when_ready, args=(address, port), daemon=True).start()

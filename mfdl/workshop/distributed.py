@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..ground.arguments import Floats, Ints
-from ..ground.files import needed_for, package_code
+from ..ground.files import needed_for, package_code, progress_bar
 from ..ground.randomness import grid_spacing, to_grid
 from ..language.streams import noise_stream
 from ..language.protocol import Protocol, check_protocol_type
@@ -41,12 +41,12 @@ def _noise_spacing(run: Run, clip: float | None) -> float | None:
     "The grid of a secure run; None where nothing is rounded."
     if not run.secure or not run.scale: return None
     assert clip is not None  # there is noise, and none without clipping
-    return grid_spacing(run.scale * max_noise_std(run.protocol), clip)
+    return grid_spacing(run.scale * max_noise_std(run.plain), clip)
 
 def _noise_streams(run: Run, seeds: dict, labels: list[Hashable], d: int) -> list[Iterator[Floats]]:
     "For each node here its noise, step after step; nothing for a run without."
     if not run.scale: return []
-    return [noise_stream(run.protocol, label, seeds[label], d, run.secure) for label in labels]
+    return [noise_stream(run.plain, label, seeds[label], d, run.secure) for label in labels]
 
 # %% ../../nbs/workshop/80_distributed.ipynb #0000001f
 class _Hosted(Learner):
@@ -56,7 +56,7 @@ class _Hosted(Learner):
         seeds: dict[Hashable, dict[int, int]], lr: Any, clip: float | None, placement: Any,
         protect: str, loss: str | None, device: str, record: bool,
     ) -> None:
-        protocol = run.protocol
+        protocol = run.plain
         check_protocol_type(protocol)
         check_run(run, batches, clip)
         ranks = place_nodes(placement, protocol.n, network.size)
@@ -140,6 +140,7 @@ def _settings(peer: _Hosted, run: Run) -> dict[str, Any]:
         "placement": peer.placement.tolist(),
         "clip": peer.clip,
         "learning rate": f"{peer.rates[0]:g} ({fingerprint(peer.rates)[:8]})",
+        "schedule": f"{peer.schedule} ({peer.schedule.digest[:8]})",
         "batches": f"{peer.batches.b} of {peer.batches.size}",
         "protect": peer.protect,
         "loss": peer.loss_kind,
@@ -355,10 +356,17 @@ class _Computing(_Gossiping):
         "Models (nodes, 1, parameters) after gradient and noise; what was sent is read."
         with needed_for("training", "train"): import torch
         kept = None if self.journal is None else self.journal.read("half", self.t)
-        if kept is not None: return torch.as_tensor(kept["half"], device=self.device)
-        half = self.models - float(self.rates[self.t]) * self._noisy_changes()
+        if kept is not None:
+            outcome = {name: torch.as_tensor(part, device=self.device)
+                       for name, part in kept.items()}
+            self.velocity = outcome.get("velocity")
+            return outcome["half"]
+        direction = self.direction(self._noisy_changes())
+        half = self.kept * self.models - float(self.rates[self.t]) * direction
         if self.journal is not None:
-            self.journal.write("half", self.t, {"half": half.cpu().numpy()})
+            outcome = {"half": half} | self.velocities()
+            arrays = {name: part.cpu().numpy() for name, part in outcome.items()}
+            self.journal.write("half", self.t, arrays)
             self.journal.trace(self.t + 1)  # should that file be lost
         return half
 
@@ -454,8 +462,8 @@ class Peer(_Stepping):
     seeds : dict
         {label of each node here: what it holds}, such as
         deal_seeds(protocol, secret)[label]; for one run only.
-    lr : float or array (T,)
-        Learning rate, or one for each step.
+    lr : float or array (T,), or None
+        Learning rate, or one for each step; None where the protocol has a schedule.
     clip : float or None
         Norm to which gradients are clipped.
     placement : int array (n,), optional
@@ -528,9 +536,8 @@ class Peer(_Stepping):
         History
             All tests.
         """
-        from tqdm import tqdm
-        hidden = None if progress else True
-        bar = tqdm(total=self.T, initial=self.t, desc=f"rank {self.network.rank}", disable=hidden)
+        rank = f"rank {self.network.rank}"
+        bar = progress_bar(total=self.T, initial=self.t, desc=rank, disable=not progress)
         while self.t < self.T:
             self.step()
             bar.update()

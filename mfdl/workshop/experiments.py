@@ -12,12 +12,13 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..ground.arguments import check_choice
-from ..ground.files import needed_for
+from ..ground.files import TOLD, needed_for
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000005
 def experiments_folder() -> Path:
@@ -249,19 +250,47 @@ class ExperimentFailed(RuntimeError):
     """
     traceback = ""
 
+# %% ../../nbs/workshop/81_experiments.ipynb #09336b8a
+def _last_bar(told: Path) -> str:
+    "What a bar shows that another process writes to a file; nothing once it is closed."
+    if not told.exists(): return ""
+    return told.read_bytes().decode(errors="replace").split("\r")[-1].strip()
+
+def _show_within(running: Future[Any], told: Path) -> None:
+    "Wait for a notebook, and show how far the cell is that runs."
+    from tqdm.auto import tqdm
+    while wait([running], timeout=1).not_done:
+        for bar in list(getattr(tqdm, "_instances", ())):
+            bar.set_postfix_str(_last_bar(told))
+
 # %% ../../nbs/workshop/81_experiments.ipynb #81000001
 def _execute(source: Path, target: Path, parameters: dict[str, Any], progress: bool) -> Any:
     "Run a notebook, and give its executed copy, of nbformat."
     with needed_for("an experiment", "notebooks"):
         import papermill
+        import psutil
         from traitlets.config import Config
-    with tempfile.TemporaryDirectory() as private:
+    before = psutil.Process().children()
+    with tempfile.TemporaryDirectory() as private, ThreadPoolExecutor(1) as aside:
+        told = Path(private) / "bar"
+        if progress:
+            os.environ[TOLD] = str(told)  # the kernel inherits it
         sockets = {"transport": "ipc", "ip": f"{private}/kernel"}
         kernel = Config({"KernelManager": sockets} if os.name == "posix" else {})
-        return papermill.execute_notebook(
-            source, target, parameters,
+        running = aside.submit(
+            papermill.execute_notebook, source, target, parameters,
             kernel_name="python3", progress_bar=progress, config=kernel,
         )
+        try:
+            _show_within(running, told)
+            return running.result()
+        except KeyboardInterrupt:
+            for child in psutil.Process().children(recursive=True):
+                if child in before: continue
+                child.kill()
+            raise
+        finally:
+            os.environ.pop(TOLD, None)
 
 def _failure(experiment: str, error: Any, notebook: Path) -> ExperimentFailed:
     "In one sentence what papermill found in a cell; the traceback apart."
@@ -306,7 +335,8 @@ def reproduce(
     folder : str or Path
         Where results go; made when it is missing.
     progress : bool
-        Show papermill's progress bar, a tick for each cell.
+        Show papermill's progress bar, a tick for each cell, and behind it the bar of
+        the cell that runs.
 
     Returns
     -------
@@ -336,6 +366,9 @@ def reproduce(
     parameters = defaults | values | {"output": str(stem)}
     try:
         executed = _execute(find_notebook(experiment), unfinished, parameters, progress)
+    except KeyboardInterrupt:
+        kept = f"what was done is in {unfinished}" if unfinished.exists() else "nothing was done"
+        raise KeyboardInterrupt(f"stopped; {kept}") from None
     except PapermillExecutionError as error:
         raise _failure(experiment, error, unfinished) from None
     nbformat.write(_without_run_times(executed), unfinished)

@@ -7,7 +7,7 @@ __all__ = ['page']
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000002
 import html
-import re
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,17 +17,20 @@ from typing import Any
 from ..ground.files import needed_for
 from .names import TRUST
 from mfdl.workshop.settings import (
-    EXAMPLES, LARGEST, WHO, Settings, Scene, explore, in_a_line, keep_attackers, read_number,
-    toggle, upload_name,
+    EXAMPLES, LARGEST, SHOWN, WHO, Settings, Scene, explore, in_a_line, keep_attackers, number,
+    read_number, read_query, read_steps, table_of_pairs, toggle, upload_name, write_query,
 )
-from .view import answer, distance_picture, graph_figure, template, text_below
+from mfdl.workshop.view import (
+    DARK, LIGHT, Look, answer, distance_picture, graph_figure, template, text_below,
+)
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000007
-def _typed(label: str, value: str) -> Any:
+def _typed(label: str, value: str, empty: str = "") -> Any:
     "A field for text, which tells its value when somebody has finished typing."
     with needed_for("the explorer", "explore"): import ipywidgets as w
     style = {"description_width": "auto"}
-    return w.Text(value, description=label, continuous_update=False, style=style)
+    look = {"description": label, "placeholder": empty, "style": style}
+    return w.Text(value, continuous_update=False, **look)
 
 def _chosen(label: str, value: str, options: dict[str, str]) -> Any:
     "A field with a few values, each with the words that are shown."
@@ -72,7 +75,9 @@ def _fields(start: Settings) -> SimpleNamespace:
     "The fields of the page, by name."
     who = {f"{WHO[name]} ({name})": name for name in TRUST}
     given = {"noise σ": "sigma", "budget ε": "epsilon"}
-    shown = {"μ of Gaussian DP": "mu", "ε at this δ": "epsilon"}
+    name = "sigma" if start.epsilon is None else "epsilon"
+    amount = getattr(start, name)
+    reacts = "" if start.lipschitz is None else number(start.lipschitz)
     return SimpleNamespace(
         graph=_typed("graph", start.graph),
         drop=_drop_zone(),
@@ -80,10 +85,11 @@ def _fields(start: Settings) -> SimpleNamespace:
         participation=_typed("participation", start.participation),
         trust=_chosen("who is curious", start.trust, who),
         T=_typed("steps T", str(start.T)),
-        given=_chosen("given", "sigma", given),
-        amount=_typed("value", "1"),
-        delta=_typed("δ", "1e-6"),
-        quantity=_chosen("shown", "mu", shown))
+        given=_chosen("given", name, given),
+        amount=_typed("value", "" if amount is None else number(amount)),
+        delta=_typed("δ", number(start.delta)),
+        lipschitz=_typed("Lipschitz constant c of updates", reacts, "none: an estimate"),
+        shown=_chosen("shown", start.shown, {words: name for name, words in SHOWN.items()}))
 
 # %% ../../nbs/workshop/88_explorer.ipynb #0000000e
 def _controls(field: SimpleNamespace) -> Any:
@@ -97,23 +103,18 @@ def _controls(field: SimpleNamespace) -> Any:
         _row(field.T),
         _with_examples(field.participation, "participation"),
         _row(field.given, field.amount, field.delta),
-        _row(field.quantity),
+        _row(field.shown),
+        _row(field.lipschitz),
     ]).add_class("mfdl-controls")
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000010
-def _read_steps(text: str) -> int:
-    "The number of steps that was typed. Raises ValueError for anything else."
-    T = text.strip()
-    if not re.fullmatch("[0-9]+", T):
-        raise ValueError(f"T={T!r}: expected a number of steps, such as 10")
-    return int(T)
-
 def _read_settings(field: SimpleNamespace, before: Settings) -> Settings:
     "What the fields say. Raises ValueError for what they cannot say."
     name = field.given.value
     amount = read_number(name, field.amount.value)
-    T = _read_steps(field.T.value)
+    T = read_steps(field.T.value)
     graph = field.graph.value.strip()
+    reacts = field.lipschitz.value.strip()
     now = replace(
         before,
         graph=graph,
@@ -124,27 +125,65 @@ def _read_settings(field: SimpleNamespace, before: Settings) -> Settings:
         participation=field.participation.value.strip(),
         delta=read_number("delta", field.delta.value),
         sigma=amount if name == "sigma" else None,
-        epsilon=amount if name == "epsilon" else None)
+        epsilon=amount if name == "epsilon" else None,
+        lipschitz=read_number("lipschitz", reacts) if reacts else None,
+        shown=field.shown.value)
     same = (now.graph, now.edges) == (before.graph, before.edges)
     return now if same else keep_attackers(now)
 
+# %% ../../nbs/workshop/88_explorer.ipynb #b640a378
+_BUTTONS = ["zoomIn2d", "zoomOut2d", "pan2d", "resetScale2d", "toImage"]
+_CONFIG = {
+    "responsive": True, "scrollZoom": True, "displayModeBar": True, "displaylogo": False,
+    "modeBarButtons": [_BUTTONS],
+    "toImageButtonOptions": {"format": "png", "filename": "mfdl", "scale": 2},
+}
+
+def _drawn_nodes(figure: Any) -> set[str]:
+    "Labels of the nodes in a figure."
+    return {label for trace in figure.data[1:] for label in trace.customdata or ()}
+
+# %% ../../nbs/workshop/88_explorer.ipynb #91106fbd
+_ADDRESS = "QUERY_STRING"  # where Voila says what follows the question mark
+
+def _browser() -> Any:
+    "What is asked of the browser, and what it tells."
+    with needed_for("the explorer", "explore"):
+        import anywidget
+        import traitlets
+
+    class Browser(anywidget.AnyWidget):
+        _esm = template("browser.js")
+        query = traitlets.Unicode("").tag(sync=True)
+        alone = traitlets.Bool(_ADDRESS in os.environ).tag(sync=True)
+        dark = traitlets.Bool(False).tag(sync=True)
+        touch = traitlets.Bool(False).tag(sync=True)
+
+    return Browser()
+
+def _linked() -> Settings:
+    "What the address of the page says. Raises ValueError for what it cannot say."
+    return read_query(os.environ.get(_ADDRESS, ""))
+
 # %% ../../nbs/workshop/88_explorer.ipynb #00000014
-class _Results:
+class _Shown:
     "What a view looks like, and a line that says how it stands."
 
     def __init__(self, view: Scene) -> None:
         with needed_for("the explorer", "explore"):
             import ipywidgets as w
             import plotly.graph_objects as go
-        self.graph = go.FigureWidget(graph_figure(view, "mu"))
-        self.graph._config = {"responsive": True, "displayModeBar": False}
+        self.graph = go.FigureWidget(graph_figure(view, view.settings.shown))
+        self.graph._config = _CONFIG
         self.distance = w.HTML()
         self.above = w.HTML().add_class("mfdl-answer")
         self.below = w.HTML()
         self.status = w.HTML().add_class("mfdl-status")
         pictures = w.Box([self.graph, self.distance]).add_class("mfdl-pictures")
         column = {"flex_flow": "column"}
-        self.box = w.Box([self.above, pictures, self.below], layout=column)
+        self.browser = _browser()
+        parts = [self.above, pictures, self.browser, self.below]
+        self.box = w.Box(parts, layout=column)
 
     def say(self, text: str, kind: str = "") -> None:
         "Show a line, which may be of the kind 'error' or 'warning'."
@@ -155,44 +194,107 @@ class _Results:
                 self.status.remove_class(other)
         self.status.value = html.escape(text)
 
-    def show(self, view: Scene, quantity: str) -> None:
-        "Draw a view, in 'mu' or 'epsilon'."
+# %% ../../nbs/workshop/88_explorer.ipynb #40794eb0
+class _Results(_Shown):
+    "What a view looks like, drawn again when it changes."
+
+    @property
+    def look(self) -> Look:
+        "How pictures are drawn for this browser."
+        colours = DARK if self.browser.dark else LIGHT
+        return replace(colours, touch=self.browser.touch)
+
+    def show(self, view: Scene) -> None:
+        "Draw a view; a picture of other nodes is no longer zoomed."
+        quantity = view.settings.shown
+        before = _drawn_nodes(self.graph)
         with self.graph.batch_update():
-            self.graph.update(graph_figure(view, quantity))
-        self.distance.value = distance_picture(view, quantity)
+            self.graph.update(graph_figure(view, quantity, self.look))
+        if _drawn_nodes(self.graph) != before:
+            for automatic in (None, True):  # what is True already would not be sent
+                self.graph.update_layout(xaxis_autorange=automatic, yaxis_autorange=automatic)
+        self.distance.value = distance_picture(view, quantity, self.look)
         self.above.value = html.escape(answer(view))
         self.below.value = text_below(view)
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000016
-class _State:
-    "The settings of a page, its fields and its results."
+def _outcome(work: Callable[[], None]) -> tuple[str, str]:
+    "What is said about some work, and its kind: 'error', 'warning', or nothing."
+    try:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", UserWarning)
+            work()
+    except Exception as error:
+        return in_a_line(error), "error"
+    return " ".join(str(warning.message) for warning in heard), "warning" if heard else ""
 
-    def __init__(self, start: Settings) -> None:
-        self.settings = start
+# %% ../../nbs/workshop/88_explorer.ipynb #06d02731
+class _Opened:
+    "The settings of a page, its view, its fields and its results."
+
+    def __init__(self, start: Callable[[], Settings]) -> None:
         self.waits = False  # True while the page itself sets a field
-        view = explore(start)
-        self.field = _fields(start)
-        self.results = _Results(view)
-        self.results.show(view, self.field.quantity.value)
+        self.settings = Settings()
+        self.view = explore(self.settings)
+        outcome = _outcome(lambda: self.answer(start))
+        self.field = _fields(self.settings)
+        self.results = _Results(self.view)
+        self.show()
+        self.tell(*outcome)
+
+    def answer(self, change: Callable[[], Settings]) -> None:
+        "Change the settings, and compute their view."
+        self.settings = change()
+        self.view = explore(self.settings)
+
+    def show(self, _: Any = None) -> None:
+        "Draw the view as it is, with the field for reactions where these matter."
+        self.results.show(self.view)
+        field = self.field.lipschitz
+        matter = self.view.promises or not self.view.report.adaptive
+        (field.remove_class if matter else field.add_class)("mfdl-none")
+
+    def tell(self, said: str, kind: str) -> None:
+        "Say how the view stands; the address changes when it is the one asked for."
+        self.results.say(said, kind)
+        if kind == "error":
+            self.results.box.add_class("mfdl-stale")
+            return
+        self.results.box.remove_class("mfdl-stale")
+        self.results.browser.query = write_query(self.settings)
+
+# %% ../../nbs/workshop/88_explorer.ipynb #b05d65ac
+class _State(_Opened):
+    "A page that can be changed."
 
     def attempt(self, change: Callable[[], Settings]) -> None:
         "Change the settings and show their view, or say in a line why not."
         self.results.box.add_class("mfdl-stale")
         self.results.say("computing …")
-        try:
-            with warnings.catch_warnings(record=True) as heard:
-                warnings.simplefilter("always", UserWarning)
-                self.settings = change()
-                self.results.show(explore(self.settings), self.field.quantity.value)
-        except Exception as error:
-            self.results.say(in_a_line(error), "error")
-            return
-        self.results.box.remove_class("mfdl-stale")
-        said = " ".join(str(warning.message) for warning in heard)
-        self.results.say(said, "warning" if heard else "")
+
+        def work() -> None:
+            self.answer(change)
+            self.show()
+
+        self.tell(*_outcome(work))
+
+# %% ../../nbs/workshop/88_explorer.ipynb #fb02c85b
+class _Clicked(_State):
+    "A page on which nodes and buttons are clicked."
+
+    def clicked(self, trace: Any, points: Any, _: Any) -> None:
+        "A node is to be an attacker, or no longer."
+        if not points.point_inds or self.settings.eavesdropper: return
+        label = trace.customdata[points.point_inds[0]]
+        self.attempt(lambda: toggle(self.settings, label))
+
+    def asked(self, browser: Any, *_: Any) -> None:
+        "The browser is to keep the table."
+        table = table_of_pairs(self.view).to_csv(index=False)
+        browser.send({"name": "mfdl.csv"}, [table.encode()])
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000018
-class _Page(_State):
+class _Page(_Clicked):
     "A page that listens."
 
     def listen(self) -> None:
@@ -201,6 +303,8 @@ class _Page(_State):
             if name != "drop":
                 field.observe(self.refresh, "value")
         self.field.drop.on_msg(self.dropped)
+        self.results.browser.on_msg(self.asked)
+        self.results.browser.observe(self.show, ["dark", "touch"])
         for trace in self.results.graph.data[1:]:
             trace.on_click(self.clicked)
 
@@ -222,16 +326,8 @@ class _Page(_State):
             return keep_attackers(now)
         self.attempt(change)
 
-    def clicked(self, trace: Any, points: Any, _: Any) -> None:
-        "A node is to be an attacker, or no longer."
-        if not points.point_inds or self.settings.eavesdropper: return
-        label = trace.customdata[points.point_inds[0]]
-        self.attempt(lambda: toggle(self.settings, label))
-
 # %% ../../nbs/workshop/88_explorer.ipynb #00000019
-def page(
-    start: Settings = Settings(),  # noqa: B008, frozen
-) -> Any:
+def page(start: Settings | None = None) -> Any:
     """The explorer, for Voila or a notebook.
 
     Needs the extra `explore`. Nothing is kept but the settings, and these only while
@@ -240,7 +336,7 @@ def page(
     Parameters
     ----------
     start : Settings, optional
-        What is shown first.
+        What is shown first; by default what the address of the page says.
 
     Returns
     -------
@@ -251,8 +347,9 @@ def page(
     chapter 88.
     """
     with needed_for("the explorer", "explore"): import ipywidgets as w
-    shown = _Page(start)
+    shown = _Page(_linked if start is None else lambda: start)
     shown.listen()
-    head = w.HTML(f"<style>\n{template('style.css')}</style>{template('title.html')}")
+    styles = template("style.css") + (template("dark.css") if shown.results.browser.alone else "")
+    head = w.HTML(f"<style>\n{styles}</style>{template('title.html')}")
     parts = [head, _controls(shown.field), shown.results.status, shown.results.box]
     return w.Box(parts, layout={"flex_flow": "column"}).add_class("mfdl")

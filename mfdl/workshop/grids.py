@@ -79,12 +79,12 @@ def _named_file(value: Any, folder: Path) -> Path | None:
 def _check_plain_value(name: str, value: Any) -> None:
     "Raise a ValueError for what JSON would not give back."
     try:
-        same = json.loads(json.dumps(value)) == value
+        same = json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError):
         same = False
     if not same:
         raise ValueError(
-            f"{name}={value!r}: a sweep takes numbers, texts, and lists and dictionaries "
+            f"{name}={value!r}: a sweep takes finite numbers, texts, and lists and dictionaries "
             "(with texts as keys) of them")
 
 # %% ../../nbs/workshop/82_grids.ipynb #82000011

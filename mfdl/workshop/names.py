@@ -4,20 +4,25 @@
 
 # %% auto #0
 __all__ = ['ALGORITHMS', 'PARAMETERS', 'TRUST', 'EXPECTED', 'SUFFIXES', 'on_command_line', 'trust_models', 'read_strategy',
-           'build_algorithm', 'check_settings']
+           'build_algorithm', 'check_settings', 'LineCommand', 'aside', 'completes']
 
 # %% ../../nbs/workshop/84_names.ipynb #00000003
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
+import click
 import numpy as np
+from click.shell_completion import CompletionItem
 from numpy.typing import NDArray
 
 from ..accounting.privacy import GaussianDP, check_delta
 from ..ground.arguments import check_choice, check_fits
+from ..ground.files import needed_for
 from mfdl.language.algorithms import (
     anti_pgd, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl,
 )
@@ -186,8 +191,8 @@ def _check_strategy(spec: str, name: str, strategy: str | Path | None) -> None:
         raise ValueError(f"algorithm={spec!r}: needs a strategy; expected one of "
                          f"{', '.join(STRATEGIES)}, or a file")
     if strategy is not None and name != "mf-dsgd":
-        raise ValueError(f"strategy={str(strategy)!r}: is for algorithm mf-dsgd; expected no "
-                         f"strategy for {name}")
+        raise ValueError(f"strategy={str(strategy)!r}: {name} takes none; expected algorithm "
+                         "mf-dsgd (-a mf-dsgd), or no strategy")
 
 # %% ../../nbs/workshop/84_names.ipynb #84x00002
 def build_algorithm(
@@ -248,16 +253,15 @@ EXPECTED = (ValueError, OSError, ImportError, ExperimentFailed)  # the fault of 
 SUFFIXES = (".csv", ".json", ".png", ".svg")  # of the files to which an account is written
 
 # %% ../../nbs/workshop/84_names.ipynb #00000015
-def _check_output(path: Path, trust: str) -> None:
+def _check_output(path: Path) -> None:
     "Raise a ValueError for a file to which an account cannot be written."
     shown = f"output={str(path)!r}"
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{shown}: expected a name that ends in {', '.join(SUFFIXES)}")
     if path.is_dir():
         raise ValueError(f"{shown}: is a folder; expected the name of a file")
-    if trust == "ldp" and path.suffix in (".png", ".svg"):
-        raise ValueError(
-            f"{shown}: an eavesdropper has no place in the graph to draw; expected .csv or .json")
+    if path.suffix in (".png", ".svg"):
+        with needed_for("drawing", "notebooks"): import matplotlib  # noqa: F401, before any work
 
 # %% ../../nbs/workshop/84_names.ipynb #00000016
 def check_settings(
@@ -296,10 +300,110 @@ def check_settings(
     """
     check_choice("trust", trust, TRUST)
     for path in output:
-        _check_output(path, trust)
+        _check_output(path)
     if sigma is not None and epsilon is not None:
         raise ValueError(f"sigma={sigma} and epsilon={epsilon}: expected one of the two")
     if rows < 1: raise ValueError(f"rows={rows}: expected a number of pairs >= 1")
     check_delta(delta)
     if epsilon is not None:
         GaussianDP.from_epsilon(epsilon, delta)  # refuses what is no budget
+
+# %% ../../nbs/workshop/84_names.ipynb #74379973
+def _end_at_once(told: str) -> NoReturn:
+    "Say why, and end this process, whatever threads are still at work."
+    click.echo(f"\n{told}", err=True)
+    os._exit(130)
+
+class LineCommand(click.Command):
+    """A command that says in one line what is wrong with its input.
+
+    Parameters
+    ----------
+    name, callback, params, help, short_help, epilog : object
+        As of click.Command.
+    context_settings, options_metavar, add_help_option, no_args_is_help : object
+        As of click.Command.
+    hidden, deprecated : object
+        As of click.Command.
+
+    References
+    ----------
+    chapter 84.
+    """
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return the first sentence of the help, whatever the limit."""
+        return super().get_short_help_str(1000)
+
+    def kept(self, ctx: click.Context) -> str:
+        """Say what is left of the work of an interrupted command."""
+        return "nothing was written"
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the function of the command."""
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError:  # nobody reads on: click ends the command
+                raise
+            except KeyboardInterrupt as interrupt:
+                _end_at_once(str(interrupt) or f"stopped; {self.kept(ctx)}")
+            except EXPECTED as error:
+                click.echo(f"error: {error}", err=True)
+                ctx.exit(2)
+
+# %% ../../nbs/workshop/84_names.ipynb #94e34b92
+_T = TypeVar("_T")
+
+def aside(work: Callable[[], _T]) -> _T:
+    """Do long work in another thread, so that an interruption is heard at once.
+
+    Parameters
+    ----------
+    work : callable
+        Without arguments.
+
+    Returns
+    -------
+    object
+        What it returns.
+
+    Raises
+    ------
+    Exception
+        What it raises; and KeyboardInterrupt without waiting for its end.
+
+    References
+    ----------
+    chapter 84.
+    """
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(work).result()
+    finally:
+        pool.shutdown(wait=False)
+
+# %% ../../nbs/workshop/84_names.ipynb #2eaf0c59
+def completes(names: Iterable[str], files: bool = False) -> Callable[..., list[CompletionItem]]:
+    """Say to a shell which words an argument of a command takes.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Those that are known.
+    files : bool
+        Whether the path of a file will do, too.
+
+    Returns
+    -------
+    callable
+        What click takes as `shell_complete`.
+
+    References
+    ----------
+    chapter 84.
+    """
+    def complete(ctx: click.Context, param: click.Parameter, given: str) -> list[CompletionItem]:
+        found = [CompletionItem(name) for name in names if name.startswith(given)]
+        return found if found or not files else [CompletionItem(given, type="file")]
+    return complete

@@ -10,18 +10,21 @@ from pathlib import Path
 
 import click
 
+from ..ground.files import check_place
 from ..language.gossip import WEIGHTS, gossip_matrix
-from ..language.graphs import load_graph
+from ..language.graphs import GRAPHS, load_graph
 from ..language.participation import Participation
 from ..noise.kinds import which_noise
 from ..noise.strategies import STRATEGIES, save_strategy, strategy
 from .cli import line_command
+from .names import aside, completes
 
 # %% ../../nbs/workshop/90_noise_commands.ipynb #90c00008
 @line_command("which-noise")
-@click.argument("graph")
+@click.argument("graph", shell_complete=completes(GRAPHS, files=True))
 @click.option(
-    "--weights", "-w", default="metropolis", help=f"Gossip weights: {' or '.join(WEIGHTS)}.")
+    "--weights", "-w", default="metropolis", shell_complete=completes(WEIGHTS),
+    help=f"Gossip weights: {' or '.join(WEIGHTS)}.")
 @click.option(
     "--steps", "-T", type=int,
     help="Gradient steps.  [default: k*b of cyclic:k,b, and 10 otherwise]")
@@ -44,15 +47,19 @@ def which_noise_command(
     mfdl which-noise florentine -p cyclic:4,5 --epsilon 4
     """
     W = gossip_matrix(load_graph(graph), weights)
-    table = which_noise(W, Participation.parse(scheme, steps), epsilon, delta)
+    records = Participation.parse(scheme, steps)
+    table = aside(lambda: which_noise(W, records, epsilon, delta))
     click.echo(table.to_string(float_format="%.4g"))
 
 # %% ../../nbs/workshop/90_noise_commands.ipynb #90c00010
 @line_command("optimize")
-@click.argument("graph")
-@click.option("--strategy", "name", default="mafalda", help=f"One of {', '.join(STRATEGIES)}.")
+@click.argument("graph", shell_complete=completes(GRAPHS, files=True))
 @click.option(
-    "--weights", "-w", default="metropolis", help=f"Gossip weights: {' or '.join(WEIGHTS)}.")
+    "--strategy", "name", default="mafalda", shell_complete=completes(STRATEGIES),
+    help=f"One of {', '.join(STRATEGIES)}.")
+@click.option(
+    "--weights", "-w", default="metropolis", shell_complete=completes(WEIGHTS),
+    help=f"Gossip weights: {' or '.join(WEIGHTS)}.")
 @click.option(
     "--steps", "-T", type=int,
     help="Gradient steps.  [default: k*b of cyclic:k,b, and 10 otherwise]")
@@ -69,8 +76,10 @@ def optimize_command(
     mfdl optimize florentine -p cyclic:4,5 -o noise.strategy
     mfdl account florentine -p cyclic:4,5 -a mf-dsgd --strategy noise.strategy
     """
+    check_place("output", output)
     W = gossip_matrix(load_graph(graph), weights)
-    made = strategy(name, Participation.parse(scheme, steps), W)
+    records = Participation.parse(scheme, steps)
+    made = aside(lambda: strategy(name, records, W))
     save_strategy(made, output, W)
     gap = made.gap
     near = "no bound" if gap is None else f"certified within {max(gap, 0):.1e} of the best"

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ground.arguments import check_choice, check_count
-from ..ground.files import needed_for, package_code, settle, write_whole
+from ..ground.files import needed_for, package_code, progress_bar, settle, write_whole
 from .experiments import ExperimentFailed, experiments_folder, reproduce
 from mfdl.workshop.grids import (
     CELL, STATUS, Cell, file_digests, make_cells, read_grid, read_status, write_json,
@@ -174,6 +174,7 @@ def _run_process(
         process = subprocess.Popen(
             [sys.executable, "-c", MAIN], cwd=place, env=environment,
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors,
+            start_new_session=True,  # Ctrl-C is for the sweep, which ends its cells
         )
         try:
             while process.poll() is None and not (stop and stop.is_set()):
@@ -409,7 +410,6 @@ def sweep(
     ----------
     chapter 83.
     """
-    from tqdm import tqdm
     if workers is not None:
         check_count("workers", workers, "a number of processes")
     folder = _sweep_folder(folder)
@@ -419,9 +419,9 @@ def sweep(
         _clear(work)
         known = survey(cells, folder)
         left = [cell for cell in cells if known[cell.name]["state"] != "done"]
-        bar = tqdm(
+        bar = progress_bar(
             total=len(cells), initial=len(cells) - len(left), desc="sweep", unit="cell",
-            disable=None if progress else True,
+            disable=not progress,
         )
         lost = _run_all(left, folder, runner, bar)
         bar.close()

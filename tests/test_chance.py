@@ -1,0 +1,187 @@
+"""Records that take part at random: numbers against quadrature, and refusals by everything that needs known steps."""
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from mfdl import LDP, PNDP, Lipschitz, OnlineAccountant, Participation, account, audit
+from mfdl.accounting.account import check_account, expected_work
+from mfdl.accounting.chance import AmplifiedReport, amplified
+from mfdl.accounting.exposure import exposure
+from mfdl.accounting.overheard import independent
+from mfdl.accounting.privacy import GaussianDP
+from mfdl.accounting.promises import promise
+from mfdl.accounting.seen import FromSeen, expected_cost, see
+from mfdl.accounting.sensitivities import worst_sensitivities, worst_sensitivity
+from mfdl.evidence.auditing import replay, worst_case
+from mfdl.language.algorithms import dp_dsgd, mf_dsgd
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import PoissonParticipation, RandomParticipation, check_participation
+from mfdl.noise.directions import any_noise_bound, optimize_space_time
+from mfdl.noise.gram import local_gram
+from mfdl.noise.insiders import optimize_local
+from mfdl.noise.kinds import which_noise
+from mfdl.noise.newton import optimize, unit_sensitivity
+from mfdl.noise.space_time import exact_space_time, pattern_blocks, patterns_of
+from mfdl.noise.strategies import best_toeplitz, load_strategy, save_strategy, strategy
+from mfdl.workshop.answers import expected_cost_in_words
+from mfdl.workshop.logs import MessageLog, write_log
+from mfdl.workshop.names import build_algorithm
+
+W = gossip_matrix(nx.cycle_graph(3))
+RUN = dp_dsgd(W, 4)
+COINS = Participation.poisson(0.5, 4)
+TURNS = Participation.cyclic_poisson(2, 2, 0.5)
+
+
+REASONS = ("at random", "secret coins", "patterns that do not overlap", "every-step, single", "made for Participation")
+
+
+def excess(q, sigma, lengths, adjacency, epsilon):
+    """delta of one or two steps of given lengths, by a sum over a grid, the larger of both directions."""
+    size = {"zero-out": 1.0, "replace-one": 0.5}[adjacency]
+    P, Q, cell = 1.0, 1.0, 1.0
+    for length in lengths:
+        x = np.linspace(-9 * sigma - length, 9 * sigma + length, 1601)
+        quiet = stats.norm.pdf(x, 0, sigma)
+        P = np.multiply.outer(P, (1 - q) * quiet + q * stats.norm.pdf(x, size * length, sigma))
+        Q = np.multiply.outer(Q, quiet if adjacency == "zero-out" else (1 - q) * quiet + q * stats.norm.pdf(x, -size * length, sigma))
+        cell *= x[1] - x[0]
+    return cell * max(np.maximum(P - math.exp(epsilon) * Q, 0).sum(), np.maximum(Q - math.exp(epsilon) * P, 0).sum())
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.floats(0.02, 0.98), st.floats(0.4, 3), st.floats(0, 1.5), st.sampled_from(["zero-out", "replace-one"]),
+       st.lists(st.floats(0.5, 2), min_size=1, max_size=2))
+def test_steps_of_any_length_agree_with_quadrature(q, sigma, epsilon, adjacency, lengths):
+    """Independent noise whose size changes from step to step, given as a diagonal strategy."""
+    run = mf_dsgd(W, len(lengths), np.diag(lengths))
+    report = amplified(run, LDP(), Participation.poisson(q, len(lengths)), sigma).in_units(1.0, 1, adjacency)
+    truth = excess(q, sigma, lengths, adjacency, epsilon)
+    found = report.delta(epsilon).max()
+    assert found >= truth * (1 - 1e-4) - 1e-9, "more is promised than is true"
+    assert found <= truth * (1 + 5e-3) + 1e-6, "less is promised than could be"
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(0.01, 1), st.integers(1, 50), st.floats(0.3, 20), st.floats(1e-8, 0.1))
+def test_chance_never_promises_more_than_it_may(q, T, sigma, delta):
+    """Sure participation bounds it from above; more coins, less noise and smaller deltas never help."""
+    run = dp_dsgd(W, T)
+    report = account(run, LDP(), Participation.poisson(q, T), sigma)
+    value = report.epsilon(delta).max()
+    assert 0 <= value <= GaussianDP(math.sqrt(T) / sigma).epsilon(delta) * (1 + 1e-3) + 1e-4
+    rarer = account(run, LDP(), Participation.poisson(q / 2, T), sigma).epsilon(delta).max()
+    quieter = account(run, LDP(), Participation.poisson(q, T), sigma * 2).epsilon(delta).max()
+    assert max(rarer, quieter) <= value * (1 + 1e-3) + 1e-4
+    assert report.delta(value).max() <= delta * (1 + 1e-6) + 1e-10
+    for alpha in (0.0, 0.1, 0.7, 1.0):
+        assert GaussianDP(math.sqrt(T) / sigma).beta(alpha) * (1 - 1e-9) <= report.beta(alpha).min() <= 1 - alpha + 1e-12
+
+
+def test_sure_participation_is_the_gaussian_account():
+    for T, b in ((4, 1), (6, 3)):
+        sure = account(dp_dsgd(W, T), LDP(), Participation.cyclic_poisson(T // b, b, 1.0), 1.3)
+        known = account(dp_dsgd(W, T), LDP(), Participation.cyclic(T // b, b), 1.3)
+        np.testing.assert_allclose(sure.epsilon(1e-6), known.epsilon(1e-6), rtol=1e-9)
+        np.testing.assert_allclose(sure.beta(0.2), known.beta(0.2), rtol=1e-8)
+
+
+def test_blocks_of_a_banded_strategy():
+    """A group's steps count with the lengths of their columns; bands that reach the next chance are refused."""
+    C = np.eye(6) + np.diag([0.5, 0.1, 0.9, 0.3, 0.7], -1)
+    banded = amplified(mf_dsgd(W, 6, C), LDP(), Participation.cyclic_poisson(3, 2, 0.2), 2.0)
+    norms = np.linalg.norm(C, axis=0)
+    alone = [amplified(mf_dsgd(W, 3, np.diag(norms[j::2])), LDP(), Participation.poisson(0.2, 3), 2.0).epsilon(1e-5).max() for j in (0, 1)]
+    assert banded.epsilon(1e-5).max() == pytest.approx(max(alone), rel=1e-6)
+    longer = C + np.diag(np.full(4, 1e-3), -2)
+    with pytest.raises(ValueError, match="memory of 3 steps"):
+        amplified(mf_dsgd(W, 6, longer), LDP(), Participation.cyclic_poisson(3, 2, 0.2), 2.0)
+    amplified(mf_dsgd(W, 6, longer), LDP(), Participation.cyclic_poisson(2, 3, 0.2), 2.0)
+
+
+def test_extremes():
+    """Hardly any noise, hardly any coins, and a great deal of noise."""
+    for q, sigma in ((0.5, 1e-3), (1e-9, 30.0), (0.5, 1e7), (0.2, 0.06)):
+        report = account(dp_dsgd(W, 3), LDP(), Participation.poisson(q, 3), sigma)
+        value = report.epsilon(1e-6).max()
+        assert 0 <= value <= GaussianDP(math.sqrt(3) / sigma).epsilon(1e-6) * (1 + 1e-6) + 1e-6
+    nobody = dp_dsgd(W, 2, offline=[[0], [0]])
+    assert account(nobody, LDP(), Participation.poisson(0.5, 2), 1.0).epsilon(1e-6)[0] == 0
+
+
+@pytest.mark.parametrize("coins", [COINS, TURNS], ids=["poisson", "cyclic"])
+def test_everything_else_refuses_chance(coins, tmp_path):
+    P = np.eye(4)
+    known = independent(RUN, LDP())
+    at_an_insider = FromSeen(see(RUN, PNDP([0])))
+    save_strategy(strategy("identity", Participation.cyclic(2, 2), W), tmp_path / "kept.npz")
+    case = worst_case(RUN, LDP(), Participation.cyclic(2, 2))
+    consumers = {
+        "account against an insider": lambda: account(RUN, PNDP([0]), coins),
+        "account with a promise": lambda: account(RUN, LDP(), coins, updates=Lipschitz(1)),
+        "account with a backend": lambda: account(RUN, LDP(), coins, backend="exact"),
+        "check_account": lambda: check_account(RUN, LDP(), coins, 1.0, "exact", "auto"),
+        "check_participation": lambda: check_participation(coins),
+        "expected_work": lambda: expected_work(RUN, LDP(), coins),
+        "expected_cost": lambda: expected_cost(see(RUN, PNDP([0])), coins),
+        "expected_cost_in_words": lambda: expected_cost_in_words(RUN, [LDP()], coins, "exact", "auto", None),
+        "worst_sensitivity": lambda: worst_sensitivity(P, coins),
+        "worst_sensitivities": lambda: worst_sensitivities(P[None], coins),
+        "sum": lambda: known.sensitivities(np.arange(3), coins),
+        "seen": lambda: at_an_insider.sensitivities(np.array([1]), coins),
+        "promise": lambda: promise(RUN, PNDP([0]), coins, Lipschitz(1)),
+        "exposure": lambda: exposure(RUN, PNDP.each(range(3)), coins),
+        "strategy": lambda: strategy("mafalda", coins, W),
+        "identity": lambda: strategy("identity", coins),
+        "load_strategy": lambda: load_strategy(tmp_path / "kept.npz", coins),
+        "best_toeplitz": lambda: best_toeplitz(W, coins, 2),
+        "optimize": lambda: optimize(local_gram(W, 4), coins),
+        "unit_sensitivity": lambda: unit_sensitivity(P, coins),
+        "patterns_of": lambda: patterns_of(coins),
+        "pattern_blocks": lambda: pattern_blocks(coins, 3),
+        "any_noise_bound": lambda: any_noise_bound(W, coins),
+        "optimize_space_time": lambda: optimize_space_time(W, coins),
+        "exact_space_time": lambda: exact_space_time(W, coins),
+        "optimize_local": lambda: optimize_local(W, coins, LDP()),
+        "which_noise": lambda: which_noise(W, coins, 8, 1e-6),
+        "worst_case": lambda: worst_case(RUN, LDP(), coins),
+        "replay": lambda: replay(RUN, LDP(), coins, case, 1.0, 1, [1]),
+        "audit": lambda: audit(RUN, LDP(), coins),
+        "MessageLog": lambda: MessageLog(tmp_path / "log", range(3), coins),
+        "write_log": lambda: write_log(RUN, coins, 1.0, tmp_path / "log"),
+        "build_algorithm": lambda: build_algorithm("mf-dsgd", W, 4, "identity", None, coins),
+        "text": lambda: Participation.parse(f"poisson:{0.5}", 4),
+    }
+    faults = {}
+    for name, consume in consumers.items():
+        try: faults[name] = f"accepted: {consume()!r:.80}"
+        except ValueError as refused:
+            if not any(words in str(refused) for words in REASONS): faults[name] = str(refused)
+        except Exception as error: faults[name] = repr(error)
+    assert not faults, "\n".join(map(str, faults.items()))
+    assert not (tmp_path / "log").exists()
+
+
+def test_only_known_steps_are_participations():
+    assert not isinstance(COINS, Participation) and isinstance(COINS, RandomParticipation)
+    with pytest.raises(ValueError, match="expected one that is drawn at random"): amplified(RUN, LDP(), RandomParticipation())
+    for q in (0, -0.1, 1.1, math.nan, "half", None, True + 1):
+        with pytest.raises(ValueError, match="q="): Participation.poisson(q, 4)
+    for counts in ((0, 1), (2.5, 1), (1, 0)):
+        with pytest.raises(ValueError): PoissonParticipation(*counts, 0.5)
+    assert isinstance(account(RUN, LDP(), COINS), AmplifiedReport)
+    assert OnlineAccountant  # has no scheme to be given: it makes its own of the steps that it is told
+
+
+def test_calibration_is_tight_and_on_the_safe_side():
+    report = account(dp_dsgd(W, 30), LDP(), Participation.poisson(0.1, 30))
+    for epsilon in (0.5, 3):
+        enough = report.calibrate(epsilon, 1e-5)
+        assert enough.epsilon(1e-5).max() <= epsilon
+        less = account(dp_dsgd(W, 30), LDP(), Participation.poisson(0.1, 30), enough.sigma * (1 - 1e-3))
+        assert less.epsilon(1e-5).max() > epsilon

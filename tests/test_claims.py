@@ -1,0 +1,59 @@
+"""The table of claims: each verdict follows from its numbers, each command exists, and the page shows every row."""
+import re
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from mfdl.workshop.experiments import experiments
+
+TABLE = pd.read_csv(ROOT / "figures" / "claims.csv").fillna({"except_for": ""})
+PAGE = nbformat.read(ROOT / "nbs" / "evidence" / "69_claims.ipynb", as_version=4)
+VERDICTS = {"confirmed", "confirmed with a condition", "not confirmed", "wrong", "not measured"}
+
+
+def plausible(row):
+    """The verdicts that the least and the largest of the cases allow."""
+    if np.isnan(row.measured): return {"not measured"}
+    inside = [row.least - 1e-9 <= value <= row.most + 1e-9 for value in (row.low, row.high)]
+    if all(inside): return {"confirmed"}
+    if row.high < row.least or row.low > row.most: return {"not confirmed", "wrong"}
+    return {"confirmed with a condition"} if any(inside) else {"confirmed with a condition", "not confirmed", "wrong"}
+
+
+def test_there_are_forty_claims_of_both_papers_and_none_is_said_twice():
+    assert len(TABLE) >= 40 and set(TABLE.paper) == {"U", "C"} and set(TABLE.verdict) == VERDICTS
+    assert not TABLE.duplicated(["paper", "place", "claim", "on_what"]).any()
+
+
+@pytest.mark.parametrize("row", list(TABLE.itertuples()), ids=lambda row: f"{row.paper}-{row.Index}")
+def test_verdict_follows_from_the_numbers(row):
+    assert row.verdict in plausible(row)
+    assert bool(row.except_for) == (row.verdict == "confirmed with a condition")
+    assert row.on_what.startswith("nothing: ") == (row.verdict == "not measured")
+    if row.verdict != "not measured": assert row.low <= row.measured <= row.high
+
+
+def test_commands_name_experiments():
+    for command in set(TABLE.command):
+        named = re.findall(r"mfdl reproduce (\w+)", command)
+        assert set(named) <= set(experiments()) and (named or command == "chapter 69"), command
+
+
+def test_page_shows_every_row():
+    shown = "".join(out.data["text/markdown"] for cell in PAGE.cells for out in cell.get("outputs", []) if "text/markdown" in out.get("data", {}))
+    lines = [line for line in shown.splitlines() if line.startswith("| ") and not line.startswith("| place")]
+    assert len(lines) == len(TABLE)
+    for line, row in zip(lines, TABLE.itertuples(), strict=True):
+        place, claim, _, on_what, _, verdict, command = [part.strip() for part in line.strip("|").split("|")]
+        assert (place, claim, on_what, command) == (row.place, row.claim, row.on_what, f"`{row.command}`")
+        assert verdict.split(";")[0] == row.verdict
+
+
+def test_a_verdict_that_does_not_follow_is_noticed():
+    row = TABLE[TABLE.verdict == "confirmed"].iloc[0]
+    wrong = row.copy()
+    wrong["low"] = wrong["high"] = wrong.least - 1
+    assert plausible(wrong) == {"not confirmed", "wrong"}

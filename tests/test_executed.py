@@ -1,0 +1,144 @@
+"""Nothing beside the figures is stale: executed notebooks have the source of today's experiments, experiments show what they show, titles what the numbers say."""
+import ast
+import html
+import json
+import re
+import runpy
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import FIGURES, ROOT
+
+EXECUTED = runpy.run_path(str(ROOT / "tools" / "executed.py"))
+MADE_BEFORE = ("together_", "housing_", "quadratic_", "correlated_", "reactions_")  # with quartiles, ranges or standard deviations; to be run again
+FILES = re.compile(r"^\S+\.svg \S+\.png \S+\.csv\n", re.M)  # the line in which an experiment says what it wrote
+
+
+def parameters(path, tag):
+    """What the cell with a tag sets."""
+    source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if tag in cell.metadata.get("tags", []))
+    return {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(source).body if isinstance(node, ast.Assign)}
+
+
+def experiment_of(path): return ROOT / "nbs" / "experiments" / f"{path.stem.split('_')[0]}.ipynb"
+
+
+def by_default(path):
+    """Whether an executed notebook was given nothing but defaults."""
+    given, defaults = parameters(path, "injected-parameters"), parameters(experiment_of(path), "parameters")
+    return all(defaults.get(name) == value for name, value in given.items() if name != "output")
+
+
+def printed(path):
+    """What the cells of a notebook print, without the names of files that are written."""
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    return FILES.sub("", "".join(out.get("text", "") for cell in cells for out in cell.outputs if out.get("name") == "stdout"))
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_source_is_todays(path):
+    assert EXECUTED["stale"](path) == path.stem.startswith(MADE_BEFORE), "run the experiment again, or say in MADE_BEFORE why not"
+    assert not EXECUTED["other_words"](path), "run python tools/executed.py"
+
+
+@pytest.mark.parametrize("path", [path for path in FIGURES if by_default(path)], ids=lambda path: path.stem)
+def test_experiment_shows_what_its_defaults_give(path):
+    assert printed(experiment_of(path)) == printed(path), f"run {experiment_of(path).name} again"
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_no_machine_is_named(path):
+    """Where a result was written is a path in the project."""
+    assert not parameters(path, "injected-parameters")["output"].startswith("/")
+
+
+def titles(path): return {html.unescape(words).replace("- -", "--") for words in re.findall(r"<!-- (.+?) -->", path.with_suffix(".svg").read_text())}
+
+
+def numbers(path): return pd.read_csv(path.with_suffix(".csv"))
+
+
+def crossing(table, method, target):
+    """Epsilon at which the loss of the last steps crosses the target."""
+    end = table[(table.method == method) & table.late.notna() & np.isfinite(table.mu)].sort_values("loss")
+    return np.exp(np.interp(np.log(target), np.log(end.loss), np.log(end.epsilon)))
+
+
+def title_of_pndp(path, table):
+    wide = table.pivot_table("renyi", ["attacker", "victim"], "method")
+    return f": the exact loss is {np.median(wide.squared / wide.ours):.1f} times smaller (median)"
+
+
+def title_of_covariance(path, table):
+    harm = table[table.panel == "epsilon"].pivot(index="x", columns="method", values="harm_mean")
+    return f"{(harm.corn / harm.ldp).iloc[0]:.2f} of independent noise"
+
+
+def title_of_housing(path, table):
+    names = {"identity": "DP-D-SGD", "mafalda": "MAFALDA"}
+    return "Loss 0.75: " + ", ".join(f"{shown} at epsilon {crossing(table, name, 0.75):.2g}" for name, shown in names.items())
+
+
+def title_of_quadratic(path, table):
+    quiet = table[(table.variant == "read literally") & (table.panel == "epsilon") & (table.method == "no noise")]
+    return f"Read literally, the gap is {quiet['mean'].mean():.0f} without any noise"
+
+
+def title_of_writers(path, table):
+    end = table[(table.step == table.step.max()) & (table.mu == 2)].set_index("method").accuracy
+    return f"At 2-GDP: DP-D-SGD {end.identity:.0%}, MAFALDA {end.mafalda:.0%}"
+
+
+def title_of_theorem6(path, table):
+    return f"Noise covers {(table.exposed == 0).sum()} of {len(table)} pairs"
+
+
+TITLES = {name.removeprefix("title_of_"): make for name, make in list(globals().items()) if name.startswith("title_of_")}
+
+
+@pytest.mark.parametrize("path", [path for path in FIGURES if path.stem.split("_")[0] in TITLES], ids=lambda path: path.stem)
+def test_numbers_in_titles_are_those_of_the_table(path):
+    said = TITLES[path.stem.split("_")[0]](path, numbers(path))
+    assert any(said in title for title in titles(path)), f"no title says {said!r}"
+
+
+def literal(node):
+    """The words that stand in an expression as they are, without what is filled in."""
+    if isinstance(node, ast.FormattedValue): return
+    if isinstance(node, ast.Constant): yield str(node.value)
+    for child in ast.iter_child_nodes(node): yield from literal(child)
+
+
+def titled(source):
+    """The literal parts of titles that hold digits."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call): continue
+        given = node.args[:1] if getattr(node.func, "attr", "") in ("set_title", "suptitle") else []
+        for words in [*given, *(one.value for one in node.keywords if one.arg == "title")]:
+            yield from (part for part in literal(words) if re.search(r"\d", part))
+
+
+KNOWN = {  # of settings, not of results
+    "From the optimum, with steps of 1/sqrt(t), noise is all there is",
+    "Attackers reach what is claimed (line), and no more: best test with its 99.9% interval (blue), learned test (orange)",
+}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs" / "experiments").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_numbers_in_titles_are_computed(path):
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert {words for source in cells for words in titled(source)} <= KNOWN
+
+
+def test_what_is_stale_is_noticed(tmp_path):
+    form, path = EXECUTED["form"], ROOT / "figures" / "pndp_florentine.ipynb"
+    assert form("from mfdl.a import f, g\nx = [1,\n 2]") == form("from mfdl.b.c import g\nfrom mfdl.b.d import f\nx = [1, 2]")
+    assert form("x = f(1)") != form("x = f(2)") and form("from mfdl.a import f") != form("from numpy import f")
+    assert list(titled('ax.set_title("ten is 10")')) == ["ten is 10"] and not list(titled('ax.set_title(f"ten is {x:.2f}")'))
+    changed = json.loads(path.read_text())
+    changed["cells"][-1]["source"] = ["other words"]
+    other = tmp_path / path.name
+    other.write_text(json.dumps(changed))
+    assert EXECUTED["other_words"](other) == [len(changed["cells"]) - 2]

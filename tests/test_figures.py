@@ -1,0 +1,69 @@
+"""What experiments say to take away, from the numbers that are committed beside their figures."""
+import numpy as np
+import pandas as pd
+from conftest import ROOT
+
+SMALL = "ring-n-16-florentine-erdos-renyi-n-20"
+
+
+def together(stem):
+    """Loss above that without noise, relative to independent noise, where that at least doubles the loss: methods by graph and mu."""
+    losses = pd.read_csv(ROOT / "figures" / f"together_{stem}.csv").groupby(["graph", "mu", "method"]).loss.mean().unstack()
+    quiet = losses["no noise"].dropna().droplevel("mu")
+    noisy = losses.drop(columns="no noise")[np.isfinite(losses.index.get_level_values("mu"))]
+    noisy = noisy[noisy.independent >= 2 * quiet.reindex(noisy.index.get_level_values("graph")).to_numpy()]
+    above = noisy.sub(quiet.reindex(noisy.index.get_level_values("graph")).to_numpy(), axis=0)
+    return above.div(above.independent, axis=0)
+
+
+def test_noise_in_time_and_space_is_the_best_of_five():
+    tables = [together(f"{task}_graphs-{graphs}") for task in ("housing", "quadratic") for graphs in (SMALL, "facebook-414")]
+    digits = together(f"writers_graphs-{SMALL}_mus-0.5-1-2_seeds-2")
+    learned = digits[digits.index.get_level_values("mu") >= 1]
+    for table in [*tables, learned, together("writers_graphs-facebook-414_mus-0.5-1-2_seeds-1")]:
+        assert len(table) and (table.idxmin(axis=1) == "time and space").all()
+    at_one = learned.xs(1.0, level="mu")
+    assert (at_one["CorN, far ahead"] > at_one.CorN).all()
+    assert at_one["time and space"].round(2).agg(["min", "max"]).tolist() == [0.19, 0.31]
+    left = [table["time and space"] / table.MAFALDA for table in tables[:2]]
+    assert round(left[1]["facebook-414", 0.5], 2) == 0.57 and round(left[0]["erdos-renyi:n=20", 0.1], 2) == 0.82
+
+
+def test_bsr_ties_with_mafalda_on_two_of_three_graphs():
+    for stem, expected in (("facebook-414_every-20_tested-500", 0.010), ("florentine", 0.003)):
+        table = pd.read_csv(ROOT / "figures" / f"housing_{stem}.csv")
+        late = table.dropna(subset="late").groupby(["mu", "method"]).late.mean().unstack()
+        late = late[np.isfinite(late.index)]
+        assert round((late.mafalda / late.bsr - 1).mean(), 3) == expected
+        assert (late.mafalda[late.index < 1] < late[["identity", "anti_pgd", "d_mf"]][late.index < 1].min(axis=1)).all()
+
+
+def test_noise_that_cancels_is_worth_about_a_factor_of_two_in_epsilon():
+    for stem in ("a9a", "mnist_hidden-16_T-500_rates-0.1-0.05_seeds-2"):
+        table = pd.read_csv(ROOT / "figures" / f"correlated_{stem}.csv").query("panel == 'epsilon' and x >= 3")
+        losses = table.pivot_table(index="x", columns="method", values="loss mean")
+        for epsilon in (5, 10, 15, 20):
+            assert losses.CorN[epsilon] <= 1.01 * losses.independent[2 * epsilon], (stem, epsilon)
+            assert losses["CorN, far ahead"][epsilon] < losses.independent[2 * epsilon]
+            assert losses["CorN, far ahead"][epsilon] < losses.CorN[epsilon]
+        assert losses.CorN[5] > 0.9 * losses.independent[15]  # and no factor of three
+
+
+def test_correlation_saves_more_the_denser_the_network():
+    table = pd.read_csv(ROOT / "figures" / "covariance_20.csv").query("panel == 'p'").pivot_table(index="x", columns="method", values="harm_mean")
+    left = table.div(table.ldp, axis=0)
+    assert left.corn.is_monotonic_decreasing and (left.corn[:0.8] < left.decor[:0.8]).all()
+    np.testing.assert_allclose(table.corn[1.0], table.cdp[1.0], rtol=1e-3)
+    assert 0.95 < left.decor[0.4] < left.decor[0.2] < 1  # little or nothing where it is sparse
+
+
+def test_in_long_runs_the_earlier_accounting_is_that_of_an_eavesdropper():
+    tables = {stem: pd.read_csv(ROOT / "figures" / f"horizons_{stem}.csv") for stem in ("florentine", "facebook-414_exact-100")}
+    florence, facebook = tables.values()
+    late = florence[florence["T"] >= 100]
+    assert (late.earlier_min == late["T"]).all()
+    assert (facebook.query("T == 1000 and distance <= 5").earlier_mean >= 940).all()
+    for table in tables.values():
+        far = table.query("T == 1000 and distance > 1")
+        assert (far.ours_mean < 150).all()
+        assert far.ours_mean.iloc[-1] < 0.04 * table.query("T == 1000 and distance == 1").ours_mean.iloc[0]

@@ -1,0 +1,272 @@
+"""Harm of other models than all, under other schedules: against explicit matrices, matrices and optima of jax-privacy, and plain loops."""
+import cvxpy as cp
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from test_strategies import networks
+
+from mfdl.accounting.sensitivities import worst_sensitivity
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import Participation
+from mfdl.noise.covariance import optimize_covariance
+from mfdl.noise.directions import optimize_space_time
+from mfdl.noise.gram import gram_estimates, local_gram, probe_grams
+from mfdl.noise.newton import optimize
+from mfdl.noise.objectives import Objective, model_workload
+from mfdl.noise.space_time import space_time_workload
+from mfdl.noise.strategies import STRATEGIES, estimate_harm, load_strategy, save_strategy, strategy
+
+
+@st.composite
+def objectives(draw, T, n):
+    """Any models that count, and any schedule."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    weights = rng.uniform(size=T) * (rng.uniform(size=T) < 0.6)
+    weights[rng.integers(T)] = 1
+    parts = {
+        "weights": weights, "averaged": True, "nodes": rng.uniform(size=n), "learning_rates": rng.uniform(0.1, 1, T),
+        "momentum": rng.uniform(0, 0.95), "nesterov": True, "weight_decay": rng.uniform(0, 0.5), "curvature": rng.uniform(0, 0.6),
+    }
+    return Objective(**{name: value for name, value in parts.items() if draw(st.booleans())})
+
+
+def recursion(Ws, objective, z):  # (T, n) to all models (T, n)
+    """The run as its recursion says, node by node, with the signs of a training."""
+    T, n = z.shape
+    rates = np.ones(T) if objective.learning_rates is None else objective.learning_rates
+    theta, buffer, models = [0.0] * n, [0.0] * n, []
+    for t in range(T):
+        half = []
+        for u in range(n):
+            gradient = z[t, u] + objective.curvature * theta[u]
+            buffer[u] = objective.momentum * buffer[u] + gradient
+            direction = gradient + objective.momentum * buffer[u] if objective.nesterov else buffer[u]
+            half.append((1 - rates[t] * objective.weight_decay) * theta[u] - rates[t] * direction)
+        theta = [sum(Ws[t][u][v] * half[v] for v in range(n)) for u in range(n)]
+        models.append(theta)
+    return np.array(models)
+
+
+def harm_of(models, objective):
+    weights = np.ones(len(models)) if objective.weights is None else objective.weights
+    nodes = np.ones(models.shape[1]) if objective.nodes is None else objective.nodes
+    if objective.averaged: return (nodes * (weights @ models)**2).sum()
+    return (weights[:, None] * nodes * models**2).sum()
+
+
+@pytest.mark.filterwarnings("ignore:graph has")
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.data(), networks())
+def test_the_workload_is_the_recursion_and_every_gram_is_that_of_the_workload(data, Ws):
+    T, n = len(Ws), len(Ws[0])
+    objective = data.draw(objectives(T, n))
+    A = model_workload(Ws, T, objective)
+    z = np.random.default_rng(0).normal(size=(T, n))
+    assert ((A @ z.ravel())**2).sum() == pytest.approx(harm_of(recursion(Ws, objective, z), objective), rel=1e-9, abs=1e-12)
+    explicit = np.array([A[:, u::n].T @ A[:, u::n] for u in range(n)])
+    size = np.abs(explicit).sum()
+    np.testing.assert_allclose(local_gram(Ws, T, objective=objective), explicit.sum(axis=0), atol=1e-13 * T * size)
+    np.testing.assert_allclose(local_gram(Ws, T, per_node=True, objective=objective), explicit, atol=1e-13 * T * size)
+    V = np.random.default_rng(1).normal(size=(n, 2))
+    probed = [sum(v[u] * A[:, u::n] for u in range(n)) for v in V.T]
+    for given_as in (Ws, [csr_array(W) for W in Ws]):
+        np.testing.assert_allclose(probe_grams(given_as, T, V, objective), [B.T @ B for B in probed], atol=1e-12 * T * size * (V**2).sum())
+
+
+@pytest.mark.parametrize("W", [gossip_matrix(nx.path_graph(5)), gossip_matrix(nx.star_graph(4), "uniform"), np.random.default_rng(0).dirichlet(np.ones(4), size=4)])
+def test_the_default_is_what_it_was_to_the_last_bit(W):
+    plain = Objective(momentum=0.0, curvature=0)
+    assert plain.plain
+    for one in ({}, {"per_node": True}): np.testing.assert_array_equal(local_gram(W, 9, objective=plain, **one), local_gram(W, 9, **one))
+    np.testing.assert_array_equal(local_gram(csr_array(W), 9, objective=plain), local_gram(csr_array(W), 9))
+    said = Objective(weights=np.ones(9), nodes=np.ones(len(W)), learning_rates=np.ones(9))  # the same by the other route
+    assert not said.plain
+    np.testing.assert_allclose(local_gram(W, 9, objective=said), local_gram(W, 9), rtol=1e-12)
+    np.testing.assert_array_equal(model_workload(W, 4, plain), model_workload(W, 4))
+
+
+def test_estimates_for_sparse_networks_have_no_bias():
+    W = gossip_matrix(nx.barabasi_albert_graph(40, 2, seed=0))
+    objective = Objective.last(12, momentum=0.8, learning_rates=np.geomspace(1, 0.1, 12), nodes=np.linspace(0, 2, 40))
+    exact = local_gram(W, 12, objective=objective)
+    estimates = gram_estimates(csr_array(W), 12, 400, 0, objective)
+    error = estimates.std(axis=0, ddof=1) / 20
+    assert (np.abs(estimates.mean(axis=0) - exact) < 4.5 * error + 1e-12 * exact.max()).all()
+    np.testing.assert_array_equal(local_gram(csr_array(W), 12, objective=objective), gram_estimates(csr_array(W), 12, 32, 0, objective).mean(axis=0))
+
+
+def test_time_weights_and_averages_are_sums_of_single_steps():
+    """The harm of weighted steps is the weighted sum of that of single steps; an average obeys the triangle inequality."""
+    W, T, schedule = gossip_matrix(nx.cycle_graph(5)), 6, {"momentum": 0.7, "curvature": 0.3}
+    single = [local_gram(W, T, objective=Objective(weights=np.eye(T)[t], **schedule)) for t in range(T)]
+    weights = np.arange(1.0, 7)
+    np.testing.assert_allclose(local_gram(W, T, objective=Objective(weights=weights, **schedule)), np.tensordot(weights, single, axes=1), rtol=1e-10)
+    np.testing.assert_allclose(single[-1], local_gram(W, T, objective=Objective.last(T, **schedule)), rtol=1e-14)
+    averaged = local_gram(W, T, objective=Objective.tail(T, 3, **schedule))
+    for S in (np.eye(T), np.ones((T, T))):
+        assert np.sqrt((averaged * S).sum()) <= sum(np.sqrt((H * S).sum()) for H in single[-3:]) / 3
+
+
+BY_JAX_PRIVACY = {  # 2.0.0: the last row of momentum_sgd_matrix, and the loss of dense.optimize times T and the squared sensitivity, for 1 and 3 participations
+    "momentum": ({"momentum": 0.9}, [7.175704635190002, 6.8618940391, 6.5132155990000005, 6.12579511, 5.6953279, 5.217031, 4.68559, 4.0951, 3.439, 2.71, 1.9, 1.0],
+                 349.7136895745627, 1136.4094921166777),
+    "rates": ({"learning_rates": np.geomspace(1, 0.1, 12)}, np.geomspace(1, 0.1, 12), 15.024019292688818, 29.678343647500512),
+    "both": ({"momentum": 0.8, "learning_rates": np.geomspace(1, 0.1, 12)},
+             [2.8323530710863887, 2.2904413388579874, 1.8491381350853744, 1.4890061380347581, 1.1941702686426587, 0.9516176756679411, 0.750623127808035,
+              0.5822744262055682, 0.43907682024656536, 0.31461884745065866, 0.2032846739442066, 0.1], 78.77171616390794, 149.21100784903373),
+}
+
+
+@pytest.mark.parametrize("schedule, last, once, three_times", BY_JAX_PRIVACY.values(), ids=BY_JAX_PRIVACY)
+def test_one_node_has_the_matrices_and_optima_of_jax_privacy(schedule, last, once, three_times):
+    alone, objective = np.ones((1, 1)), Objective(**schedule)
+    np.testing.assert_allclose(model_workload(alone, 12, objective)[-1], last, rtol=1e-14)
+    for k, value in ((1, once), (3, three_times)):
+        found = optimize(local_gram(alone, 12, objective=objective), Participation.cyclic(k, 12 // k), tol=1e-10)
+        assert found.lower_bound <= value * (1 + 1e-12) and found.objective == pytest.approx(value, rel=1e-8)
+
+
+def by_cvxpy(H, participation, bound):
+    """The same optimum with nothing known about orthogonality, penalties or mixtures, by Clarabel."""
+    T = len(H)
+    X = cp.Variable((T, T), symmetric=True)
+    values, vectors = np.linalg.eigh(H)
+    rows = (vectors * np.sqrt(np.maximum(values, 0))).T
+    constraints = [cp.sum([cp.matrix_frac(row, X) for row in np.eye(T)]) <= bound * participation.k * T]
+    for pattern in map(list, participation.patterns()):
+        y = cp.Variable(len(pattern))
+        constraints += [cp.diag(y) - X[pattern, :][:, pattern] >> 0, cp.sum(y) <= 1]
+    harm = cp.sum([cp.matrix_frac(row, X) for row, value in zip(rows, values, strict=True) if value > 1e-12])
+    return cp.Problem(cp.Minimize(harm), constraints).solve(solver=cp.CLARABEL)
+
+
+@pytest.mark.parametrize("bound", [2, 3.5, 8])
+@pytest.mark.parametrize("objective", [Objective.last(6), Objective.tail(6, 2, momentum=0.8), Objective(weights=[0, 0, 0, 1, 0, 2], nodes=[1, 0, 0])])
+def test_optima_of_singular_grams_agree_with_a_generic_solver(objective, bound):
+    H, scheme = local_gram(gossip_matrix(nx.path_graph(3)), 6, objective=objective), Participation.cyclic(2, 3)
+    found = optimize(H, scheme, bound=bound)
+    assert 0 <= found.gap <= 1e-8 and found.objective == pytest.approx(by_cvxpy(H, scheme, bound), rel=2e-5)
+    assert worst_sensitivity(found.X, scheme) <= 1 + 1e-9 and np.trace(np.linalg.inv(found.X)) <= bound * 12 * (1 + 1e-9)
+    # the price of variance is the slope of the optimum
+    more = optimize(H, scheme, bound=bound * 1.001)
+    assert found.objective - more.objective == pytest.approx(found.trace_penalty * 0.001 * bound * 12, rel=0.02, abs=2e-8 * found.objective)
+
+
+def test_a_bound_that_does_not_matter_costs_nothing():
+    W, scheme = gossip_matrix(nx.path_graph(4)), Participation.cyclic(3, 4)
+    free, bounded = optimize(local_gram(W, 12), scheme), optimize(local_gram(W, 12), scheme, bound=50)
+    assert bounded.objective == pytest.approx(free.objective, rel=2e-8) and bounded.lower_bound <= free.objective and bounded.gap <= 1e-8
+    with pytest.raises(ValueError, match="positive definite matrix, or a bound"): optimize(local_gram(W, 12, objective=Objective.last(12)), scheme)
+    for wrong in (1, np.nan, np.inf, "4"):
+        with pytest.raises(ValueError, match="bound="): optimize(local_gram(W, 12), scheme, bound=wrong)
+    with pytest.raises(ValueError, match="expected a Gram matrix"): optimize(-np.eye(12), scheme, bound=4)
+
+
+def test_strategies_for_an_objective(tmp_path):
+    W, scheme = gossip_matrix(nx.star_graph(4), "uniform"), Participation.cyclic(3, 4)
+    for name in ("mafalda", "bsr"):
+        one, other = strategy(name, scheme, W), strategy(name, scheme, W, objective=Objective())
+        np.testing.assert_array_equal(one.C, other.C)
+        assert (one.objective, one.lower_bound) == (other.objective, other.lower_bound)
+    last = Objective.last(12, learning_rates=np.geomspace(1, 0.2, 12), momentum=0.5)
+    H = local_gram(W, 12, objective=last)
+    best = strategy("mafalda", scheme, W, objective=last)
+    for name in STRATEGIES:
+        if STRATEGIES[name].plain:
+            with pytest.raises(ValueError, match=f"objective: {name} is made for all models"): strategy(name, scheme, W, objective=last)
+            continue
+        found = strategy(name, scheme, W, objective=last)
+        if name == "mafalda_l": assert found.objective <= best.objective * (1 + 1e-8)
+        else:
+            assert found.objective == pytest.approx(np.trace(H @ np.linalg.inv(found.X)), rel=1e-9)
+            if np.trace(np.linalg.inv(found.X)) <= 4 * 36: assert found.objective >= best.lower_bound
+    assert load_strategy(save_strategy(best, tmp_path / "best", W)).trace_penalty == best.trace_penalty > 0
+    with pytest.raises(ValueError, match="weights: 9 numbers, expected 12"): strategy("identity", scheme, W, objective=Objective.last(9))
+
+
+@pytest.mark.parametrize("wrong, said", [
+    (dict(learning_rates=[0.1, -0.1]), r"learning_rates\[1\]=-0.1: expected a positive"), (dict(learning_rates=0.1), "learning_rates has shape"),
+    (dict(learning_rates=[0.1, np.nan]), "learning_rates has entries that are not finite"), (dict(momentum=1), "momentum=1: expected"), (dict(momentum=-0.1), "momentum=-0.1"),
+    (dict(momentum="0.9"), "momentum='0.9'"), (dict(weights=[1, -2]), r"weights\[1\]=-2"), (dict(weights=[0.0, 0.0]), "weights are all zero"),
+    (dict(nodes=[0, 0]), "nodes are all zero"), (dict(weights=[[1]]), "weights has shape"), (dict(weight_decay=1.0), "weight_decay=1.0"),
+    (dict(curvature=np.inf), "curvature=inf"), (dict(curvature=-1), "curvature=-1"), (dict(curvature=2.0), "curvature=2.0"), (dict(nesterov=1), "nesterov=1"),
+    (dict(averaged="no"), "averaged='no'"),
+])
+def test_what_is_no_objective_is_refused(wrong, said):
+    with pytest.raises(ValueError, match=said): Objective(**wrong)
+
+
+def test_what_does_not_fit_a_run_is_refused():
+    W = gossip_matrix(nx.path_graph(3))
+    with pytest.raises(ValueError, match="s=5: expected a tail of at most T=4"): Objective.tail(4, 5)
+    for name, one in {"weights": Objective.last(4), "learning_rates": Objective(learning_rates=np.ones(6)), "nodes": Objective(nodes=np.ones(4))}.items():
+        for call in (local_gram, model_workload):
+            with pytest.raises(ValueError, match=f"{name}: "): call(W, 5, objective=one)
+        with pytest.raises(ValueError, match=f"{name}: "): local_gram(csr_array(W), 5, objective=one)
+
+
+@pytest.mark.parametrize("nesterov, most", [(False, 3.8), (True, 3.8 / 2.8)])
+def test_curvature_is_refused_from_where_one_node_diverges(nesterov, most):
+    alone, schedule = np.ones((1, 1)), {"momentum": 0.9, "nesterov": nesterov}
+    assert local_gram(alone, 400, objective=Objective.last(400, curvature=0.95 * most, **schedule))[0, 0] < 1
+    with pytest.raises(ValueError, match="curvature"): Objective(curvature=1.001 * most, **schedule)
+    beyond, z = Objective(**schedule), np.eye(400, 1)
+    object.__setattr__(beyond, "curvature", 1.05 * most)
+    assert abs(recursion([alone] * 400, beyond, z)[-1, 0]) > 100
+
+
+@pytest.mark.parametrize("objective", [
+    Objective.last(5), Objective.tail(5, 2, momentum=0.6), Objective(learning_rates=[1, 0.8, 0.6, 0.4, 0.2], curvature=0.3, nodes=[1, 2, 0, 1]),
+])
+def test_the_covariance_of_each_step_is_the_best_for_the_run(objective):
+    W = np.random.default_rng(3).dirichlet(np.ones(4), size=4)
+    A = model_workload(W, 5, objective)
+    found = optimize_covariance(W, objective=objective)
+    np.testing.assert_allclose(found.objective, np.linalg.norm(A @ np.kron(np.eye(5), np.linalg.cholesky(found.R)))**2, rtol=1e-9)
+    assert -1e-8 <= found.gap <= 1e-8
+    np.testing.assert_allclose(np.diag(np.linalg.inv(found.R)), 1, rtol=1e-8)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        R = found.R + 0.05 * (root := rng.normal(size=(4, 4))) @ root.T
+        R = R * np.diag(np.linalg.inv(R)).max()
+        assert np.trace(A @ np.kron(np.eye(5), R) @ A.T) >= found.lower_bound
+
+
+def test_a_covariance_for_the_last_model_looks_as_far_ahead_as_there_are_steps():
+    W = gossip_matrix(nx.path_graph(5))
+    found, ahead = optimize_covariance(W, objective=Objective.last(4)), optimize_covariance(W, horizon=4)
+    assert found.objective == pytest.approx(ahead.objective, rel=2e-8)
+    for wrong, said in ((dict(objective=Objective(momentum=0.5)), "expected weights, or learning rates"), (dict(objective=Objective.last(4), horizon=4), "horizon=4"),
+                        (dict(objective=Objective(weights=[0, 1], learning_rates=[1, 1, 1])), "learning_rates: 3 numbers, expected 2")):
+        with pytest.raises(ValueError, match=said): optimize_covariance(W, **wrong)
+
+
+def test_noise_in_space_and_time_for_the_last_model_agrees_with_a_generic_solver():
+    W, scheme, objective = gossip_matrix(nx.path_graph(3)), Participation.single(3), Objective.last(3, momentum=0.5)
+    A = space_time_workload(W, 3, objective)
+    price = 1e-2 * (A**2).sum() / 9
+    X = cp.Variable((9, 9), symmetric=True)
+    harm = cp.sum([cp.matrix_frac(row, X) for row in A]) + price * cp.sum([cp.matrix_frac(row, X) for row in np.eye(9)])
+    generic = cp.Problem(cp.Minimize(harm), [cp.diag(X) <= 1]).solve(solver=cp.CLARABEL)
+    found = optimize_space_time(W, scheme, tol=1e-8, trace_penalty=1e-2, objective=objective)
+    assert found.objective + price * np.trace(found.S) == pytest.approx(generic, rel=1e-6)
+    assert found.objective == pytest.approx(np.trace(A @ found.S @ A.T), rel=1e-9) and found.lower_bound <= found.objective
+    assert found.independent == pytest.approx((A**2).sum())
+    assert np.diag(np.linalg.inv(found.S)).max() <= 1 + 1e-9
+    with pytest.raises(ValueError, match="expected a larger trace_penalty"): optimize_space_time(W, scheme, objective=objective)
+    with pytest.raises(ValueError, match="no objective"): optimize_space_time(W, scheme, method="directions", objective=objective)
+    with pytest.raises(ValueError, match="weights: 2 numbers, expected 3"): optimize_space_time(W, scheme, objective=Objective.last(2))
+    plain = optimize_space_time(W, scheme, objective=Objective(), method="directions", trace_penalty=1e-6)
+    np.testing.assert_array_equal(plain.S, optimize_space_time(W, scheme, method="directions", trace_penalty=1e-6).S)
+
+
+def test_a_strategy_for_the_last_model_of_a_sparse_network():
+    W, scheme, last = gossip_matrix(nx.barabasi_albert_graph(60, 2, seed=0)), Participation.cyclic(3, 4), Objective.last(12, momentum=0.6)
+    found = strategy("mafalda", scheme, csr_array(W), objective=last)
+    harm = np.trace(local_gram(W, 12, objective=last) @ np.linalg.inv(found.X))
+    estimated, error = estimate_harm(found, csr_array(W), probes=200, objective=last)
+    assert found.gap <= 1e-8 and worst_sensitivity(found.X, scheme) <= 1 + 1e-9
+    assert abs(estimated - harm) < 4 * error
