@@ -18,8 +18,8 @@ import numpy as np
 from .account import account, check_account
 from .privacy import GaussianDP
 from .reactions import Lipschitz
-from .report import in_short, plot_spread
-from ..ground.arguments import Floats, real_number
+from .report import in_short, plot_spread, worst_first
+from ..ground.arguments import real_number
 from ..ground.cards import html_card
 from ..ground.files import bars_shown, json_values, needed_for, progress_bar
 from ..language.attackers import TrustModel
@@ -31,17 +31,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00008
-def _first_of_largest(values: Floats) -> int:  # (m,)
-    "Where the largest value stands, or the first that is as large but for rounding."
-    return int(np.argmax(values >= values.max() * (1 - 1e-9)))
-
 def _rows(sensitivity: Any, distance: Any, victims: Sequence[Hashable]) -> list[dict[str, Any]]:
     "By distance: victims, least, mean and largest sensitivity, and whose that is."
     found = []
     for hops in np.unique(distance):  # nan, of an eavesdropper, is one of them
         at = np.flatnonzero((distance == hops) | (np.isnan(distance) & np.isnan(hops)))
         values = sensitivity[at]
-        worst = at[_first_of_largest(values)]
+        worst = at[worst_first(values)[0]]
         found.append({
             "distance": float(hops), "victims": len(at), "least": float(values.min()),
             "mean": float(values.mean()), "largest": float(values.max()),
@@ -246,7 +242,7 @@ class Exposure:
         return by
 
     def __repr__(self) -> str:
-        worst = self.table.iloc[_first_of_largest(self.table.largest.to_numpy())]
+        worst = self.table.iloc[worst_first(self.table.largest.to_numpy())[0]]
         times = f"{self.participation.k} participations in {self.participation.T} steps"
         what = f"{self.protocol}: {len(self.lines)} attackers in {self.nodes} nodes"
         return "\n  ".join([

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import networkx as nx
 import numpy as np
 
-from ..accounting.report import Report, in_short
+from ..accounting.report import Report, in_short, worst_first
 from ..accounting.account import account
 from ..accounting.privacy import GaussianDP, row_sensitivity
 from mfdl.accounting.schedules import (
@@ -86,7 +86,7 @@ _INSIDERS = (PNDP, SecLDP, SecureSum)
 # %% ../../nbs/learning/68_training.ipynb #a680000b
 def _worst_pair(report: Report) -> tuple[str, str]:
     "Attacker and victim, in words."
-    worst = int(np.argmax(report.mu))
+    worst = int(worst_first(report.mu)[0])
     return in_short(report.attackers[worst]), str(report.victims[worst])
 
 def _promises(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..accounting.account import expected_work
 from ..accounting.reactions import Lipschitz
-from ..accounting.report import Report
+from ..accounting.report import Report, worst_first
 from ..accounting.seen import Cost
 from ..accounting.state_space import NotStreamable
 from ..ground.figures import STYLE
@@ -117,7 +117,7 @@ def describe_report(report: Report, frame: "pd.DataFrame", delta: float, rows: i
     """
     epsilon = report.worst.epsilon(delta)
     lines = [f"worst pair: mu={report.worst.mu:.4g}, epsilon={epsilon:.4g} at delta={delta:g}", ""]
-    exposed = frame.sort_values("mu", ascending=False, kind="stable").head(rows)
+    exposed = frame.iloc[worst_first(frame.mu.to_numpy())[:rows]]
     table = exposed.dropna(axis="columns", how="all").rename(columns={"distance": "hops"})
     lines.append(table.to_string(index=False, float_format="%.4g"))
     if len(frame) > rows:
