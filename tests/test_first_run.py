@@ -1,4 +1,4 @@
-"""The simulator gives the models of the plain loops of chapter 42, and the loops do what they say."""
+"""The simulator gives the models of the plain loops of chapter 47, and the loops do what they say."""
 import networkx as nx
 import numpy as np
 import pytest
