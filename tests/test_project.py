@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import distributions
 
 import click
 import pytest
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from conftest import FIGURES, ROOT
 from execnb.nbio import nb2str, read_nb
 from nbdev.clean import clean_nb
+from packaging.specifiers import SpecifierSet
 from test_reading import lacks
 
 from mfdl.workshop.cli import app
@@ -30,6 +32,13 @@ def test_package_is_what_the_notebooks_export(tmp_path):
     assert sorted(exported) == sorted(committed), "run make export: a module has no notebook, or a notebook no module"
     different = [name for name in exported if exported[name] != committed[name]]
     assert not different, f"run make export: {different} differ from their notebooks"
+
+
+def test_what_is_pinned_runs_on_the_oldest_python():
+    """Debian 12 has Python 3.11.2, for example."""
+    needs = {one.name: one.metadata.get("Requires-Python") or "" for one in distributions()}
+    newer = {name: versions for name, versions in needs.items() if "3.11.0" not in SpecifierSet(versions)}
+    assert not newer, f"constraints.txt: pin versions for Python 3.11 in place of {newer}"
 
 
 @pytest.mark.parametrize("path", [*sorted((ROOT / "nbs").glob("**/[!.]*.ipynb")), *FIGURES], ids=lambda p: f"{p.parent.name}/{p.stem}")
