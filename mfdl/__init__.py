@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mfdl.accounting.online import OnlineAccountant as OnlineAccountant
     from mfdl.accounting.privacy import GaussianDP as GaussianDP
     from mfdl.accounting.reactions import Lipschitz as Lipschitz
+    from mfdl.accounting.schedules import Schedule as Schedule
+    from mfdl.accounting.schedules import ScheduledProtocol as ScheduledProtocol
     from mfdl.accounting.sensitivities import sensitivity as sensitivity
     from mfdl.evidence.auditing import audit as audit
     from mfdl.language.algorithms import anti_pgd as anti_pgd
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from mfdl.noise.gram import local_gram as local_gram
     from mfdl.noise.insiders import optimize_local as optimize_local
     from mfdl.noise.newton import optimize as optimize
+    from mfdl.noise.objectives import Objective as Objective
     from mfdl.noise.strategies import strategy as strategy
     from mfdl.workshop.opacus import noise_for as noise_for
 
@@ -69,9 +72,11 @@ _HOME = {
     "accounting.privacy": "GaussianDP",
     "accounting.sensitivities": "sensitivity",
     "accounting.reactions": "Lipschitz",
+    "accounting.schedules": "Schedule ScheduledProtocol",
     "accounting.account": "account",
     "accounting.online": "OnlineAccountant",
     "noise.certificates": "NotConverged",
+    "noise.objectives": "Objective",
     "noise.gram": "local_gram",
     "noise.newton": "optimize",
     "noise.strategies": "strategy",
