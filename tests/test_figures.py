@@ -2,6 +2,7 @@
 import numpy as np
 import pandas as pd
 from conftest import ROOT
+from scipy import stats
 
 from mfdl import Participation, gossip_matrix, load_graph, strategy
 
@@ -73,3 +74,27 @@ def test_in_long_runs_the_earlier_accounting_is_that_of_an_eavesdropper():
         far = table.query("T == 1000 and distance > 1")
         assert (far.ours_mean < 150).all()
         assert far.ours_mean.iloc[-1] < 0.04 * table.query("T == 1000 and distance == 1").ours_mean.iloc[0]
+
+
+def test_covariances_on_the_quadratic_task():
+    table = pd.read_csv(ROOT / "figures" / "quadratic_20.csv")
+    wide = np.log(table.pivot(index=["variant", "panel", "x", "seed"], columns="method", values="gap"))
+    literal, matters = wide.loc["read literally"], wide.loc["where noise matters"]
+
+    def ratios(method, reference):
+        """Gap over that of a reference in pairs of seeds: mean and 95% interval for each panel and point."""
+        grouped = (matters[method] - matters[reference]).groupby(["panel", "x"])
+        half = stats.t.ppf(0.975, grouped.size() - 1) * grouped.std() / np.sqrt(grouped.size())
+        return np.exp(pd.DataFrame({"mean": grouped.mean(), "low": grouped.mean() - half, "high": grouped.mean() + half}))
+
+    means = np.exp(literal.groupby(["panel", "x"]).mean())
+    assert (means.max(axis=1) / means.min(axis=1)).max() < 1.01  # all methods are alike
+    for method in ("DECOR", "CorN"):
+        assert (ratios(method, "independent").loc["epsilon"].high < 1).all()
+    behind = ratios("DECOR", "CorN").loc["p"]
+    assert (behind.low[[0.2, 0.4, 0.6]] > 1).all() and behind["mean"].round(1)[[0.2, 0.4, 0.6]].tolist() == [2.0, 2.1, 1.4]
+    assert behind.loc[0.8].round(1).tolist() == [1.3, 0.9, 1.8] and abs(behind["mean"][1.0] - 1) < 1e-6
+    ahead = ratios("CorN, far ahead", "CorN")
+    assert (ahead.loc["p"]["mean"][:0.8] < 0.5).all() and (ahead.loc["p"].high[:0.8] < 0.57).all()
+    at_ten = np.exp(matters.loc["epsilon", 10].mean())
+    assert at_ten[["independent", "DECOR", "CorN"]].round().tolist() == [141, 74, 48]
