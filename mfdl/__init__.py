@@ -75,6 +75,10 @@ _HOME = {
     "accounting.schedules": "Schedule ScheduledProtocol",
     "accounting.account": "account",
     "accounting.online": "OnlineAccountant",
+}
+
+# %% ../nbs/workshop/89_import.ipynb #89b5f002
+_HOME |= {
     "noise.certificates": "NotConverged",
     "noise.objectives": "Objective",
     "noise.gram": "local_gram",

@@ -46,6 +46,8 @@ from mfdl.workshop import view as view_chapter
 from mfdl.workshop.names import ALGORITHMS, EXPECTED, TRUST
 from mfdl.workshop.settings import (
     EXAMPLES,
+    LARGEST,
+    MADE,
     WHO,
     Scene,
     Settings,
@@ -61,15 +63,15 @@ from mfdl.workshop.settings import (
     upload_name,
     write_query,
 )
-from mfdl.workshop.view import DARK, LIGHT, caution, distance_picture, drawn, graph_figure, text_below
+from mfdl.workshop.view import DARK, LIGHT, caution, claim, distance_picture, drawn, graph_figure, text_below
 
 EDGES = b"# who talks to whom\nanna,ben\nben,carl\ncarl,dora\ndora,anna\ndora,O'Hara & <b>\n"
 SPECS = {"dp-dsgd": "dp-dsgd", "dsgd": "dsgd", "anti-pgd": "anti-pgd", "muffliato": "muffliato:K=2", "decor": "decor:sigma_edge=2", "zip-dl": "zip-dl:self_noise=1",
-         "local-dsgd": "local-dsgd:every=2", "random-walk": "random-walk:seed=3"}
+         "local-dsgd": "local-dsgd:every=2", "random-walk": "random-walk:seed=3", "mf-dsgd": "mf-dsgd", "space-time": "space-time"}
 
 
 def test_every_algorithm_and_attacker_is_tried():
-    assert set(SPECS) | {"mf-dsgd"} == set(ALGORITHMS) and set(WHO) == set(TRUST)
+    assert set(SPECS) == set(ALGORITHMS) and set(WHO) == set(TRUST)
     for name in EXAMPLES["algorithm"]: assert name.partition(":")[0] in SPECS
 
 
@@ -264,7 +266,7 @@ def test_clicks_toggle(clicks):
 
 @given(st.builds(
     Settings, graph=st.sampled_from(["ring:n=5", "ring:n=-1", "complete:n=1e9", "grid:rows=2", "", "/etc/passwd", "path:n=3"]),
-    algorithm=st.sampled_from([*SPECS.values(), "mf-dsgd", "muffliato:K=0", "muffliato:K=1e99", "decor:sigma_local=0", "", "x:y"]),
+    algorithm=st.sampled_from([*SPECS.values(), "muffliato:K=0", "muffliato:K=1e99", "decor:sigma_local=0", "", "x:y"]),
     trust=st.sampled_from([*TRUST, "PNDP"]), attackers=st.sampled_from([(), ("0",), ("1", "1"), ("0", "2"), ("0+1",), ("a,b",), ("0", "1", "2", "3", "4")]),
     T=st.sampled_from([-1, 0, 1, 4, 6, 10**4, 10**30]), participation=st.sampled_from(["every-step", "single", "cyclic:2,3", "cyclic:0,3", "min-sep:2,2", "never"]),
     sigma=st.sampled_from([1.0, 0.0, -1.0, float("inf"), None]), epsilon=st.sampled_from([None, 1.0, 0.0, float("nan")]), delta=st.sampled_from([1e-6, 0.0, 1.0])))
@@ -277,7 +279,8 @@ def test_settings_give_a_view_or_an_expected_error(settings):
     ({"graph": "florentin"}, "did you mean florentine"), ({"attackers": ()}, "at least one node"), ({"attackers": ("Sforza",)}, "'Sforza' is not a node"),
     ({"participation": "cyclic:3,4"}, "more than T=10"), ({"participation": "sometimes"}, "expected every-step"), ({"T": 5000}, "mfdl account florentine"),
     ({"graph": "erdos-renyi:n=300"}, "more than 200 nodes"), ({"algorithm": "zip-dl", "trust": "ldp", "graph": "complete:n=30"}, "too large for this page"),
-    ({"algorithm": "mf-dsgd"}, "strategy"), ({"sigma": -1.0}, "sigma=-1.0"), ({"sigma": None, "epsilon": 8.0, "algorithm": "dsgd"}, "no finite noise"),
+    ({"algorithm": "space-time", "participation": "min-sep:2,3"}, "expected patterns that do not overlap"),
+    ({"sigma": -1.0}, "sigma=-1.0"), ({"sigma": None, "epsilon": 8.0, "algorithm": "dsgd"}, "no finite noise"),
     ({"delta": 2.0}, "delta=2.0"),
 ])
 def test_errors_say_what_is_wrong_before_any_work(changes, said):
@@ -302,12 +305,20 @@ def test_what_is_too_large_to_be_read_names_no_attacker_of_the_graph_before():
     assert result.exit_code == 0 and "ring:n=201 (201 nodes" in result.output
 
 
-def test_an_algorithm_that_needs_a_file_is_handed_to_the_command_line():
-    with pytest.raises(ValueError, match="strategy, which this page does not take") as error: explore(Settings(algorithm="mf-dsgd", T=3))
-    command = str(error.value).partition("on the command line: ")[2]
-    assert CliRunner().invoke(cli.app, shlex.split(command)[1:]).exit_code == 0
-    with pytest.raises(ValueError, match="expected one of") as error: explore(Settings(algorithm="zzz"))
-    assert "mf-dsgd" not in str(error.value)
+@pytest.mark.parametrize("algorithm", MADE)
+def test_noise_that_is_made_for_the_network(algorithm):
+    """It gives an eavesdropper mu = 1; in a network too large for tables the command line is named; a link and the table keep the choice."""
+    settings = Settings("ring:n=7", algorithm=algorithm, trust="ldp", T=6, participation="cyclic:2,3")
+    view = explore(settings)
+    assert 0.999 < view.report.worst.mu < 1 + 1e-9 and "σ = 1 gives an eavesdropper μ = 1 at most" in claim(view)
+    assert read_query(write_query(settings)) == settings and set(table_of_pairs(view).algorithm) == {algorithm}
+    edges = "".join(f"{i},{i + 1}\n" for i in range(LARGEST["drawn"])).encode()
+    with pytest.raises(ValueError, match=f"on the command line: mfdl account path.csv --algorithm={algorithm}"): explore(replace(settings, graph="path.csv", edges=edges))
+
+
+def test_noise_from_one_seed_hides_nothing_from_nodes():
+    view = explore(Settings("ring:n=7", attackers=("0",), algorithm="space-time", T=6, participation="cyclic:2,3"))
+    assert np.isinf(view.report.mu).all() and "leak" in str(graph_figure(view, "mu"))
 
 
 LABELS = ["$x^2$", 'the "Duke"', "a & <b>", "it's"]

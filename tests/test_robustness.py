@@ -47,6 +47,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "neural networks: tests/test_training.py": "training.*",
     "random objectives against plain loops and explicit matrices: tests/test_objectives.py": "objectives.*",
     "processes, networks and what they keep: tests/test_distributed.py": "distributed.* journal.* network.*",
+    "the order of pairs: nbs/accounting/35_report.ipynb": "report.worst_first",
     "a report as lines and files: tests/test_inputs.py, nbs/workshop/77_answers.ipynb": "answers.* noise_commands.* cli.line_command",
     "bars, in terminals and notebooks: tests/test_progress.py": "files.progress_bar",
     "one account after the other: tests/test_large.py": "exposure.*",

@@ -97,8 +97,8 @@ def worst_first(mu: Floats) -> Ints:
     Returns
     -------
     ndarray
-        int64 (pairs,), places of `mu`; those equal up to rounding stay in their order, so that
-        the same pair is the worst on every machine.
+        int64 (pairs,), places of `mu`; those equal up to rounding stay in their order,
+        so that the same pair is the worst on every machine.
 
     References
     ----------

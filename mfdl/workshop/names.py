@@ -32,6 +32,7 @@ from mfdl.language.attackers import (
 from ..language.graphs import parse_spec
 from ..language.participation import Participation
 from ..language.protocol import Protocol
+from ..noise.directions import optimize_space_time
 from ..noise.strategies import STRATEGIES, load_strategy
 from ..noise.strategies import strategy as make_strategy
 from .experiments import ExperimentFailed
@@ -78,6 +79,16 @@ on_command_line("local-dsgd", "every")(local_dsgd)
 on_command_line("random-walk", "seed")(random_walk)
 on_command_line("decor", "sigma_local", "sigma_edge")(decor)
 on_command_line("zip-dl", "self_noise")(zip_dl)
+
+@on_command_line("space-time")
+def _space_time(
+    W: NDArray[np.float64],
+    T: int,
+    participation: Participation,
+    nodes: Iterable[Hashable] | None = None,
+) -> Protocol:
+    "D-SGD with the best noise in time and between nodes, whose seed all nodes share."
+    return optimize_space_time(W, participation).protocol(W, T, nodes)
 
 TRUST: dict[str, Callable[..., TrustModel] | None] = {  # None: an eavesdropper, at no node
     "pndp": PNDP,
@@ -218,7 +229,7 @@ def build_algorithm(
     nodes : iterable or None
         Labels of the nodes.
     participation : Participation, optional
-        For which a strategy that is named is made.
+        For which a strategy that is named, and ``space-time``, are made.
 
     Returns
     -------
@@ -241,12 +252,16 @@ def build_algorithm(
     _check_parameters(spec, name, extra)
     _check_strategy(spec, name, strategy)
     check_fits(f"steps={T} of {W.shape[0]} nodes", _A_GRADIENT * W.shape[0] * T, "fewer steps")
-    if strategy is None: return ALGORITHMS[name](W, T, nodes=nodes, **extra)
+    make = ALGORITHMS[name]
+    options: dict[str, Any] = {"nodes": nodes, **extra}
+    if "participation" in inspect.signature(make).parameters:
+        options["participation"] = participation
+    if strategy is None: return make(W, T, **options)
     if participation is not None and str(strategy) in STRATEGIES:
         C = make_strategy(str(strategy), participation, W).C
     else:
         C = read_strategy(Path(strategy))
-    return ALGORITHMS[name](W, T, nodes=nodes, C=C, **extra)
+    return make(W, T, C=C, **options)
 
 # %% ../../nbs/workshop/84_names.ipynb #00000014
 EXPECTED = (ValueError, OSError, ImportError, ExperimentFailed)  # the fault of what was typed

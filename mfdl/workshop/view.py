@@ -132,6 +132,16 @@ def answer(view: Scene) -> str:
         f"ε = {epsilon:.6g} at δ = {delta:g}{promise}. Noise: σ = {report.sigma:.6g}."
         f"{_without_reactions(view)}")
 
+# %% ../../nbs/workshop/87_view.ipynb #87b5f001
+def _unit_of_noise(view: Scene) -> str:
+    "What a sigma of 1 is."
+    sigma = f"{view.report.sigma:.6g}"
+    if view.settings.made:
+        return (f"σ = {sigma} scales noise that is made so that σ = 1 gives an eavesdropper "
+                "μ = 1 at most; it does not hide records from those who draw it")
+    return (f"the noise has {sigma} times the standard deviation "
+            "by which it can move one gradient (σ)")
+
 # %% ../../nbs/workshop/87_view.ipynb #00000013
 def claim(view: Scene) -> str:
     """What is protected, against whom, at which adjacency.
@@ -157,8 +167,7 @@ def claim(view: Scene) -> str:
         f"it takes part in at most {records.k}, {records.separation} {records.b} apart. "
         f"Against: {in_words(view.trust)}. "
         "Neighbours: the same data with that record left out, or replaced; "
-        f"the noise has {view.report.sigma:.6g} times the standard deviation "
-        "by which it can move one gradient (σ).")
+        f"{_unit_of_noise(view)}.")
 
 def caution(view: Scene) -> str:
     """In which case the claim of a view does not hold.
