@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mfdl.noise.directions import optimize_space_time as optimize_space_time
     from mfdl.noise.gram import local_gram as local_gram
     from mfdl.noise.insiders import optimize_local as optimize_local
+    from mfdl.noise.kinds import which_noise as which_noise
     from mfdl.noise.newton import optimize as optimize
     from mfdl.noise.objectives import Objective as Objective
     from mfdl.noise.strategies import strategy as strategy
@@ -88,6 +89,7 @@ _HOME |= {
     "noise.coalitions": "optimize_coalition",
     "noise.directions": "optimize_space_time",
     "noise.insiders": "optimize_local",
+    "noise.kinds": "which_noise",
     "learning.training": "train",
     "learning.checking": "check_protocol",
     "evidence.auditing": "audit",

@@ -91,6 +91,11 @@ def title_of_writers(path, table):
     return f"At 2-GDP: DP-D-SGD {end.identity:.0%}, MAFALDA {end.mafalda:.0%}"
 
 
+def title_of_story(path, table):
+    left = table[table.panel == "squared error"].set_index("noise").value
+    return f"Noise in time and space leaves {left['space-time']:.0%} of the error"
+
+
 def title_of_theorem6(path, table):
     return f"Noise covers {(table.exposed == 0).sum()} of {len(table)} pairs"
 
@@ -102,6 +107,27 @@ TITLES = {name.removeprefix("title_of_"): make for name, make in list(globals().
 def test_numbers_in_titles_are_those_of_the_table(path):
     said = TITLES[path.stem.split("_")[0]](path, numbers(path))
     assert any(said in title for title in titles(path)), f"no title says {said!r}"
+
+
+def test_other_panels_of_the_story_say_what_their_numbers_are():
+    path = ROOT / "figures" / "story_florentine.ipynb"
+    table = numbers(path).set_index("noise")
+    gained = 100 * table[table.panel == "accuracy above independent"].loc["space-time", ["value", "low", "high"]]
+    promised = table[(table.panel == "epsilon") & (table.distance == table.distance.max())].value
+    assert f"With it: {gained.value:+.0f} points of accuracy ({gained.low:.0f} to {gained.high:.0f})" in titles(path)
+    assert f"Promised {table.distance.max():.0f} hops away: {promised.independent:.2f} and {promised.mafalda:.2f}, not 5" in titles(path)
+
+
+@pytest.mark.parametrize("path", [path for path in FIGURES if path.stem.startswith("pndp_")], ids=lambda path: path.stem)
+def test_gains_far_away_are_titled_for_both_forms(path):
+    losses = numbers(path).pivot_table("renyi", "distance", "method").loc[3:]
+    said = {}
+    for form in ("squared", "as_plotted"):
+        least, most = (f"{value:,.0f}" for value in (losses[form] / losses.ours).agg(["min", "max"]))
+        said[form] = least if least == most else f"{least} to {most}"
+    shown = " ".join(sorted(titles(path)))
+    assert f"From 3 hops on {said['squared']} times the exact loss," in shown
+    assert f"and {said['as_plotted']} times with unsquared weights" in shown
 
 
 def literal(node):
