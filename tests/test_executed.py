@@ -12,7 +12,7 @@ import pytest
 from conftest import FIGURES, ROOT
 
 EXECUTED = runpy.run_path(str(ROOT / "tools" / "executed.py"))
-MADE_BEFORE = ("together_", "housing_", "correlated_", "reactions_erdos", "reactions_facebook")  # with quartiles, ranges or standard deviations; to be run again
+MADE_BEFORE = ("together_", "housing_", "correlated_", "reactions_facebook")  # with quartiles, ranges or standard deviations; to be run again
 FILES = re.compile(r"^\S+\.svg \S+\.png \S+\.csv\n", re.M)  # the line in which an experiment says what it wrote
 
 
