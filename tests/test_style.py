@@ -18,7 +18,7 @@ UNITS = [ROOT / "mfdl" / f"{module.replace('.', '/')}.py" for module in MODULES]
 SOURCES = {path: path.read_text() for path in UNITS}
 EXPERIMENTS = sorted((ROOT / "nbs" / "experiments").glob("*.ipynb"))
 TUTORIALS = sorted((ROOT / "nbs" / "tutorials").glob("*.ipynb"))
-DENSE = {"large", "network", "streaming", "training"}  # benchmarks that are still to be rewritten
+DENSE = {"large", "network", "training"}  # benchmarks that are still to be rewritten
 SCRIPTS = [*sorted((ROOT / "tools").glob("*.py")), *(path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in DENSE)]
 
 
