@@ -6,6 +6,7 @@ from conftest import ROOT
 from scipy import stats
 
 from mfdl import Participation, gossip_matrix, load_graph, strategy
+from mfdl.workshop.intervals import differences_over_seeds
 
 SMALL = "ring-n-16-florentine-erdos-renyi-n-20"
 
@@ -125,3 +126,26 @@ def test_the_front_page_says_what_the_story_found():
 def test_both_forms_of_the_earlier_account_are_above_the_exact_value_here(path):
     wide = pd.read_csv(path).pivot_table("renyi", ["attacker", "victim"], "method")
     for form in ("squared", "as_plotted"): assert (wide[form] >= wide.ours * (1 - 1e-9)).all()
+
+
+def test_covariances_on_a9a():
+    table = pd.read_csv(ROOT / "figures" / "correlated_a9a.csv").query("method != 'no noise'")
+
+    def above(reference):
+        """Loss above that of a reference, in pairs of seeds."""
+        return differences_over_seeds(table, "loss", ["panel", "x"], reference).reset_index("method").set_index("method", append=True)
+
+    apart = above("independent").unstack("method")
+    assert (apart.high.CorN["epsilon"] < 0).all() and (apart.high.DECOR["epsilon"].drop(10) < 0).all() and apart.high.DECOR["epsilon", 10] > 0
+    behind = above("CorN").unstack("method")
+    assert (behind.low.DECOR["p"][:0.6] > 0).all() and behind["mean"].DECOR["p"][:0.6].round(3).agg(["min", "max"]).tolist() == [0.012, 0.028]
+    assert behind.low.DECOR["p", 0.8] < 0 and abs(behind["mean"].DECOR["p", 1.0]) < 1e-6 and apart.high.DECOR["p", 0.2] > 0
+    ahead = behind["mean"]["CorN, far ahead"]
+    assert (behind.high["CorN, far ahead"]["p"][:0.8] < 0).all() and ahead["p"][:0.8].round(3).agg(["min", "max"]).tolist() == [-0.039, -0.018]
+    assert round(ahead["epsilon", 10], 3) == -0.034 and round(apart["mean"].CorN["p", 0.2], 3) == -0.023
+    means = table.query("panel == 'epsilon'").groupby(["x", "method"]).loss.mean().unstack()
+    assert means.loc[10, ["independent", "DECOR", "CorN"]].round(3).tolist() == [0.480, 0.474, 0.433]
+    same = [np.interp(-means.CorN[10], -means[method], means.index) for method in ("independent", "DECOR")]
+    assert np.round(same).tolist() == [22, 14]
+    smallest = table[table.rate == table.rate.min()]
+    assert set(smallest.x) == {3, 5, 7} and table.rate.max() == 0.02
