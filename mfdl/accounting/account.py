@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 
 from .chance import AmplifiedReport, amplified, refuse_options
 from mfdl.accounting.exact import (
-    MOST_WORK, Exact, by_balls, check_noise_sizes, exact, exact_leaks, exact_work,
+    MOST_WORK, Exact, by_balls, check_noise_sizes, cost_of_exactness, exact, exact_leaks,
+    exact_work,
 )
 from .overheard import Independent, Overheard, hears_all, independent, overheard
 from .promises import KEPT_PROOFS, Promise, check_updates, promise
@@ -242,7 +243,9 @@ def _of_tables(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) 
     columns = len(run.variables.step) + n * T
     mixed = run.mix.N.nnz if isinstance(run, Protocol) else 0
     tables = n * T * (3e3 * n * T + 150.0 * mixed)  # what places do to messages, noise by noise
-    return "whole view", Cost(20.0 * rows**2 * columns + tables, 24.0 * rows * columns, n)
+    flops, memory = cost_of_exactness(run, trust)
+    flops += 20.0 * rows**2 * columns + tables
+    return "whole view", Cost(flops, memory + 24.0 * rows * columns, n)
 
 # %% ../../nbs/accounting/38_account.ipynb #064c0541
 def expected_work(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOCK', 'MOST_WORK', 'Arithmetic', 'residues', 'matrix_rank', 'TooLarge', 'Exact', 'check_noise_sizes', 'exact_work',
-           'exact_leaks', 'by_balls', 'exact']
+           'exact_leaks', 'cost_of_exactness', 'by_balls', 'exact']
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000003
 import threading
@@ -491,6 +491,40 @@ def exact_leaks(
         if rank:
             rows = _pivots(_echelon_form(residues(), B.T))
     return leaks.reshape(run.T, run.n), rows
+
+# %% ../../nbs/accounting/25_exact.ipynb #25c05001
+def cost_of_exactness(
+    run: Protocol | MatrixProtocol, trust: TrustModel,
+) -> tuple[float, float]:
+    """Estimate what avoiding rounding costs, where noise surely leaves gaps.
+
+    Parameters
+    ----------
+    run : Protocol or MatrixProtocol
+        The run.
+    trust : TrustModel
+        The attackers, and what they see and know.
+
+    Returns
+    -------
+    operations : float
+        In units of one with floating-point numbers; integers of any length take
+        thousands of them. Zero where noise may cover everything.
+    memory : float
+        Bytes, or zero.
+
+    References
+    ----------
+    See chapter 25.
+    """
+    if isinstance(run, MatrixProtocol): return 0.0, 0.0
+    coalition = coalition_mask(run, trust)
+    known = trust.knows_noise(run.variables, coalition)
+    if not known.all() and not any(step.shares for step in run.steps): return 0.0, 0.0
+    rows = trust.observation(run, coalition).shape[0]
+    columns = len(run.variables.step) + run.n * run.T
+    made = 4e3 * rows * run.mix.N.nnz
+    return made + 100.0 * rows**2 * columns, 300.0 * rows * columns
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000041
 _MOST_ROWS = 500  # independent observations for which a system is solved in balls
