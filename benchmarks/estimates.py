@@ -69,6 +69,16 @@ def cases(quick):
         yield "zip-dl", "node", "karate", 5, b
 
 
+def noted(table):
+    "Rows in which an estimate matters."
+    return table[table[["expected", "seconds"]].max(axis=1) >= NOTED]
+
+
+def spread(ratios):
+    "From the least to the largest, in words; a dash where there are none."
+    return f"{ratios.min():.2g} to {ratios.max():.2g}" if len(ratios) else "-"
+
+
 def draw(table):
     "Expected against taken, in seconds."
     with plt.rc_context(STYLE):
@@ -80,21 +90,17 @@ def draw(table):
         ax.plot(ends, ends, "-", color="#888888")
         ax.fill_between(ends, ends / 3, ends * 3, color="#eeeeee", label="a factor of three")
         ax.set(xscale="log", yscale="log", xlabel="seconds taken", ylabel="seconds expected")
-        ax.set_title("From a second on, estimates are in the band")
+        ax.set_title(f"Expected over taken, from {NOTED:g} s on: {spread(noted(table).ratio)}")
         ax.legend()
     return fig
 
 
 def report(table):
     "How far off estimates are where they matter."
-    long = table[table[["expected", "seconds"]].max(axis=1) >= NOTED]
-    if not len(long): return
     yield (f"- expected over taken, where either is above {NOTED:g} s: "
-           f"{long.ratio.min():.2g} to {long.ratio.max():.2g}")
+           f"{spread(noted(table).ratio)}")
     large = table[table.GB >= 0.1]
-    if not len(large): return
-    shares = large["expected GB"] / large.GB
-    yield f"- memory, above 0.1 GB: {shares.min():.2g} to {shares.max():.2g}"
+    yield f"- memory, above 0.1 GB: {spread(large['expected GB'] / large.GB)}"
 
 
 if __name__ == "__main__":
