@@ -12,7 +12,8 @@ from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, overload
+from importlib import import_module
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +39,7 @@ from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_thread
 from ..language.factorization import Factorization, decompose
 from ..language.attackers import SecLDP, TrustModel, coalition_mask, view
 from mfdl.language.participation import (
-    Participation, RandomParticipation, check_participation,
+    BinsParticipation, Participation, RandomParticipation, check_participation,
 )
 from ..language.protocol import MatrixProtocol, Protocol
 
@@ -500,6 +501,12 @@ def _entries(run: Protocol | MatrixProtocol, found: list[_Found]) -> dict[str, A
     )
 
 # %% ../../nbs/accounting/38_account.ipynb #14c3d11c
+def _by_chance(participation: RandomParticipation) -> Callable[..., AmplifiedReport]:
+    "The account of records that take part at random, which may be in a later chapter."
+    if not isinstance(participation, BinsParticipation): return amplified
+    later = import_module("mfdl.accounting.bins")
+    return cast(Callable[..., AmplifiedReport], later.amplified_by_lots)
+
 @overload
 def account(
     protocol: Protocol | MatrixProtocol, trust: TrustModel | Sequence[TrustModel],
@@ -587,7 +594,7 @@ def account(
     References
     ----------
     arXiv 2510.17480, Theorem 8; chapter 38. Promises for gradients that react are in
-    chapter 32, records that take part at random in chapter 36.
+    chapter 32, records that take part at random in chapters 36 and 42.
 
     Examples
     --------
@@ -604,7 +611,7 @@ def account(
     if isinstance(participation, RandomParticipation):
         refuse_options(method=method, backend=backend, updates=updates, rates=rates,
                        memory_limit=memory_limit)
-        return amplified(protocol, trust, participation, sigma)
+        return _by_chance(participation)(protocol, trust, participation, sigma)
     trusts = check_account(protocol, trust, participation, sigma, method, backend)
     run, rates = rates_for_promises(protocol, updates is not None, rates)
     if updates is not None or rates is not None:
