@@ -103,7 +103,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "names.aside names.completes names.LineCommand",
     "random steps against quadrature, and what refuses them: tests/test_chance.py": "chance.* participation.RandomParticipation "
     "participation.PoissonParticipation",
-    "lots against quadrature, and what refuses them: tests/test_bins.py": "bins.* participation.BinsParticipation",
+    "lots against quadrature, and what refuses them: tests/test_bins.py": "bins.* rare.* participation.BinsParticipation",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
 }
 

@@ -206,7 +206,7 @@ class _ByChance:
     row_sensitivity: float = 1.0
 
     def measured(self, name: str, argument: float, pick: Callable[..., float]) -> Floats:
-        "Epsilon, delta or beta, the worst of all groups and adjacencies, for each victim."
+        "Epsilon, delta or beta, the worst of groups and adjacencies, for each victim."
         measure = _MEASURES[name]
         q = max(self.participation.q, _RAREST)
         kinds = ADJACENCY if self.adjacency is None else (self.adjacency,)
