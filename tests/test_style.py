@@ -18,8 +18,7 @@ UNITS = [ROOT / "mfdl" / f"{module.replace('.', '/')}.py" for module in MODULES]
 SOURCES = {path: path.read_text() for path in UNITS}
 EXPERIMENTS = sorted((ROOT / "nbs" / "experiments").glob("*.ipynb"))
 TUTORIALS = sorted((ROOT / "nbs" / "tutorials").glob("*.ipynb"))
-DENSE = {"large", "network", "training"}  # benchmarks that are still to be rewritten
-SCRIPTS = [*sorted((ROOT / "tools").glob("*.py")), *(path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in DENSE)]
+SCRIPTS = [path for folder in ("tools", "benchmarks") for path in sorted((ROOT / folder).glob("*.py"))]
 
 
 def named(path): return f"{path.parent.name}/{path.stem}"
