@@ -33,7 +33,7 @@ from mfdl.accounting import account as accounting
 from mfdl.accounting import earlier as earlier_accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities, solver
 from mfdl.evidence import auditing, reconstruction
-from mfdl.ground import arguments, downloads, files, links, randomness
+from mfdl.ground import arguments, characters, downloads, files, links, randomness
 from mfdl.language import algorithms, attackers, factorization, gossip, graphs, participation, protocol, streams, workloads
 from mfdl.learning import data
 from mfdl.noise import coalitions, covariance, directions, gram, insiders, lean, newton, space_time
@@ -707,14 +707,14 @@ def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, tex
     refused(lambda: downloads.read_bytes(archive), "path=")
 
 
-@campaign(60, "data.idx data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data.load_data",
+@campaign(60, "characters.idx data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data.load_data",
           st.lists(st.integers(0, 4), min_size=1, max_size=3), st.sampled_from([np.uint8, ">i4"]), DAMAGE, st.integers(1, 4), st.integers(1, 3), SEEDS)
 def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage, n, b, seed):
     """Arrays in IDX come back or are refused, damaged tables are refused by their path, and every record is dealt to one node and one batch."""
     array = np.arange(math.prod(shape)).astype(kind).reshape(shape)
     content = bytes([0, 0, 8 if kind is np.uint8 else 12, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape) + array.tobytes()
-    assert (data.idx(content) == array).all() and data.idx(content).shape == tuple(shape)
-    broken = refused(lambda: data.idx(damaged(content, *damage)), "content")
+    assert (characters.idx(content) == array).all() and characters.idx(content).shape == tuple(shape)
+    broken = refused(lambda: characters.idx(damaged(content, *damage)), "content")
     assert broken is None or damage[1] == "flip"
     folder = tmp_path_factory.mktemp("femnist")
     (folder / "x.parquet").write_bytes(damaged(PARQUET, *damage))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SEED_BITS', 'check_seed', 'fresh_secret', 'derive_seed', 'block_size', 'secure_normal', 'block_generator',
-           'draw_block', 'draw', 'grid_spacing', 'to_grid']
+           'draw_block', 'draw', 'secure_uniform', 'grid_spacing', 'to_grid']
 
 # %% ../../nbs/ground/03_randomness.ipynb #00000002
 import hashlib
@@ -254,6 +254,33 @@ def draw(seed: int, number: int, dimension: int, secure: bool = False) -> Floats
     block, place = divmod(int(number), block_size(dimension))
     variable: Floats = draw_block(seed, block, dimension, secure)[place]
     return variable
+
+# %% ../../nbs/ground/03_randomness.ipynb #coins001
+def secure_uniform(seed: int, block: int, count: int) -> Floats:
+    """Draw uniform numbers in (0, 1) from a cryptographic generator.
+
+    They are multiples of 2^-54, which is by how much a probability may be off.
+
+    Parameters
+    ----------
+    seed : int
+        Up to 128 bits.
+    block : int
+        Number of the block.
+    count : int
+        How many.
+
+    Returns
+    -------
+    ndarray of float64, (count,)
+        The numbers, the same for the same arguments.
+
+    References
+    ----------
+    chapter 03
+    """
+    words = _words(b"mfdl coins", seed, block, count)
+    return np.asarray(((words >> np.uint64(11)) + 0.5) * 2.0**-53, dtype=np.float64)
 
 # %% ../../nbs/ground/03_randomness.ipynb #00000014
 _ROOM = 64  # standard deviations of a noise variable that fit into the digits of a float32

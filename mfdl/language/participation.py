@@ -14,7 +14,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from ..ground.arguments import Floats, check_choice, check_count, check_flag, real_number
+from mfdl.ground.arguments import (
+    Bools, Floats, check_choice, check_count, check_flag, real_number,
+)
+from ..ground.randomness import secure_uniform
 
 # %% ../../nbs/language/18_participation.ipynb #00000008
 def _full_patterns(start: int, k: int, b: int, T: int) -> Iterator[tuple[int, ...]]:
@@ -143,6 +146,29 @@ class PoissonParticipation(RandomParticipation):
         "Steps of the run."
         return self.chances * self.groups
 
+    def draw(self, records: int, seed: int) -> Bools:
+        """Flip the coins of some records, of which record i is in group i mod groups.
+
+        Parameters
+        ----------
+        records : int
+            How many there are.
+        seed : int
+            A secret of up to 128 bits.
+
+        Returns
+        -------
+        ndarray of bool, (T, records)
+            Which records take part in which step.
+
+        References
+        ----------
+        chapter 18.
+        """
+        coins = secure_uniform(seed, 0, self.chances * records).reshape(self.chances, 1, records)
+        in_turn = np.arange(self.groups)[:, None] == np.arange(records) % self.groups
+        return np.asarray((in_turn & (coins < self.q)).reshape(self.T, records))
+
 # %% ../../nbs/language/18_participation.ipynb #b1n50002
 @dataclass(frozen=True)
 class BinsParticipation(RandomParticipation):
@@ -179,6 +205,31 @@ class BinsParticipation(RandomParticipation):
     def T(self) -> int:
         "Steps of the run."
         return self.epochs * self.bins
+
+    def draw(self, records: int, seed: int) -> Bools:
+        """Draw the lots of some records.
+
+        Parameters
+        ----------
+        records : int
+            How many there are.
+        seed : int
+            A secret of up to 128 bits.
+
+        Returns
+        -------
+        ndarray of bool, (T, records)
+            Which records take part in which step.
+
+        References
+        ----------
+        chapter 18.
+        """
+        lots = secure_uniform(seed, 0, (self.epochs if self.anew else 1) * records)
+        drawn = np.floor(lots * self.bins).reshape(-1, 1, records)
+        taken = np.broadcast_to(
+            drawn == np.arange(self.bins)[:, None], (self.epochs, self.bins, records))
+        return taken.reshape(self.T, records)
 
 # %% ../../nbs/language/18_participation.ipynb #scheme01
 _SEPARATIONS = {"cyclic": "exactly", "min-sep": "at least"}

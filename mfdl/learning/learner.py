@@ -578,9 +578,9 @@ class _Described(_Tested):
 
     def describe(self) -> list:
         """Return what a resumed run must share: model, clipping, batches and data."""
-        rule = [self.loss_kind, self.clip, self.protect, self.on_nonfinite]
+        rule = [self.loss_kind, self.clip, self.protect, self.on_nonfinite, tuple(self.theta.shape)]
         data = [self.X.cpu().numpy(), self.y.cpu().numpy()]
-        return [*self.describe_model(), *rule, tuple(self.theta.shape), self.batches.index, *data]
+        return [*self.describe_model(), *rule, *self.batches.described, *data]
 
 # %% ../../nbs/learning/65_learner.ipynb #a650002f
 class Learner(_Described):

@@ -102,11 +102,7 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
     if run.scale and not len(run.plain.variables.step):
         raise ValueError(
             f"run {run.label!r}: scale={run.scale!r}, but {name} draws no noise; expected 0")
-    if run.plain.T % batches.b:
-        raise ValueError(
-            f"T={run.plain.T} steps are no multiple of the b={batches.b} batches: records would "
-            "take part differently often; expected whole rounds"
-        )
+    batches.check_steps(run.plain.T)
     if run.secure and any(step.shares for step in run.plain.distinct):
         raise ValueError(
             f"run {run.label!r}: secure=True, but {name} adds noise to messages; "

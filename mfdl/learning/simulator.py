@@ -364,8 +364,7 @@ class _Kept(_Stepping):
             parts += [run.label, int(run.seed), *describe_protocol(run.plain, exact)]
             if exact:
                 parts += [float(run.scale), int(run.noise_secret)]
-            if run.secure:
-                parts.append("secure")
+            parts += ["secure"] if run.secure else []
         return fingerprint(*parts)
 
     def _draw_again(self, steps: int) -> None:
@@ -395,6 +394,7 @@ class _Kept(_Stepping):
 
     def _replace_secret(self, secret: int | None) -> None:
         self.runs = [replace(run, secret=secret) for run in self.runs]
+        self.batches = self.batches.with_secret(secret)
         for drawn in ("noise", "streams"):
             vars(self).pop(drawn, None)
 

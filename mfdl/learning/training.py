@@ -18,11 +18,12 @@ import numpy as np
 
 from ..accounting.report import Report, in_short, worst_first
 from ..accounting.account import account
+from ..accounting.chance import AmplifiedReport
 from ..accounting.privacy import GaussianDP, row_sensitivity
 from mfdl.accounting.schedules import (
     Schedule, ScheduledProtocol, check_rates, same_account, without_schedule,
 )
-from ..ground.arguments import check_flag, real_number
+from ..ground.arguments import check_choice, check_count, check_flag, real_number
 from ..ground.cards import html_card
 from ..ground.figures import PALETTE
 from ..ground.files import bars_shown, needed_for
@@ -33,9 +34,9 @@ from mfdl.language.attackers import (
 )
 from ..language.gossip import gossip_matrix
 from ..language.graphs import load_graph
-from ..language.participation import Participation
+from ..language.participation import Participation, RandomParticipation
 from ..language.protocol import Protocol, check_protocol_type
-from .data import Batches, Dataset, as_dataset, cut, round_robin
+from .data import LOTS, Batches, Dataset, as_dataset, by_lot, cut, round_robin
 from .layers import new_model
 from .learner import History, Learner, choose_loss
 from .linear import linear_layer, updates_of, within_norm
@@ -90,15 +91,17 @@ def _worst_pair(report: Report) -> tuple[str, str]:
     return in_short(report.attackers[worst]), str(report.victims[worst])
 
 def _promises(
-    report: Report,
+    report: Report | AmplifiedReport,
     budget: str,  # in words
     neighbour: str,  # in words
     sure: str | None,  # what is promised where the report is an estimate
     feature_norm: float | None,
 ) -> list[str]:
+    budget = f"{budget} when {neighbour}"
+    if isinstance(report, AmplifiedReport):
+        return [f"Promise: {budget}, as long as nobody but a node knows its lots."]
     who, about = _worst_pair(report)
     pair = f"{who} learns at most mu = {report.worst.mu:.4g} about {about}, the worst pair"
-    budget = f"{budget} when {neighbour}"
     if report.adaptive and report.updates is None: return [f"Promise: {budget}; {pair}."]
     hidden = "Models and history of others are not to be shown to these attackers."
     if report.adaptive:
@@ -127,6 +130,11 @@ def _on_nonfinite(kind: str) -> str:
         "and can tell of a record."
     )
 
+def _takes_part(scheme: Participation | RandomParticipation) -> str:
+    if isinstance(scheme, Participation):
+        return f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart"
+    return f"Each node draws its batches with a secret of its own: {scheme!r}"
+
 def _noise_in_words(run: Run, fresh: bool) -> str:
     secret = "fresh secret, which nobody knows" if fresh else "given secret, which must stay one"
     grid = ", drawn by a cryptographic generator, on one grid with the gradients."
@@ -144,7 +152,7 @@ class Trained:
     ----------
     simulation : Simulation
         The run, whose steps are taken.
-    report : Report
+    report : Report or AmplifiedReport
         Its account, calibrated.
     epsilon : float
         Of the budget.
@@ -167,7 +175,7 @@ class Trained:
     chapter 68.
     """
     simulation: Simulation
-    report: Report
+    report: Any
     epsilon: float
     delta: float
     adjacency: str
@@ -215,8 +223,8 @@ def _statement(trained: Trained) -> str:
         "together, for any data of the others.",
         *_promises(report, budget, neighbour, sure, trained.feature_norm),
         f"Against: {trained.attackers}.",
-        f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart; gradients are "
-        f"clipped to norm {simulation.clip:g} and averaged over {simulation.batches.size}.",
+        f"{_takes_part(scheme)}; gradients are clipped to norm {simulation.clip:g} "
+        f"and averaged over {simulation.batches.size}.",
         _noise_in_words(simulation.runs[0], trained.fresh),
         _on_nonfinite(simulation.on_nonfinite),
         "Not covered: what was done to the data before, such as scaling by its means, "
@@ -238,10 +246,12 @@ def _plot_tests(history: History, ax: "Axes") -> None:
     ax.set(xlabel="steps", ylabel=f"{name} of test records")
     ax.set_title("mean and range of the models")
 
-def _card(trained: Trained) -> str:
-    "A training in HTML: what is promised, how the models did, and the whole statement."
+def _rows(trained: Trained) -> list[list]:
+    "Of the card: how much is learned, at most, and whether that is a promise."
     report = trained.report
     delta = trained.delta
+    if isinstance(report, AmplifiedReport):
+        return [["anyone outside", trained.epsilon, delta, "none", "a promise, by secret lots"]]
     holds = "an estimate: if gradients did not react"
     if report.adaptive:
         holds = "a promise" if report.updates is None else "a promise, as updates are Lipschitz"
@@ -249,12 +259,17 @@ def _card(trained: Trained) -> str:
     heard = trained.overhearing
     if heard is not None:
         rows.append(["if they hear everything", heard.epsilon(delta), delta, heard.mu, "a promise"])
+    return rows
+
+def _card(trained: Trained) -> str:
+    "A training in HTML: what is promised, how the models did, and the whole statement."
     history = trained.simulation.history
     title = f"{trained.simulation.runs[0].protocol.name}: {len(history.nodes)} models, "
-    title += f"{report.participation.T} steps, privacy of each training record"
+    title += f"{trained.report.participation.T} steps, privacy of each training record"
     notes = [*trained.statement.split("\n"), "The picture: test records, which are not protected."]
     draw = (lambda ax: _plot_tests(history, ax)) if history.steps else None
     head = ["worst pair", "epsilon", "delta", "mu", "which is"]
+    rows = _rows(trained)
     return html_card(title, head, rows, notes if draw else notes[:-1], draw, (3.0, 2.2))
 
 # %% ../../nbs/learning/68_training.ipynb #a6800013
@@ -263,10 +278,10 @@ class _Claim:
     "What is to be promised by a run."
     protocol: Protocol | ScheduledProtocol
     trust: Any  # trust model, or several, for each of which the budget holds
-    participation: Participation
+    participation: Any  # steps that are known, or lots
     updates: Any = None  # how strongly they react
 
-    def account(self, sigma: float | None = None) -> Report:
+    def account(self, sigma: float | None = None) -> Any:
         run = (self.protocol, self.trust, self.participation)
         size = 1.0 if sigma is None else sigma
         return account(*run, sigma=size, updates=self.updates)
@@ -277,7 +292,7 @@ class _Claim:
         ends = -(-t // b) * b
         scheme = Participation.cyclic(ends // b, b)
         so_far = _Claim(self.protocol.until(ends), self.trust, scheme, self.updates)
-        return so_far.account(sigma).worst.mu
+        return float(so_far.account(sigma).worst.mu)
 
     @property
     def watchers(self) -> Sequence[TrustModel]:
@@ -309,13 +324,14 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
             "expected secure=False, no feature_norm, or trust=LDP()"
         )
 
-def _hears_everything(claim: _Claim, sigma: float) -> GaussianDP | None:
-    "What these attackers learn at most if they hear everything; None if nobody knows."
+def _hears_everything(claim: _Claim, found: Report | AmplifiedReport) -> GaussianDP | None:
+    "What they learn at most if they hear everything; None if that is not known."
+    if isinstance(found, AmplifiedReport) or found.adaptive: return None
     attackers: Any = LDP()  # no more than an eavesdropper, where noise is held by its node alone
     if not claim.protocol.variables.held_alone:
         inside = [SecLDP(attacker.nodes) for attacker in claim.watchers if attacker.nodes]
         attackers = inside or LDP()
-    report = account(claim.protocol, attackers, claim.participation, sigma)
+    report = account(claim.protocol, attackers, claim.participation, found.sigma)
     return report.worst if report.adaptive else None
 
 # %% ../../nbs/learning/68_training.ipynb #a6800017
@@ -359,9 +375,20 @@ def _check_options(
         raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
 
 # %% ../../nbs/learning/68_training.ipynb #5bf67d51
+def _check_lots(lots: str | None, schedule: Schedule, feature_norm: float | None) -> None:
+    "Raise a ValueError where nothing is proved about lots."
+    if lots is not None and not (schedule.plain and feature_norm is None):
+        raise ValueError(
+            f"lots={lots!r}: with batches by lot nothing is proved about learning rates that "
+            "change, momentum, weight decay and insiders; expected a number as lr, and no "
+            "feature_norm")
+
 def _dealt(
-    data: Dataset | str | Sequence, network: nx.Graph, holdings: list | None, b: int
-) -> tuple[Dataset, Batches]:
+    data: Dataset | str | Sequence, network: nx.Graph, holdings: list | None, epochs: int, b: int,
+    lots: str | None,
+) -> tuple[Dataset, Batches, Participation]:
+    "Records, batches, and when records take part if batches are used in turn."
+    known = Participation.cyclic(check_count("epochs", epochs), check_count("b", b))
     records = as_dataset(data)
     if holdings is not None and isinstance(data, list | tuple) and len(data) == 2:
         raise ValueError(
@@ -370,7 +397,8 @@ def _dealt(
         )
     if holdings is None:
         holdings = round_robin(len(records.y), len(network))
-    return records, cut(holdings, b)
+    if lots is None: return records, cut(holdings, b), known
+    return records, by_lot(holdings, LOTS[check_choice("lots", lots, LOTS)](epochs, b)), known
 
 def _check_learns(
     make_model: Callable, data: Dataset, batches: Batches, T: int, lr: float | np.ndarray,
@@ -414,16 +442,17 @@ def _noise_key(
 # %% ../../nbs/learning/68_training.ipynb #a6800024
 def _finish(
     simulation: Simulation,
-    every: int,
+    every: int | None,
     checkpoint: str | Path | None,
-    spent: Callable | None,  # of the number of steps; None: show nothing
+    progress: bool,
+    spent: Callable | None,  # of the number of steps; None: nothing is said of it
     forget: bool,
 ) -> None:
     "Train, and forget the secret if nobody is to know it."
     if checkpoint is not None and Path(checkpoint).exists():
         simulation.resume(checkpoint)
-    shows = spent is not None
-    simulation.run(every, progress=shows, checkpoint=checkpoint, spent=spent)
+    every = simulation.batches.b if every is None else every
+    simulation.run(every, progress=progress, checkpoint=checkpoint, spent=spent)
     if forget:
         simulation.forget()
 
@@ -456,6 +485,7 @@ def train(
     momentum: float = 0.0,
     nesterov: bool = False,
     weight_decay: float = 0.0,
+    lots: str | None = None,
 ) -> Trained:
     """Train one model for each node of a graph within a budget of privacy.
 
@@ -521,6 +551,9 @@ def train(
         Whether momentum is Nesterov's; otherwise it is the heavy ball's.
     weight_decay : float, optional
         Share of a model that a step of size one takes away; for who sees every model.
+    lots : str, optional
+        'poisson', 'one lot' or 'new lots': each node draws its batches in secret, which
+        protects more against an eavesdropper, and nobody else (chapters 36 and 43).
 
     Returns
     -------
@@ -539,24 +572,24 @@ def train(
     arXiv 2510.17480, Algorithm 1; chapter 38; chapter 68.
     """
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
-    records, batches = _dealt(data, network, holdings, b)
+    records, batches, known = _dealt(data, network, holdings, epochs, b, lots)
     scheme = batches.participation(epochs)
-    W = gossip_matrix(network, weights)
     _check_options(epsilon, secret, checkpoint, progress)
     row = row_sensitivity(clip, batches.size, adjacency)
     rates = check_rates(lr, scheme.T)
     schedule = Schedule(rates, momentum, nesterov, weight_decay)
+    _check_lots(lots, schedule, feature_norm)
     records, updates = _bounded(make_model, records, loss, feature_norm, float(rates.max()), clip)
     learns: dict[str, Any] = {"loss": loss, "device": device, "on_nonfinite": on_nonfinite}
     _check_learns(make_model, records, batches, scheme.T, lr, clip, seed, learns)
     with bars_shown(progress):
-        protocol = _protocol_of(strategy, network, W, scheme)
+        protocol = _protocol_of(strategy, network, gossip_matrix(network, weights), known)
         trust = LDP() if trust is None else trust
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
         claim = _Claim(scheduled, trust, scheme, updates)
         _check_claim(claim, secure)
         report = claim.account().calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
-        overhearing = None if report.adaptive else _hears_everything(claim, report.sigma)
+        overhearing = _hears_everything(claim, report)
 
     run = Run(protocol.name, scheduled, report.sigma * row, seed, 0, secure)
     given = lr if schedule.plain else None
@@ -565,7 +598,7 @@ def train(
     norms = () if feature_norm is None else (feature_norm,)
     what = (float(epsilon), float(delta), trust, named or protocol.name, adjacency, b, epochs)
     simulation.use_secret(_noise_key(simulation, what + norms, named is None, secret))
-    spent = (lambda t: claim.spent(t, report.sigma)) if progress else None
-    _finish(simulation, batches.b if every is None else every, checkpoint, spent, secret is None)
+    spent = (lambda t: claim.spent(t, report.sigma)) if progress and lots is None else None
+    _finish(simulation, every, checkpoint, progress, spent, secret is None)
     return Trained(simulation, report, float(epsilon), float(delta), adjacency, in_words(trust),
                    secret is None, overhearing, feature_norm)
