@@ -339,6 +339,7 @@ def by_lot(
     holdings: Sequence[Any],
     scheme: PoissonParticipation | BinsParticipation,
     secret: int | None = None,
+    size: int | None = None,
 ) -> RandomBatches:
     """Each node's records in batches that it draws by lot.
 
@@ -349,13 +350,15 @@ def by_lot(
     scheme : RandomParticipation
         Such as Participation.poisson(q, T) or Participation.balls_in_bins(k, b).
     secret : int, optional
-        Up to 128 bits; may be given later (`with_secret`).
+        Up to 128 bits, for one run only; may be given later (`with_secret`).
+    size : int, optional
+        The number m by which sums are divided. By default the mean size of a batch of
+        the largest holding, rounded up, which a node that draws alone cannot know.
 
     Returns
     -------
     RandomBatches
-        Whose sums are divided by the mean size of a batch of the largest holding,
-        rounded up.
+        Drawn when they are first asked for.
 
     Raises
     ------
@@ -370,7 +373,8 @@ def by_lot(
         raise ValueError(f"scheme={scheme!r}: expected lots, such as Participation.poisson(q, T)")
     index = cut(holdings, 1).index
     lots = scheme.bins if isinstance(scheme, BinsParticipation) else scheme.groups / scheme.q
-    return RandomBatches(index, scheme, math.ceil(index.shape[2] / lots), secret)
+    mean = math.ceil(index.shape[2] / lots) if size is None else check_count("size", size)
+    return RandomBatches(index, scheme, mean, secret)
 
 # %% ../../nbs/learning/60_data.ipynb #0000000b
 def _generator(seed: Any) -> np.random.Generator:
