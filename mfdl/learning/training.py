@@ -588,7 +588,7 @@ def train(
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
         claim = _Claim(scheduled, trust, scheme, updates)
         _check_claim(claim, secure)
-        report = claim.account().calibrate(epsilon, delta).in_units(clip, batches.size, adjacency)
+        report = claim.account().in_units(clip, batches.size, adjacency).calibrate(epsilon, delta)
         overhearing = _hears_everything(claim, report)
 
     run = Run(protocol.name, scheduled, report.sigma * row, seed, 0, secure)

@@ -1,0 +1,179 @@
+"""Batches that nodes draw by lot: as the schemes say, the same in plain loops, simulator and processes, and nowhere to be read."""
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from test_distributed import DATA, RATE, SECRET, W, machine, network, together  # noqa: F401, a fixture
+
+from mfdl import LDP, Participation, account, train
+from mfdl.accounting.bins import BinsReport
+from mfdl.accounting.chance import AmplifiedReport
+from mfdl.accounting.privacy import row_sensitivity
+from mfdl.ground.randomness import secure_uniform
+from mfdl.language.algorithms import dp_dsgd, dsgd
+from mfdl.language.gossip import gossip_matrix
+from mfdl.language.participation import BinsParticipation, PoissonParticipation
+from mfdl.language.streams import deal_seeds
+from mfdl.learning.data import Batches, Dataset, by_lot, cut
+from mfdl.learning.noise_sources import Run
+from mfdl.learning.simulator import Simulation
+from mfdl.workshop.distributed import Peer
+
+SCHEMES = {"coins": Participation.poisson(0.3, 6), "groups": Participation.cyclic_poisson(3, 2, 0.6),
+           "one lot": Participation.balls_in_bins(2, 3), "new lots": Participation.balls_in_new_bins(2, 3)}
+HELD = [list(range(u, 45, 5)) for u in range(5)]
+schemes = st.one_of(st.builds(PoissonParticipation, st.integers(1, 5), st.integers(1, 4), st.floats(0.01, 1)),
+                    st.builds(BinsParticipation, st.integers(1, 5), st.integers(1, 6), st.booleans()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(schemes, st.integers(1, 30), st.integers(0, 2**128 - 1))
+def test_lots_are_what_the_schemes_say(scheme, records, seed):
+    taken = scheme.draw(records, seed)
+    assert taken.shape == (scheme.T, records) and taken.dtype == bool and (taken == scheme.draw(records, seed)).all()
+    if isinstance(scheme, BinsParticipation):
+        epochs = taken.reshape(scheme.epochs, scheme.bins, records)
+        assert (epochs.sum(axis=1) == 1).all() and (scheme.anew or (epochs == epochs[0]).all())
+    else:
+        turns = np.arange(scheme.T)[:, None] % scheme.groups == np.arange(records) % scheme.groups
+        assert not (taken & ~turns).any() and (scheme.q < 1 or (taken == turns).all())
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_lots_are_fair_and_independent(name):
+    """Each step as likely as its scheme says, and pairs of records as often together as independent lots are: exact binomial tests, one in 10^6 each."""
+    scheme, many = SCHEMES[name], 20_000
+    taken = scheme.draw(many, 5)
+    share = 1 / 3 if isinstance(scheme, BinsParticipation) else scheme.q / scheme.groups
+    for row in taken: assert stats.binomtest(int(row.sum()), many, share).pvalue > 1e-6
+    step = 2 if isinstance(scheme, PoissonParticipation) else 3
+    chances = taken[:, ::scheme.groups][::scheme.groups] if isinstance(scheme, PoissonParticipation) else taken
+    both = (chances[0, ::2] & chances[0, 1::2]).sum()
+    single = scheme.q if isinstance(scheme, PoissonParticipation) else 1 / 3
+    assert stats.binomtest(int(both), chances.shape[1] // 2, single**2).pvalue > 1e-6
+    if name in ("coins", "new lots"):
+        again = (taken[0] & taken[step]).sum()
+        assert stats.binomtest(int(again), many, single**2).pvalue > 1e-6
+
+
+def test_uniform_numbers_are_those_of_the_hash():
+    import hashlib
+    stream = hashlib.shake_256(b"mfdl coins" + (9).to_bytes(16, "big") + (2).to_bytes(8, "big")).digest(80)
+    words = [int.from_bytes(stream[8 * i:8 * i + 8], "little") for i in range(10)]
+    assert secure_uniform(9, 2, 10).tolist() == [((word >> 11) + 0.5) / 2**53 for word in words]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_plain_loops_agree(name):
+    """Linear regression without noise, record by record: sums of clipped gradients, divided by the fixed number, whoever came."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(45, 3)), rng.normal(size=45)
+    batches = by_lot(HELD, SCHEMES[name], secret=3)
+    data = Dataset("random", X, y, X[:2], y[:2])
+    simulation = Simulation(lambda: torch.nn.Linear(3, 1, bias=False), data, batches, [Run("plain", dsgd(W, 6))], 0.5, 0.7)
+    models = simulation.models[:, 0].numpy().astype(float)
+    sizes = set()
+    for t in range(6):
+        moved = models.copy()
+        for u in range(5):
+            present = [r for r in batches.at(t)[u] if r >= 0]
+            sizes.add(len(present))
+            for r in present:
+                gradient = 2 * (models[u] @ X[r] - y[r]) * X[r]
+                moved[u] -= 0.5 * gradient * min(1, 0.7 / np.linalg.norm(gradient)) / batches.size
+        models = W @ moved
+        simulation.step()
+    np.testing.assert_allclose(simulation.models[:, 0].numpy(), models, atol=2e-6)
+    assert len(sizes) > 2, "batches of different size are what this is about"
+
+
+class Together(Batches):
+    """What several nodes drew, each by itself, as if it were in one place."""
+    def __init__(self, alone): object.__setattr__(self, "alone", alone), object.__setattr__(self, "index", cut(HELD, 1).index)
+
+    size = 3
+
+    def at(self, step):
+        rows = [one.at(step)[0] for one in self.alone]
+        return np.array([np.pad(row, (0, 9 - len(row)), constant_values=-1) for row in rows])
+
+
+def drawn_alone(u, name): return by_lot([HELD[u]], SCHEMES[name], secret=100 + u, size=3)
+
+
+def lone_rank(net, name, folder):
+    run = Run("lots", dp_dsgd(W, 6), 0.3)
+    seeds = {net.rank: deal_seeds(run.protocol, SECRET)[net.rank]}
+    peer = Peer(net, network, DATA, drawn_alone(net.rank, name), run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}")
+    peer.run()
+    return peer.models[:, 0].numpy()[0]
+
+
+@pytest.mark.parametrize("name", ["coins", "new lots"])
+def test_processes_that_draw_alone(name, tmp_path):
+    """Each rank knows its own lots only; all together learn what the simulator learns. Nothing that a rank keeps has its secret in it."""
+    found = together(5, lone_rank, name, tmp_path)
+    for answer in found:
+        if isinstance(answer, Exception): raise answer
+    simulation = Simulation(network, DATA, Together([drawn_alone(u, name) for u in range(5)]), [Run("lots", dp_dsgd(W, 6), 0.3, secret=SECRET)], RATE, 0.5)
+    simulation.run(progress=False)
+    np.testing.assert_allclose(np.array(found), simulation.models[:, 0].numpy(), atol=3e-5)
+
+
+def model(): return torch.nn.Linear(4, 3)
+
+
+def trained(**change):
+    usual = {"epsilon": 8, "strategy": "identity", "holdings": HELD, "epochs": 3, "b": 3, "secret": 5, "progress": False, "lots": "poisson"}
+    return train(model, DATA, nx.house_graph(), **usual | change)
+
+
+@pytest.mark.parametrize("lots, kind", [("poisson", AmplifiedReport), ("one lot", BinsReport), ("new lots", BinsReport)])
+def test_training_by_lot_is_accounted_for_as_it_is_drawn(lots, kind):
+    """Noise is what the report asks for, less than for known steps; the lots are those of the scheme, and forgotten with the secret."""
+    done, known = trained(lots=lots), trained(lots=None)
+    assert type(done.report) is kind and done.report.epsilon(1e-6).max() <= 8 and done.report.epsilon(1e-6).max() > 7.9 and done.report.sigma < known.report.sigma
+    batches = done.simulation.batches
+    assert batches.scheme == done.report.participation and batches.size == 3 and done.simulation.t == 9
+    assert done.simulation.runs[0].scale == pytest.approx(done.report.sigma * row_sensitivity(1.0, 3, "replace-one"))
+    again = account(done.simulation.runs[0].protocol, LDP(), batches.scheme, done.report.sigma).in_units(1.0, 3, "replace-one")
+    assert again.epsilon(1e-6).max() == pytest.approx(done.report.epsilon(1e-6).max(), rel=1e-3)  # fewer looks are counted
+    assert "as long as nobody but a node knows its lots" in done.statement and "Each node draws its batches" in done.statement
+    fresh = trained(lots=lots, secret=None)
+    with pytest.raises(ValueError, match="expected a secret"): fresh.simulation.batches.at(0)
+
+
+def test_other_settings_have_other_lots():
+    """Lots of two runs with one secret are independent, as their noise is: or two accounts could not be added up."""
+    def table(**change):
+        batches = trained(**change).simulation.batches
+        return [batches.at(t).tolist() for t in range(9)]
+    first = table()
+    assert table() == first
+    for change in ({"secret": 6}, {"epsilon": 7}, {"lr": 0.2}, {"clip": 0.5}, {"seed": 1}): assert table(**change) != first
+
+
+def test_checkpoints_hold_no_lots_and_go_on_with_the_same(tmp_path):
+    whole = trained().models[0].weight
+    kept = tmp_path / "kept"
+    trained(checkpoint=kept)
+    drawn = trained().simulation.batches.at(0).astype(np.int64).tobytes()
+    assert kept.exists() and drawn not in kept.read_bytes()
+    assert (trained(checkpoint=kept).models[0].weight == whole).all()
+    with pytest.raises(ValueError): trained(checkpoint=kept, lots="new lots")
+
+
+def test_what_is_refused():
+    for change, words in (({"lots": "shuffled"}, "lots='shuffled'"), ({"momentum": 0.5}, "nothing is proved"), ({"lr": np.full(9, 0.1) * np.arange(1, 10)}, "nothing is proved"),
+                          ({"strategy": "mafalda"}, "a memory of|nothing is proved"), ({"lots": "new lots", "strategy": "mafalda"}, "b\\^k|nothing is proved"), ({"feature_norm": 1.0}, "nothing is proved")):
+        with pytest.raises(ValueError, match=words): trained(**change)
+    with pytest.raises(ValueError, match="drawn for 6 steps"): Simulation(model, DATA, by_lot(HELD, SCHEMES["coins"], 1), [Run("r", dsgd(W, 12))], 0.1, 1.0)
+    for bad, words in (({"scheme": Participation.cyclic(2, 3)}, "expected lots"), ({"size": 0}, "size"), ({"holdings": [[0], [0]]}, "more than one place")):
+        with pytest.raises(ValueError, match=words): by_lot(**{"holdings": HELD, "scheme": SCHEMES["coins"]} | bad)
+    assert math.isclose(by_lot(HELD, SCHEMES["coins"], 1).b, 3, abs_tol=0.5)
+    assert gossip_matrix(nx.house_graph()).shape == (5, 5)
