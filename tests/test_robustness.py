@@ -104,6 +104,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "random steps against quadrature, and what refuses them: tests/test_chance.py": "chance.* participation.RandomParticipation "
     "participation.PoissonParticipation",
     "lots against quadrature, and what refuses them: tests/test_bins.py": "bins.* rare.* participation.BinsParticipation",
+    "lots that are drawn: tests/test_lots.py": "data.by_lot data.RandomBatches randomness.secure_uniform",
+    "by what is read with them: nbs/ground/07_characters.ipynb, tests/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
 }
 
