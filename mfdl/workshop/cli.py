@@ -6,6 +6,7 @@
 __all__ = ['MOST_PAGES', 'line_command', 'app', 'guard', 'app_folder']
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000003
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -536,6 +537,10 @@ def _voila_config(token: str) -> "Config":
         "VoilaConfiguration": {"prelaunch_hook": guard},
     })
 
+def _is_news(record: logging.LogRecord) -> bool:
+    "Whether a message of the server is about more than a kernel that has just ended."
+    return "events for closed stream" not in record.getMessage()
+
 # %% ../../nbs/workshop/85_cli.ipynb #00000034
 @app.command("explore", cls=LineCommand)
 @click.option(
@@ -565,6 +570,7 @@ def _explore_command(link: str, port: int, no_browser: bool) -> None:
     click.echo(f"the explorer is at {address} (Ctrl-C ends it)")
     if not no_browser:
         threading.Thread(target=_open_when_ready, args=(address, port), daemon=True).start()
+    logging.getLogger("tornado.general").addFilter(_is_news)
     options = [f"--{name}={value}" for name, value in _voila_options(port).items()]
     notebook = str(folder / "explorer.ipynb")
     Voila.launch_instance([notebook, *options], config=_voila_config(token))
