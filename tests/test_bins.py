@@ -18,8 +18,11 @@ from mfdl.accounting.rare import Mixtures, SampledCurve, Sampling
 from mfdl.language.algorithms import anti_pgd, decor, dp_dsgd, mf_dsgd
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import BinsParticipation, check_participation
+from mfdl.noise.directions import optimize_space_time
 
 W = gossip_matrix(nx.cycle_graph(3))
+LAZY = (np.eye(3) + W) / 2
+SHARED = optimize_space_time(LAZY, Participation.cyclic(2, 2), method="directions").protocol(LAZY)
 ONE, NEW = Participation.balls_in_bins, Participation.balls_in_new_bins
 
 
@@ -221,7 +224,8 @@ def test_what_is_not_proved_is_refused():
         "insiders": ("nothing is proved", lambda: account(dp_dsgd(W, 4), PNDP([0]), scheme)),
         "coalitions": ("nothing is proved", lambda: account(dp_dsgd(W, 4), SecLDP([0]), scheme)),
         "several": ("nothing is proved", lambda: account(dp_dsgd(W, 4), [LDP(), LDP()], scheme)),
-        "shared noise": ("noise of its own", lambda: account(decor(W, 4), LDP(), scheme)),
+        "bare gradients": ("covers all gradients", lambda: account(decor(W, 4, 0.0, 1.0), LDP(), scheme)),
+        "shared memory": ("but not both", lambda: account(SHARED, LDP(), scheme)),
         "negative": ("nothing is proved about negative", lambda: account(mf_dsgd(W, 4, np.eye(4) - 0.3 * np.eye(4, k=-1)), LDP(), scheme)),
         "new lots": ("b\\^k choices", lambda: account(mf_dsgd(W, 4, memory), LDP(), NEW(2, 2))),
         "steps": ("covers 6 steps", lambda: account(dp_dsgd(W, 4), LDP(), ONE(2, 3))),

@@ -18,7 +18,7 @@ from mfdl.accounting.promises import promise
 from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.sensitivities import worst_sensitivities, worst_sensitivity
 from mfdl.evidence.auditing import replay, worst_case
-from mfdl.language.algorithms import dp_dsgd, mf_dsgd
+from mfdl.language.algorithms import corn, decor, dp_dsgd, mf_dsgd
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import PoissonParticipation, RandomParticipation, check_participation
 from mfdl.noise.directions import any_noise_bound, optimize_space_time
@@ -185,3 +185,39 @@ def test_calibration_is_tight_and_on_the_safe_side():
         assert enough.epsilon(1e-5).max() <= epsilon
         less = account(dp_dsgd(W, 30), LDP(), Participation.poisson(0.1, 30), enough.sigma * (1 - 1e-3))
         assert less.epsilon(1e-5).max() > epsilon
+
+
+def swept(R, u, q, epsilon):
+    """delta of a step whose noise two nodes share with covariance R, by a sum over a grid in the plane."""
+    axis = np.linspace(-8, 8, 641) * math.sqrt(R.max())
+    where = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
+    Q, moved = (stats.multivariate_normal(center, R).pdf(where) for center in (np.zeros(2), np.eye(2)[u]))
+    P = (1 - q) * Q + q * moved
+    return (axis[1] - axis[0]) ** 2 * max(np.maximum(P - math.exp(epsilon) * Q, 0).sum(), np.maximum(Q - math.exp(epsilon) * P, 0).sum())
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.floats(-0.8, 0.8), st.floats(0.5, 3), st.floats(0.05, 0.95), st.floats(0, 1))
+def test_shared_noise_agrees_with_quadrature(correlation, louder, q, epsilon):
+    R = np.array([[1, correlation * math.sqrt(louder)], [correlation * math.sqrt(louder), louder]])
+    report = account(corn(np.full((2, 2), 0.5), 1, R), LDP(), Participation.poisson(q, 1)).in_units(1.0, 1, "zero-out")
+    np.testing.assert_allclose(report.delta(epsilon), [swept(R, u, q, epsilon) for u in range(2)], rtol=2e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("run", [corn(W, 4, np.diag([1.0, 2.0, 3.0]) - 0.3), decor(W, 4, 1.0, 0.7)], ids=["CorN", "DECOR"])
+def test_sure_coins_and_shared_noise_are_the_account_of_every_step(run):
+    known = account(run, LDP(), Participation.every_step(4), 2.0).in_units(1.0, 1, "zero-out").epsilon(1e-5)
+    for sure in (Participation.poisson(1.0, 4), Participation.balls_in_bins(4, 1)):
+        told = account(run, LDP(), sure, 2.0).in_units(1.0, 1, "zero-out").epsilon(1e-5)
+        np.testing.assert_allclose(told, known.to_numpy().ravel(), rtol=1e-8)
+
+
+def test_noise_in_space_and_time_hides_one_chance_of_a_record():
+    lazy = (np.eye(3) + W) / 2
+    run = optimize_space_time(lazy, Participation.single(4), method="directions").protocol(lazy)
+    N = run.mix.N.toarray()
+    lengths = np.sqrt(np.linalg.inv(N @ N.T).diagonal().reshape(4, 3))
+    apart = Participation.cyclic_poisson(1, 4, 1.0)
+    told = account(run, LDP(), apart, 2.0).in_units(1.0, 1, "zero-out").epsilon(1e-5)
+    np.testing.assert_allclose(told, [GaussianDP(one / 2).epsilon(1e-5) for one in lengths.max(axis=0)], rtol=1e-8)
+    with pytest.raises(ValueError, match="a memory of"): account(run, LDP(), COINS)

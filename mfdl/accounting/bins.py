@@ -13,12 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from .chance import AmplifiedReport, check_by_chance
-from .overheard import independent, overheard
+from mfdl.accounting.chance import (
+    AmplifiedReport,
+    check_by_chance,
+    check_overheard,
+    step_by_step,
+)
 from .privacy import ADJACENCY, calibrate_sigma
 from .rare import Mixtures, SampledCurve, Sampling
 from ..ground.arguments import Floats, Ints
-from ..language.attackers import LDP, TrustModel
+from ..language.attackers import TrustModel
 from ..language.participation import BinsParticipation
 from ..language.protocol import MatrixProtocol, Protocol
 
@@ -61,13 +65,13 @@ def _gathered(grams: list[Floats]) -> Mixtures:
 # %% ../../nbs/accounting/43_bins.ipynb #b43000e
 def _informations(run: Protocol) -> tuple[Callable[[int], Floats], bool]:
     "What is learned of each node, (T, T); whether steps are independent."
-    alone = independent(run, LDP())
-    if alone is not None: return alone.information, True
-    found = overheard(run, LDP()) if run.variables.held_alone else None
-    if found is None:
-        raise ValueError(f"protocol={run.name!r}: amplification is proved where an eavesdropper "
-                         "hears every model, and each node covers its gradients by noise of its "
-                         "own; expected such a run, as dp_dsgd or mf_dsgd")
+    new = step_by_step(run)
+    if new is not None: return new.information, True
+    found = check_overheard(run)
+    if not run.variables.held_alone:
+        raise ValueError(f"protocol={run.name!r}: by lot, noise is proved to protect that nodes "
+                         "share, or that has a memory, but not both; expected noise of each step, "
+                         "as corn, or of each node, as mf_dsgd")
     return found.information, False
 
 # %% ../../nbs/accounting/43_bins.ipynb #b43split2
