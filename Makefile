@@ -65,7 +65,7 @@ chromium:
 nightly: export OMP_NUM_THREADS = 1
 nightly: export MFDL_CASES ?= 10000
 nightly: setup
-	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "nightly or not nightly" tests/test_robustness.py tests/test_sweeps.py tests/test_distributed.py tests/test_streaming.py tests/test_audit.py tests/test_fortress.py
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "nightly or not nightly" tests/book/test_robustness.py tests/workshop/test_sweeps.py tests/workshop/test_distributed.py tests/accounting/test_streaming.py tests/evidence/test_audit.py tests/accounting/test_fortress.py
 
 export: setup
 	@$(BIN)/nbdev_export

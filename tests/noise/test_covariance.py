@@ -2,12 +2,12 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import cvxpy as cp
 import networkx as nx
 import numpy as np
 import pytest
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ from mfdl.noise.covariance import (
     privacy_constraint,
 )
 
-REFERENCE = json.loads((Path(__file__).parent / "reference_covariance.json").read_text())
+REFERENCE = json.loads((ROOT / "tests" / "reference_covariance.json").read_text())
 FAMILY = {"edges": "edges", "nbhd": "neighbourhoods", "loo": "leave-one-out", "cyc": "windows"}
 
 

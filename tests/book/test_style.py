@@ -126,6 +126,14 @@ def test_numbers_and_names_of_chapters():
         assert module in (None, f"{path.parent.name}.{path.stem[3:]}") or path.stem == "89_import"
 
 
+def test_rooms_of_tests():
+    """Tests lie in folders of the parts' names; those of the book as a whole in `book`. What they share lies beside the folders."""
+    rooms = {module.split(".")[0] for module in MODULES if "." in module} | {"book"}
+    files = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")]
+    assert {path.parts[:-1] for path in files} == {(room,) for room in rooms}
+    assert len({path.name for path in files}) == len(files)
+
+
 def test_no_two_things_share_a_name():
     """What is public has a name of its own in the whole package."""
     names = Counter(name for module in MODULES for name in importlib.import_module(f"mfdl.{module}").__all__)

@@ -1,11 +1,11 @@
 """Nodes that train with Opacus and the noise of a protocol: with the class that chapter 92 writes out, and with Opacus itself where there is one."""
-from pathlib import Path
 
 import nbformat
 import networkx as nx
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -18,7 +18,7 @@ from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.workshop.journal import UsedSeeds, commitments
 
-CHAPTER = Path(__file__).parent.parent / "nbs" / "workshop" / "92_opacus.ipynb"
+CHAPTER = ROOT / "nbs" / "workshop" / "92_opacus.ipynb"
 OPTIMIZERS = ("as in chapter 92", "Opacus")  # the class that the chapter writes out, and the one that it stands for
 FIVE = gossip_matrix(nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)]))
 COVARIANCE = np.diag([2.0, 1, 1, 1, 1]) + 0.5

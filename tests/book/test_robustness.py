@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 import tarfile
 import threading
@@ -25,7 +26,7 @@ import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse
-from conftest import MODULES
+from conftest import MODULES, ROOT
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -44,68 +45,69 @@ CASES = int(os.environ.get("MFDL_CASES", 1000))
 HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
-    "neural networks: tests/test_training.py": "training.*",
-    "random objectives against plain loops and explicit matrices: tests/test_objectives.py": "objectives.*",
-    "processes, networks and what they keep: tests/test_distributed.py": "distributed.* journal.* network.*",
+    "neural networks: tests/learning/test_training.py": "training.*",
+    "random objectives against plain loops and explicit matrices: tests/noise/test_objectives.py": "objectives.*",
+    "processes, networks and what they keep: tests/workshop/test_distributed.py": "distributed.* journal.* network.*",
     "the order of pairs: nbs/accounting/35_report.ipynb": "report.worst_first",
-    "a report as lines and files: tests/test_inputs.py, nbs/workshop/77_answers.ipynb": "answers.* noise_commands.* cli.line_command",
-    "bars, in terminals and notebooks: tests/test_progress.py": "files.progress_bar",
-    "one account after the other: tests/test_large.py": "exposure.*",
+    "a report as lines and files: tests/workshop/test_inputs.py, nbs/workshop/77_answers.ipynb": "answers.* noise_commands.* cli.line_command",
+    "bars, in terminals and notebooks: tests/ground/test_progress.py": "files.progress_bar",
+    "one account after the other: tests/accounting/test_large.py": "exposure.*",
     "certified optima side by side: nbs/noise/59_kinds.ipynb": "kinds.*",
-    "pictures: tests/test_project.py and the chapters": "figures.*",
-    "what notebooks show, with labels of any kind: tests/test_cards.py": "cards.*",
-    "commands, of which the parts are here: tests/test_inputs.py, tests/test_sweeps.py": "cli.app names.check_settings names.trust_models",
-    "a page, with properties and clicks of its own: tests/test_explorer.py": "explorer.* settings.* view.*",
-    "registers what is called by its name: tests/test_inputs.py, tests/test_strategies.py": "names.on_command_line strategies.Harm strategies.Named strategies.named",
-    "processes and locks: tests/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "
+    "pictures: tests/book/test_project.py and the chapters": "figures.*",
+    "what notebooks show, with labels of any kind: tests/ground/test_cards.py": "cards.*",
+    "commands, of which the parts are here: tests/workshop/test_inputs.py, tests/workshop/test_sweeps.py": "cli.app names.check_settings names.trust_models",
+    "a page, with properties and clicks of its own: tests/workshop/test_explorer.py": "explorer.* settings.* view.*",
+    "registers what is called by its name: tests/workshop/test_inputs.py, tests/noise/test_strategies.py": "names.on_command_line "
+    "strategies.Harm strategies.Named strategies.named",
+    "processes and locks: tests/workshop/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
-    "notebooks that run: tests/test_notebooks.py, tests/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce",
-    "published files, whose checksums are compared: tests/test_data.py, tests/test_inputs.py": "data.housing_table "
+    "notebooks that run: tests/book/test_notebooks.py, tests/workshop/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce",
+    "published files, whose checksums are compared: tests/learning/test_data.py, tests/workshop/test_inputs.py": "data.housing_table "
     "graphs.facebook graphs.facebook_circles graphs.social_network downloads.zip_member downloads.data_folders downloads.find_file graphs.GraphSource",
-    "files in the layout of fedivertex, and what is too large: tests/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
+    "files in the layout of fedivertex, and what is too large: tests/language/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
     "arguments.check_fits",
-    "patterns of more than 128 steps: tests/test_reference.py, nbs/accounting/23_sensitivities.ipynb": "",
-    "trains, with 200 random protocols: tests/test_protocol.py": "checking.*",
-    "hundreds of random runs and reactions: tests/test_reactions.py": "reactions.* signed.* promises.*",
-    "random data, models and clips: chapter 61, tests/test_training.py": "linear.*",
-    "tests/test_space_time.py, tests/test_covariance.py, nbs/noise/50_certificates.ipynb": "certificates.*",
-    "thousands of random runs against exact fractions: tests/test_fortress.py": "exact.*",
-    "wrong arrays and flags by name: tests/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
-    "labels and pages: tests/test_explorer.py": "attackers.labelled cli.guard cli.app_folder",
+    "patterns of more than 128 steps: tests/accounting/test_reference.py, nbs/accounting/23_sensitivities.ipynb": "",
+    "trains, with 200 random protocols: tests/language/test_protocol.py": "checking.*",
+    "hundreds of random runs and reactions: tests/accounting/test_reactions.py": "reactions.* signed.* promises.*",
+    "random data, models and clips: chapter 61, tests/learning/test_training.py": "linear.*",
+    "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/50_certificates.ipynb": "certificates.*",
+    "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
+    "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
+    "labels and pages: tests/workshop/test_explorer.py": "attackers.labelled cli.guard cli.app_folder",
     "guesses of a mechanism that is known: chapter 72": "one_run.*",
-    "trains: tests/test_audit.py": "auditing.WorstCase auditing.worst_case auditing.Transcript "
+    "trains: tests/evidence/test_audit.py": "auditing.WorstCase auditing.worst_case auditing.Transcript "
     "auditing.replay "
     "auditing.likelihood_ratio auditing.learned auditing.Audit auditing.Interval "
     "auditing.audit",
-    "takes a run that was trained: tests/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
-    "parts of the filter, against other routes: tests/test_streaming.py, tests/test_fortress.py, chapters 26 to 28": "filters.* "
+    "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
+    "parts of the filter, against other routes: tests/accounting/test_streaming.py, tests/accounting/test_fortress.py, chapters 26 to 28": "filters.* "
     "state_space.Doubtful state_space.Stage state_space.Observed state_space.check_streamable state_space.heard_rows "
     "state_space.knows_all_models state_space.round_observations state_space.seen_rows",
-    "against the whole view, on random runs: tests/test_large.py": "seen.*",
-    "random runs against fractions, pseudo-inverses and loops: tests/test_schedules.py": "schedules.*",
-    "steps of a run, of which campaigns make thousands: tests/test_protocol.py": "steps.*",
-    "parts of the account, called by it: tests/test_accounting.py, tests/test_reactions.py": "account.check_account account.expected_work overheard.* "
+    "against the whole view, on random runs: tests/accounting/test_large.py": "seen.*",
+    "random runs against fractions, pseudo-inverses and loops: tests/accounting/test_schedules.py": "schedules.*",
+    "steps of a run, of which campaigns make thousands: tests/language/test_protocol.py": "steps.*",
+    "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.check_account account.expected_work overheard.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivities.check_method shifts.best_signs",
-    "single gradients against autograd, and models of any kind: tests/test_training.py": "clipping.* layers.* learner.* "
+    "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* layers.* learner.* "
     "noise_sources.* simulator.*",
-    "plain loops, with which the simulator is compared: tests/test_first_run.py": "loops.*",
-    "parts of optimisers, whose certificates are checked: tests/test_covariance.py, tests/test_space_time.py": "coalitions.hidden_groups "
+    "plain loops, with which the simulator is compared: tests/first_run/test_first_run.py": "loops.*",
+    "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "
     "covariance.best_covariance covariance.check_budgets covariance.noise_after "
     "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum",
-    "coverage by simulation, and scipy's own tests: tests/test_intervals.py": "intervals.*",
+    "coverage by simulation, and scipy's own tests: tests/workshop/test_intervals.py": "intervals.*",
     "types of arrays": "arguments.Floats arguments.Ints arguments.Bools",
-    "damaged logs, and random runs that are written and read: tests/test_plugging.py": "logs.*",
-    "optimizers of others, right and wrong: tests/test_opacus.py, nbs/workshop/92_opacus.ipynb": "opacus.*",
-    "what extras bring: tests/test_package.py": "files.needed_for",
-    "bars: tests/test_progress.py": "files.bars_shown files.map_with_bar files.worker_threads",
-    "pictures on cards: tests/test_cards.py": "cards.NetworkCard cards.draw_links",
-    "what a new user types: tests/test_front_door.py": "files.json_values files.check_place data.as_dataset "
+    "damaged logs, and random runs that are written and read: tests/workshop/test_plugging.py": "logs.*",
+    "optimizers of others, right and wrong: tests/workshop/test_opacus.py, nbs/workshop/92_opacus.ipynb": "opacus.*",
+    "what extras bring: tests/book/test_package.py": "files.needed_for",
+    "bars: tests/ground/test_progress.py": "files.bars_shown files.map_with_bar files.worker_threads",
+    "pictures on cards: tests/ground/test_cards.py": "cards.NetworkCard cards.draw_links",
+    "what a new user types: tests/workshop/test_front_door.py": "files.json_values files.check_place data.as_dataset "
     "names.aside names.completes names.LineCommand",
-    "random steps against quadrature, and what refuses them: tests/test_chance.py": "chance.* participation.RandomParticipation "
+    "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "chance.* participation.RandomParticipation "
     "participation.PoissonParticipation",
-    "lots against quadrature, and what refuses them: tests/test_bins.py": "bins.* rare.* participation.BinsParticipation",
-    "lots that are drawn: tests/test_lots.py": "data.by_lot data.RandomBatches randomness.secure_uniform",
-    "by what is read with them: nbs/ground/07_characters.ipynb, tests/test_data.py": "characters.pixels characters.read_characters",
+    "lots against quadrature, and what refuses them: tests/accounting/test_bins.py": "bins.* rare.* participation.BinsParticipation",
+    "lots that are drawn: tests/workshop/test_lots.py": "data.by_lot data.RandomBatches randomness.secure_uniform",
+    "by what is read with them: nbs/ground/07_characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
 }
 
@@ -880,3 +882,5 @@ def test_every_public_name_has_a_campaign_or_a_reason():
     assert not set(FUZZED) & excused, f"with a campaign and with a reason for none: {sorted(set(FUZZED) & excused)}"
     missing = every - set(FUZZED) - excused
     assert not missing, f"neither a campaign nor a reason for none: {sorted(missing)}"
+    written = re.findall(r"(?:tests|nbs)/[\w/]+\.\w+", " ".join(ELSEWHERE))
+    assert [path for path in written if not (ROOT / path).exists()] == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_protocol import random_protocol
+from protocols import random_protocol
 
 from mfdl.accounting.account import account, expected_work
 from mfdl.accounting.online import OnlineAccountant

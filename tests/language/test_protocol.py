@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from protocols import random_protocol
 
 from mfdl import (
     LDP,
@@ -40,7 +41,6 @@ from mfdl.accounting.filters import covariance_gains
 from mfdl.accounting.state_space import state_space
 from mfdl.language.attackers import view
 from mfdl.language.factorization import decompose
-from mfdl.language.steps import Noise
 from mfdl.learning.data import Batches
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
@@ -67,29 +67,6 @@ ALGORITHMS = {
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_everything_that_runs_agrees(name): assert check_protocol(ALGORITHMS[name]) < 1e-5
-
-
-def random_protocol(seed: int) -> Protocol:
-    """Directed and changing networks, local steps, several rounds, shares, nodes that do not train, noise with a memory, noise that is recombined."""
-    rng = np.random.default_rng(seed)
-    n, steps = int(rng.integers(1, 5)), []
-    together, held = rng.random() < 0.3, np.zeros((0, n), dtype=bool)  # additions of nodes depend on each other: everybody holds all seeds
-    basis = rng.normal(size=(n, n)) if together and rng.random() < 0.5 else None
-    def sparse(rows, columns): return rng.normal(size=(rows, columns)) * (rng.random((rows, columns)) < 0.5)
-    for t in range(rng.integers(1, 6)):
-        holders = (rng.random((rng.integers(0, 4), n)) < 0.5) | together
-        holders[np.arange(len(holders)), rng.integers(0, n, len(holders))] = True
-        held = np.vstack([held, holders])
-        back = np.hstack([0.3 * np.tile(np.eye(n), rng.integers(0, t + 1)).reshape(n, -1), np.eye(n)])
-        if together: back += 0.3 * np.pad(np.tril(sparse(n, n), -1), ((0, 0), (back.shape[1] - n, 0)))
-        rounds = []
-        for _ in range(rng.integers(0, 3)):
-            gossip = rng.random((n, n)) * (rng.random((n, n)) < 0.5) + 0.2 * np.eye(n)
-            share = sparse(n * n, len(held)) * (gossip.reshape(-1, 1) > 0) * np.tile(held.T, (n, 1))
-            rounds.append(Round(gossip / gossip.sum(axis=1, keepdims=True), share if rng.random() < 0.3 else None))
-        noise = Noise(holders, sparse(n, len(held)) * held.T, back if rng.random() < 0.5 else None, basis)
-        steps.append(Step(rng.random(n) < 0.7, noise, rounds))
-    return Protocol(None, steps)
 
 
 @settings(max_examples=200, deadline=None)
