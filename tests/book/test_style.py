@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from conftest import CHAPTERS, MODULES, ROOT
 from numpydoc.validate import validate
-from style import FUNCTION, LINE, bodies, complexity, doing, faults_of_lines, written
+from style import FUNCTION, bodies, complexity, doing, faults_of_lines, written
 
 BODY, CELL, STRETCH, MODULE, CELLS, COMPLEXITY = 40, 30, 25, 400, 62, 12
 DOCUMENTED = {"GL08", "SS03", "SS06", "PR01", "PR02", "RT01"}  # of numpydoc: a docstring, a first sentence, all parameters, what is returned
@@ -91,7 +91,7 @@ def test_cells(path):
     chapter = cells(path)
     assert len(chapter) <= CELLS, f"{len(chapter)} cells"
     for number, cell in enumerate(chapter):
-        if cell.cell_type == "code": faults += [(number, f"{len(line)} characters: {line[:60]}") for line in cell.source.splitlines() if len(line) > LINE]
+        if cell.cell_type == "code": faults += [(number, f"line {line}: {what}") for line, what in faults_of_lines(cell.source)]
         if not seen(cell):
             stretch = stretch if cell.cell_type == "code" else []
             continue
