@@ -16,7 +16,8 @@ def measure(backend, size):
 
     Below and above them, relative to 1 or to the exact one.
     """
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    tests = Path(__file__).parents[1] / "tests"
+    sys.path[:0] = [str(tests), str(tests / "accounting")]
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from test_fortress import pairs, resolved, small_runs
     found = []

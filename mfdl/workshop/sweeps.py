@@ -177,14 +177,13 @@ def _run_process(
             start_new_session=True,  # Ctrl-C is for the sweep, which ends its cells
         )
         try:
-            while process.poll() is None and not (stop and stop.is_set()):
+            while (code := process.poll()) is None and not (stop and stop.is_set()):
                 time.sleep(0.05)
         finally:
             assert process.stdin is not None  # a pipe
             process.stdin.close()  # it ends, if it has not ended yet
-    if process.poll() is not None: return process.returncode
     process.wait()
-    return None
+    return code  # of a process that was stopped there is none, however soon it ends
 
 def _error(place: Path, code: int) -> str:
     "Why a cell failed, in one line."
