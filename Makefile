@@ -47,7 +47,8 @@ demo: setup
 test: export OMP_NUM_THREADS = 1
 test: setup
 	@$(BIN)/ruff check .
-	@$(BIN)/pytest -n auto --dist worksteal --durations=20
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "not nightly and not alone"
+	@$(BIN)/pytest -m "alone and not nightly"
 
 test-browser: export OMP_NUM_THREADS = 1
 test-browser: setup chromium

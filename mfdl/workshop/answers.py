@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from threadpoolctl import threadpool_limits
 
 from ..accounting.account import expected_work
 from ..accounting.reactions import Lipschitz
@@ -251,7 +252,8 @@ def expected_cost_in_words(
         return f"expected cost: not known ({error})"
     if way == "closed form": return f"expected cost: {who}, in closed form"
     at_a_time = min(len(all_of_them), os.cpu_count() or 1)
-    seconds = cost.seconds() * len(all_of_them) / at_a_time
+    with threadpool_limits(1 if at_a_time > 1 else None):  # as accounts side by side have it
+        seconds = cost.seconds() * len(all_of_them) / at_a_time
     memory = max(cost.memory * at_a_time / 1e9, 0.1)
     told = f"{who}, about {_duration(seconds)} and {_roughly(memory, 2)} GB (by {way})"
     if seconds > MOST_SECONDS and not patient:

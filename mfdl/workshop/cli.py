@@ -541,6 +541,13 @@ def _is_news(record: logging.LogRecord) -> bool:
     "Whether a message of the server is about more than a kernel that has just ended."
     return "events for closed stream" not in record.getMessage()
 
+def _stop_when_interrupted() -> None:
+    "Let Ctrl-C end the server between two callbacks: raised within one, it would come back."
+    import signal
+    with needed_for("explore", "explore"): from tornado.ioloop import IOLoop
+    loop = IOLoop.current()
+    signal.signal(signal.SIGINT, lambda *_: loop.add_callback_from_signal(loop.stop))
+
 # %% ../../nbs/workshop/85_cli.ipynb #00000034
 @app.command("explore", cls=LineCommand)
 @click.option(
@@ -573,4 +580,7 @@ def _explore_command(link: str, port: int, no_browser: bool) -> None:
     logging.getLogger("tornado.general").addFilter(_is_news)
     options = [f"--{name}={value}" for name, value in _voila_options(port).items()]
     notebook = str(folder / "explorer.ipynb")
-    Voila.launch_instance([notebook, *options], config=_voila_config(token))
+    server = Voila.instance(config=_voila_config(token))
+    server.initialize([notebook, *options])
+    _stop_when_interrupted()
+    server.start()

@@ -19,7 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,13 +100,17 @@ def survey(cells: Iterable[Cell], folder: str | Path) -> dict[str, dict[str, Any
     return found
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000004
+def _end(process_id: int) -> None:
+    "End a process and all that it has started."
+    with needed_for("a sweep", "notebooks"): import psutil
+    process = psutil.Process(process_id)
+    for one in (*process.children(recursive=True), process):
+        with suppress(psutil.NoSuchProcess): one.kill()
+
 def _die_with_parent() -> None:
     "Wait until whoever started this process is gone, then end it and its children."
-    with needed_for("a sweep", "notebooks"): import psutil
     os.read(0, 1)
-    for child in psutil.Process().children(recursive=True):
-        child.kill()
-    os._exit(1)
+    _end(os.getpid())
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #00000015
 MAIN = "from mfdl.workshop import sweeps; sweeps.run_here()"
@@ -180,8 +184,9 @@ def _run_process(
             while (code := process.poll()) is None and not (stop and stop.is_set()):
                 time.sleep(0.05)
         finally:
-            assert process.stdin is not None  # a pipe
-            process.stdin.close()  # it ends, if it has not ended yet
+            if process.poll() is None: _end(process.pid)
+            assert process.stdin is not None  # a pipe, which closes when this process is gone
+            process.stdin.close()
     process.wait()
     return code  # of a process that was stopped there is none, however soon it ends
 

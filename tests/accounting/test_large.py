@@ -210,6 +210,7 @@ def test_many_attackers_from_the_command_line(tmp_path):
         assert done.returncode == 2 and says in done.stderr, done.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("more", [(), ("--results", "kept")], ids=["account", "many"])
 def test_an_interruption_stops_within_two_seconds(more, tmp_path):
     asked = command("account", "erdos-renyi:n=200,p=0.1", "-T", 300, "--yes", *more)

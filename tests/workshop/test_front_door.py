@@ -210,6 +210,7 @@ def test_first_commands(tmp_path, monkeypatch):
     assert not hidden.exit_code and "Pazzi" in hidden.stdout and "not the file in this folder, which is './florentine'" in hidden.stderr
 
 
+@pytest.mark.alone
 def test_an_interrupted_experiment_names_what_is_kept(tmp_path):
     """Ctrl-C in a terminal goes to the whole group of processes."""
     cells = [v4.new_code_cell("x = 1\noutput = ''", metadata={"tags": ["parameters"]}), v4.new_code_cell("print('of the first cell')"),
@@ -252,6 +253,7 @@ def interrupted(arguments, folder, begun):
     return err.splitlines()[-1]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command", [["which-noise", "florentine"], ["optimize", "florentine", "-o", "kept"]], ids=lambda words: words[0])
 def test_an_interruption_does_not_wait_for_a_library(command, tmp_path):
     def begun(process): assert process.stdout.readline() == "begun\n"
@@ -259,6 +261,7 @@ def test_an_interruption_does_not_wait_for_a_library(command, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command, kept", [(["sweep", "grid.yaml"], "grid"), (["reproduce", "all", "--folder", "out"], "out/all")], ids=lambda words: words[0])
 def test_an_interrupted_sweep_names_its_folder(command, kept, tmp_path):
     """No cell that was at work is taken for one that failed, and none runs on."""
