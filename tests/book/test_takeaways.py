@@ -10,6 +10,7 @@ from test_reading import items
 CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "10_graphs",
     "11_gossip",
+    "12_workloads",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
