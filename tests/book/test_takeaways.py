@@ -11,6 +11,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "10_graphs",
     "11_gossip",
     "12_workloads",
+    "13_steps",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
