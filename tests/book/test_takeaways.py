@@ -12,6 +12,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "11_gossip",
     "12_workloads",
     "13_steps",
+    "14_protocol",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
