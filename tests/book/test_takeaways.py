@@ -13,6 +13,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "12_workloads",
     "13_steps",
     "14_protocol",
+    "15_algorithms",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
