@@ -14,6 +14,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "13_steps",
     "14_protocol",
     "15_algorithms",
+    "16_streams",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
