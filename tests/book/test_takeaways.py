@@ -15,6 +15,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "14_protocol",
     "15_algorithms",
     "16_streams",
+    "17_attackers",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
