@@ -16,6 +16,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "15_algorithms",
     "16_streams",
     "17_attackers",
+    "19_factorization",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
