@@ -17,6 +17,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "16_streams",
     "17_attackers",
     "19_factorization",
+    "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
