@@ -8,6 +8,8 @@ from conftest import CHAPTERS
 from test_reading import items
 
 CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
+    "27_filters",
+    "26_state_space",
     "22_solver",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
