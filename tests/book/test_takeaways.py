@@ -8,6 +8,9 @@ from conftest import CHAPTERS
 from test_reading import items
 
 CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
+    "28_streaming",
+    "30_reactions",
+    "29_paths",
     "27_filters",
     "26_state_space",
     "22_solver",
