@@ -17,6 +17,18 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "16_streams",
     "17_attackers",
     "19_factorization",
+    "39_online",
+    "35_report",
+    "34_overheard",
+    "38_account",
+    "32_promises",
+    "31_signed",
+    "28_streaming",
+    "30_reactions",
+    "29_paths",
+    "27_filters",
+    "26_state_space",
+    "22_solver",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
