@@ -385,7 +385,7 @@ def _find_all(
     backend: str,
     limit: float | None,
 ) -> list[_Found]:
-    "What each attacker learns."
+    "What each of several attackers learns."
     import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
     from threadpoolctl import threadpool_limits
     asked = participation, method, backend, limit

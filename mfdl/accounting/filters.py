@@ -48,9 +48,9 @@ class Gain:
 STEADY = 1e-12  # what may still change of a recursion that has settled, relative to its size
 
 class Settling:
-    """Watches a recursion with shrinking steps, and says when it has settled.
+    """Watch a recursion whose changes shrink, and tell when it has settled.
 
-    If steps go on to shrink as they do, the rest is less than STEADY of its size.
+    If changes keep shrinking at this rate, the rest is less than STEADY of its size.
 
     References
     ----------

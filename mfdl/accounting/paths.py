@@ -212,7 +212,7 @@ def _with_dead_ends(seen: Bools, strength: Floats, transitions: list[csr_array])
 def paths_of(
     run: Protocol | MatrixProtocol, trust: TrustModel, rates: Floats | None = None,
 ) -> Paths:
-    """What the flow theorem needs to know of a run and an attacker.
+    """Collect what the flow theorem needs to know of a run and an attacker.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ def _proved_by_plans(
 # %% ../../nbs/accounting/32_promises.ipynb #00000008
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """What one attacker can learn at most about each of m victims, and the proofs.
+    """What one attacker can learn at most about each of m victims, with the proofs.
 
     Parameters
     ----------

@@ -404,11 +404,11 @@ def check_streamable(
 
 # %% ../../nbs/accounting/26_state_space.ipynb #0000000f
 def _steps_back(entries: int, width: int) -> int:
-    "Into how many steps of a width entries reach."
+    "The number of steps of a given width that some entries reach into."
     return -(-entries // width)
 
 def _lags(run: Protocol) -> tuple[int, int]:
-    "Over how many earlier steps noise looks back: at variables, and at additions."
+    "How many earlier steps noise looks back on: for variables, and for additions."
     variables = 0
     additions = 0
     for step in run.distinct:

@@ -18,6 +18,18 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "17_attackers",
     "19_factorization",
     "first_run",
+    "39_online",
+    "35_report",
+    "34_overheard",
+    "38_account",
+    "32_promises",
+    "31_signed",
+    "28_streaming",
+    "30_reactions",
+    "29_paths",
+    "27_filters",
+    "26_state_space",
+    "22_solver",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
