@@ -8,6 +8,7 @@ from conftest import CHAPTERS
 from test_reading import items
 
 CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
+    "23_sensitivities",
     "21_shifts",
     "39_online",
     "35_report",
