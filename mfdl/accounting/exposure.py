@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00008
 def _rows(sensitivity: Any, distance: Any, victims: Sequence[Hashable]) -> list[dict[str, Any]]:
-    "By distance: victims, least, mean and largest sensitivity, and whose that is."
+    "By distance: victims, least, mean, largest sensitivity, and who has the largest."
     found = []
     for hops in np.unique(distance):  # nan, of an eavesdropper, is one of them
         at = np.flatnonzero((distance == hops) | (np.isnan(distance) & np.isnan(hops)))
