@@ -50,7 +50,7 @@ BACKENDS = ("auto", "seen", "streaming", "dense", "exact")
 def _trust_models(
     run: Protocol | MatrixProtocol, trust: TrustModel | Sequence[TrustModel],
 ) -> list[TrustModel]:
-    "Trust models as a list; a ValueError for anything else, or if they do not fit the run."
+    "Trust models as a list; a ValueError for anything that does not fit the run."
     given: Any = trust
     several = isinstance(given, Sequence) and not isinstance(given, str)
     trusts = list(given) if several else [given]
@@ -127,7 +127,7 @@ _Adaptive = bool  # whether it holds for gradients that react
 def _from_the_view(
     run: Protocol | MatrixProtocol, trust: TrustModel, backend: str,
 ) -> tuple[Factorization | Exact, _Adaptive]:
-    "What the whole view tells: in floating point if that is clear, else without rounding."
+    "What the whole view tells: in floats if that is clear, else without rounding."
     if isinstance(run, ScheduledProtocol): return through_schedule(run, trust, backend), False
     seen = view(run, trust)
     adaptive = seen.causal and seen.complete
@@ -142,7 +142,7 @@ def _from_the_view(
 def _streamed(
     run: Protocol | MatrixProtocol, trust: TrustModel, backend: str,
 ) -> tuple[Streamed, _Adaptive] | None:
-    "What one pass finds; None if the run is no recursion, unless streaming was asked for."
+    "What one pass finds; None for no recursion, unless streaming was asked for."
     try:
         space = state_space(run, trust)
         return stream(space), space.complete
@@ -418,7 +418,7 @@ def _shares_noise(run: Protocol) -> bool:
 def _hearing_everything(
     run: Protocol, trust: TrustModel, victims: Ints, participation: Participation, method: str,
 ) -> Floats:  # (m,)
-    "Sensitivities for the same attackers hearing all; inf if reactions matter even then."
+    "Sensitivities when the attackers hear all; inf if reactions matter even then."
     known, adaptive = _knowledge(run, SecLDP(trust.nodes), "auto")
     if not adaptive: return np.full(len(victims), np.inf)
     return _attackers_sensitivities([known], [victims], participation, method)[0]
@@ -432,7 +432,7 @@ def _promised(
     method: str,
     keep: bool,
 ) -> _Found:
-    "The promise against an attacker who does not know every model, by the best route."
+    "The promise against an attacker who misses some model, by the best route."
     made = promise(run, found.trust, participation, updates, rates, keep=keep)
     values = made.sensitivity
     routes = made.routes.tolist()

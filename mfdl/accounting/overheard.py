@@ -118,7 +118,7 @@ class Independent(_Covered):
 
 # %% ../../nbs/accounting/34_overheard.ipynb #1bce8143
 def _sends_all(step: Step) -> bool:
-    "Whether nodes that train or add noise send their models next, without other noise."
+    "Whether nodes that train or add noise send their models next, as they are."
     if step.shares or not step.rounds: return False
     acts = step.trains | step.noise.adds
     return bool(np.isin(np.flatnonzero(acts), step.rounds[0].senders).all())

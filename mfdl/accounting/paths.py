@@ -166,7 +166,7 @@ def parts_in_time(M: csr_array, n: int, T: int) -> Floats | None:
 
 # %% ../../nbs/accounting/29_paths.ipynb #a000000f
 def _absolute_strategies(run: Protocol, secret: Bools) -> tuple[Floats, Bools]:  # (n, T, T), (n,)
-    "|C| of nodes with noise C^-1 z, correlated in time, and which of them keep z secret."
+    "|C| of nodes with noise C^-1 z in time, and which of them keep z secret."
     if run.sparse:
         raise ValueError(f"updates: {run.name} has noise with a memory, and sparse gossip "
                          "matrices; expected full ones, or noise that is drawn afresh")

@@ -118,7 +118,7 @@ def fresh_strength(step: Step, unknown: Bools, near: Ints) -> Floats:
 
 # %% ../../nbs/accounting/33_seen.ipynb #sn900005
 def _own_weights(M: csr_array, n: int) -> Floats | None:  # (lags,), this step first
-    "Weights in time with which every node combines its own variables; None if they differ."
+    "Weights in time of each node's own variables; None if nodes differ."
     count = np.diff(M.indptr)
     if not (count == count[0]).all(): return None
     columns = M.indices.reshape(n, -1) - (M.shape[1] - n)  # 0 .. n-1 in this step
