@@ -1,4 +1,4 @@
-"""Each sentence of 'What to take away' has a check in its chapter: beneath a comment that quotes it, a statement that fails when it is not so."""
+"""Each sentence of 'What to take away' has a check in its chapter: beneath a comment that quotes it, a statement that fails when it is not so. Pictures are sharp."""
 import ast
 import re
 
@@ -38,6 +38,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "39_online",
     "40_exposure",
     "41_earlier",
+    "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
@@ -97,6 +98,20 @@ def is_converted(path): return path.parent.name in CONVERTED or path.stem in CON
 @pytest.mark.parametrize("path", [*filter(is_converted, CHAPTERS)], ids=lambda p: p.stem)
 def test_takeaways_are_checked(path):
     assert not unchecked(nbformat.read(path, as_version=4).cells, ADVICE.get(path.stem, ()))
+
+
+def dots(cells):
+    "Dots an inch of the pictures of a chapter, where a cell gives the size in inches."
+    for cell in cells:
+        inches = re.search(r"figsize=\(([\d.]+), ", cell.source)
+        for out in cell.get("outputs", []) if inches else ():
+            size = re.match(r"<Figure size (\d+)x", out.get("data", {}).get("text/plain", ""))
+            if size: yield int(size[1]) / float(inches[1])
+
+
+@pytest.mark.parametrize("path", [*filter(is_converted, CHAPTERS)], ids=lambda p: p.stem)
+def test_pictures_are_sharp(path):
+    assert all(found > 109 for found in dots(nbformat.read(path, as_version=4).cells))
 
 
 def test_what_is_said_to_be_converted_exists():
