@@ -112,7 +112,7 @@ def covariance_gains(stages: Sequence[Stage], period: int = 1) -> Iterator[Gain]
     stages : sequence of Stage
         The steps of the run.
     period : int
-        After how many steps the stages, but for the first, begin again.
+        The number of steps after which the stages (except the first) repeat.
 
     Yields
     ------

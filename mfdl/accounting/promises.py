@@ -193,7 +193,7 @@ def _signed_applies(
     return bool(directed and proved and cheap)
 
 def _portions(numbers: int, victims: Ints) -> list[Ints]:
-    "As many victims at a time as fit; numbers: of each."
+    "Victims in groups that fit into memory; numbers: how many each of them takes."
     at_a_time = max(1, _AT_A_TIME // numbers)
     return np.split(victims, range(at_a_time, len(victims), at_a_time))
 
