@@ -162,12 +162,13 @@ def _growing_bounds(
     W: Floats,
     participation: Participation,
     turning: bool = True,
+    bases: tuple[np.ndarray, np.ndarray] | None = None,  # out and in, to begin with
     map_fn: Callable[..., Iterable[Any]] = map,
 ) -> Iterator[tuple[float, Floats]]:
     "Bounds for any noise, larger and larger, and the blocks B (n, b, k, k) of each."
     n = len(W)
     powers = _echoes(W, participation.T, np.eye(n))
-    out, into = _first_bases(W, powers)
+    out, into = bases or _first_bases(W, powers)
     places, inside = _aged_places(participation)
     blocks = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
     while True:
