@@ -39,7 +39,8 @@ from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_thread
 from ..language.factorization import Factorization, decompose
 from ..language.attackers import SecLDP, TrustModel, coalition_mask, view
 from mfdl.language.participation import (
-    BinsParticipation, Participation, RandomParticipation, check_participation,
+    BinsParticipation, Participation, RandomParticipation, TruncatedParticipation,
+    check_participation,
 )
 from ..language.protocol import MatrixProtocol, Protocol
 
@@ -501,11 +502,16 @@ def _entries(run: Protocol | MatrixProtocol, found: list[_Found]) -> dict[str, A
     )
 
 # %% ../../nbs/accounting/38_account.ipynb #14c3d11c
+_LATER = {
+    BinsParticipation: ("mfdl.accounting.bins", "amplified_by_lots"),
+    TruncatedParticipation: ("mfdl.accounting.truncated", "amplified_if_cut"),
+}
+
 def _by_chance(participation: RandomParticipation) -> Callable[..., AmplifiedReport]:
     "The account of records that take part at random, which may be in a later chapter."
-    if not isinstance(participation, BinsParticipation): return amplified
-    later = import_module("mfdl.accounting.bins")
-    return cast(Callable[..., AmplifiedReport], later.amplified_by_lots)
+    if type(participation) not in _LATER: return amplified
+    chapter, name = _LATER[type(participation)]
+    return cast(Callable[..., AmplifiedReport], getattr(import_module(chapter), name))
 
 @overload
 def account(

@@ -281,11 +281,13 @@ _LEAST_DELTA = 1e-10  # that convolutions in floating point can tell
 
 def _epsilon(chances: _Chances, coin: Coin, sigma: float, adjacency: str, delta: float) -> float:
     "Smallest epsilon of this delta."
-    if _is_sure(chances, coin, sigma): return _gaussian(chances, sigma).epsilon(delta)
+    sure = _gaussian(chances, sigma).epsilon(delta)
+    if _is_sure(chances, coin, sigma): return sure
     if delta < _LEAST_DELTA:
         raise ValueError(f"delta={delta!r}: losses are added up in floating point, which does not "
                          f"tell such a probability; expected at least {_LEAST_DELTA:g}, or q=1")
-    return float(_losses(chances, coin, sigma, adjacency).get_epsilon_for_delta(delta))
+    found = _losses(chances, coin, sigma, adjacency).get_epsilon_for_delta(delta)
+    return min(sure, float(found))
 
 def _delta(chances: _Chances, coin: Coin, sigma: float, adjacency: str, epsilon: float) -> float:
     "Smallest delta of this epsilon that can be told."
