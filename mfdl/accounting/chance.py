@@ -339,7 +339,7 @@ class _ByChance:
 
     @property
     def coins(self) -> tuple[Coin, ...]:
-        "What may be taken for a record's part in a step: of several accounts the best counts."
+        "How a record takes part in a step; of several accounts the best counts."
         return (Coin(self.participation.q),)
 
     def measured(self, name: str, argument: float, pick: Callable[..., float]) -> Floats:

@@ -43,6 +43,7 @@ def _mixed(
         losses = other.compute_mixture(losses, more / weight)
     return losses
 
+# %% ../../nbs/accounting/44_truncated.ipynb #c4400009
 class OthersTold(_CutCoin):
     """A coin of which it is told who else is in the batch.
 
@@ -65,12 +66,12 @@ class OthersTold(_CutCoin):
         B = self.largest
         came = stats.binom(self.places, self.q)
         others = stats.binom(self.places - 1, self.q)
-        joins = came.sf(B - 1) * B / self.places
+        full = came.sf(B - 1)
+        joins = full * B / self.places
         stays = others.pmf(B - 1) * (1 - self.q)
-        full = came.sf(B - 1) * (1 - B / self.places)
         last = max(self.q, joins / (joins + stays)) if joins + stays else 1.0
-        few = float(others.cdf(B - 2))
-        return [(few, self.q), (float(joins + stays), float(last)), (float(full), 0.0)]
+        told = others.cdf(B - 2), joins + stays, full - joins
+        return list(zip(map(float, told), (self.q, float(last), 0.0), strict=True))
 
     def losses(self, noise: float, adjacency: str, interval: float) -> "PrivacyLossDistribution":
         """Privacy loss of a step.
@@ -99,7 +100,7 @@ class OthersTold(_CutCoin):
             (weight, Coin(chance).losses(noise, adjacency, interval) if chance
              else identity(interval)) for weight, chance in self.chances if weight])
 
-# %% ../../nbs/accounting/44_truncated.ipynb #c440000c
+# %% ../../nbs/accounting/44_truncated.ipynb #c440000f
 class PushesOut(_CutCoin):
     """A coin of which it is told which record it pushes out of a full batch.
 
@@ -150,7 +151,7 @@ class PushesOut(_CutCoin):
         swaps = Coin(pushes).losses(noise / 2, "replace-one", interval)
         return _mixed([(1 - full, joins), (full, swaps)])
 
-# %% ../../nbs/accounting/44_truncated.ipynb #c440000f
+# %% ../../nbs/accounting/44_truncated.ipynb #c4400012
 class TruncatedReport(AmplifiedReport):
     """How much an eavesdropper learns about records in batches of a largest size.
 
@@ -200,14 +201,14 @@ class TruncatedReport(AmplifiedReport):
                "are empty flip coins, too")
         return super().__repr__() + cut
 
-# %% ../../nbs/accounting/44_truncated.ipynb #c4400010
+# %% ../../nbs/accounting/44_truncated.ipynb #c4400013
 def amplified_if_cut(
     protocol: Protocol | MatrixProtocol,
     trust: TrustModel | Sequence[TrustModel],
     participation: TruncatedParticipation,
     sigma: float = 1.0,
 ) -> TruncatedReport:
-    """Privacy of every node's records, which take part at random in batches that are cut.
+    """Privacy of every node's records in batches that are drawn by coins, and cut.
 
     Parameters
     ----------

@@ -341,9 +341,44 @@ def _usual_steps(match: re.Match[str]) -> int:
     "How many steps a text means that leaves them out: all of a cyclic scheme, else 10."
     return int(match[3]) * int(match[4]) if match[2] == "cyclic" else 10
 
+# %% ../../nbs/language/18_participation.ipynb #cut44005
+class _ByChance:
+    "Ways to take part at random, by name."
+
+    @classmethod
+    def poisson(cls, q: float, T: int) -> PoissonParticipation:
+        "In each of T steps with probability q, by a coin of its own."
+        return PoissonParticipation(check_count("T", T), 1, q)
+
+    @classmethod
+    def cyclic_poisson(cls, k: int, b: int, q: float) -> PoissonParticipation:
+        "In each of the steps j, j+b, .., j+(k-1)b with probability q; T = k*b."
+        return PoissonParticipation(k, b, q)
+
+    @classmethod
+    def truncated_poisson(
+        cls, q: float, T: int, records: int, largest: int, groups: int = 1,
+    ) -> TruncatedParticipation:
+        "As cyclic_poisson, with a largest batch, for nodes of so many records."
+        steps = check_count("T", T)
+        if steps % check_count("groups", groups):
+            raise ValueError(f"T={T}: expected a multiple of groups={groups}, each of them as "
+                             "often in turn")
+        return TruncatedParticipation(steps // groups, groups, q, records, largest)
+
+    @classmethod
+    def balls_in_bins(cls, k: int, b: int) -> BinsParticipation:
+        "In steps j, j+b, .., j+(k-1)b, where j is drawn once; T = k*b."
+        return BinsParticipation(k, b)
+
+    @classmethod
+    def balls_in_new_bins(cls, k: int, b: int) -> BinsParticipation:
+        "In one step of each of k epochs of b steps, drawn anew in each; T = k*b."
+        return BinsParticipation(k, b, anew=True)
+
 # %% ../../nbs/language/18_participation.ipynb #0000000b
 @dataclass(frozen=True)
-class Participation:
+class Participation(_ByChance):
     """In which of T steps one record may take part: at most k times, b steps apart.
 
     Parameters
@@ -397,37 +432,6 @@ class Participation:
     def min_sep(cls, k: int, b: int, T: int) -> "Participation":
         "At most k participations, at least b steps apart, in T >= k*b steps."
         return cls(k, b, T, "at least")
-
-    @classmethod
-    def poisson(cls, q: float, T: int) -> PoissonParticipation:
-        "In each of T steps with probability q, by a coin of its own."
-        return PoissonParticipation(check_count("T", T), 1, q)
-
-    @classmethod
-    def cyclic_poisson(cls, k: int, b: int, q: float) -> PoissonParticipation:
-        "In each of the steps j, j+b, .., j+(k-1)b with probability q; T = k*b."
-        return PoissonParticipation(k, b, q)
-
-    @classmethod
-    def truncated_poisson(
-        cls, q: float, T: int, records: int, largest: int, groups: int = 1,
-    ) -> TruncatedParticipation:
-        "As poisson or, with groups, cyclic_poisson, with a largest batch of so many records."
-        steps = check_count("T", T)
-        if steps % check_count("groups", groups):
-            raise ValueError(f"T={T}: expected a multiple of groups={groups}, each of them as "
-                             "often in turn")
-        return TruncatedParticipation(steps // groups, groups, q, records, largest)
-
-    @classmethod
-    def balls_in_bins(cls, k: int, b: int) -> BinsParticipation:
-        "In steps j, j+b, .., j+(k-1)b, where j is drawn once; T = k*b."
-        return BinsParticipation(k, b)
-
-    @classmethod
-    def balls_in_new_bins(cls, k: int, b: int) -> BinsParticipation:
-        "In one step of each of k epochs of b steps, drawn anew in each; T = k*b."
-        return BinsParticipation(k, b, anew=True)
 
     @classmethod
     def parse(cls, spec: str, T: int | None = None) -> "Participation":
