@@ -59,7 +59,6 @@ def test_a_fault_would_be_found(adjacency, q, n, B):
     """Coins whose chance is the mean one of being kept, as if the cut told nothing of the others, promise too much."""
     share = sum(p for batch, p in batches(q, n, B).items() if 0 in batch)
     gradients = [1.0] * n if adjacency == "replace-one" else [1.0, *[-1.0] * (n - 1)]
-    found = truth(q, n, B, 1, gradients, 0.0 if adjacency == "zero-out" else -1.0, 0.7, 0.0)
     naive = amplified(dp_dsgd(W, 1), LDP(), Participation.poisson(share, 1), 0.7 / ADJACENCY[adjacency]).in_units(1.0, 1, adjacency)
     ours = account(dp_dsgd(W, 1), LDP(), Participation.truncated_poisson(q, 1, n, B), 0.7 / ADJACENCY[adjacency]).in_units(1.0, 1, adjacency)
     epsilons = np.linspace(0, 3, 7)
@@ -90,13 +89,14 @@ def test_what_is_told_is_a_distribution(q, n, data):
     assert math.isclose(weights @ chances, kept, rel_tol=1e-8)
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.floats(0.01, 1), st.integers(2, 300), st.integers(1, 40), st.floats(0.3, 20), st.floats(1e-8, 0.1), st.data())
+@settings(max_examples=4, deadline=None)
+@given(st.floats(0.01, 1), st.integers(2, 300), st.integers(1, 40), st.floats(1, 20), st.floats(1e-8, 0.1), st.data())
 def test_cuts_never_promise_more_than_they_may(q, n, T, sigma, delta, data):
     """Sure participation bounds the account; epsilon, delta and beta go together; calibration keeps its promise."""
     B = data.draw(st.integers(1, n))
     report = account(dp_dsgd(W, T), LDP(), Participation.truncated_poisson(q, T, n, B), sigma)
     sure = GaussianDP(math.sqrt(T) / sigma)
+    report = report.in_units(1.0, 1, data.draw(st.sampled_from(list(ADJACENCY))))
     value = report.epsilon(delta).max()
     assert 0 <= value <= sure.epsilon(delta) and report.delta(value).max() <= delta * (1 + 1e-6) + 1e-10
     for alpha in (0.0, 0.3, 1.0): assert sure.beta(alpha) * (1 - 1e-9) <= report.beta(alpha).min() <= 1 - alpha + 1e-12
