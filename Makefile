@@ -103,4 +103,4 @@ figures: setup
 
 benchmarks: setup
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
-	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/space_time.py && $(BIN)/python benchmarks/network.py && $(BIN)/python benchmarks/randomness.py && $(BIN)/python benchmarks/reactions.py && $(BIN)/python benchmarks/rounding.py && $(BIN)/python benchmarks/large.py && $(BIN)/python benchmarks/lean.py && $(BIN)/python benchmarks/estimates.py
+	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/space_time.py && $(BIN)/python benchmarks/network.py && $(BIN)/python benchmarks/randomness.py && $(BIN)/python benchmarks/reactions.py && $(BIN)/python benchmarks/rounding.py && $(BIN)/python benchmarks/large.py && $(BIN)/python benchmarks/lean.py && $(BIN)/python benchmarks/estimates.py && $(BIN)/python benchmarks/chance.py

@@ -12,13 +12,13 @@ from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .chance import AmplifiedReport, amplified, refuse_options
+from .chance import AmplifiedReport, refuse_options
 from mfdl.accounting.exact import (
     MOST_WORK, Exact, by_balls, check_noise_sizes, cost_of_exactness, exact, exact_leaks,
     exact_work,
@@ -38,9 +38,7 @@ from ..ground.arguments import Floats, Ints, check_choice, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
 from ..language.attackers import SecLDP, TrustModel, coalition_mask, view
-from mfdl.language.participation import (
-    BinsParticipation, Participation, RandomParticipation, check_participation,
-)
+from ..language.participation import Participation, RandomParticipation, check_participation
 from ..language.protocol import MatrixProtocol, Protocol
 
 # %% ../../nbs/accounting/38_account.ipynb #00000011
@@ -501,11 +499,15 @@ def _entries(run: Protocol | MatrixProtocol, found: list[_Found]) -> dict[str, A
     )
 
 # %% ../../nbs/accounting/38_account.ipynb #14c3d11c
+_LATER = {
+    "BinsParticipation": "bins:amplified_by_lots",
+    "TruncatedParticipation": "truncated:amplified_if_cut",
+}
+
 def _by_chance(participation: RandomParticipation) -> Callable[..., AmplifiedReport]:
     "The account of records that take part at random, which may be in a later chapter."
-    if not isinstance(participation, BinsParticipation): return amplified
-    later = import_module("mfdl.accounting.bins")
-    return cast(Callable[..., AmplifiedReport], later.amplified_by_lots)
+    name = _LATER.get(type(participation).__name__, "chance:amplified")
+    return cast(Callable[..., AmplifiedReport], resolve_name(f"mfdl.accounting.{name}"))
 
 @overload
 def account(
