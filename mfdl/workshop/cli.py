@@ -541,8 +541,9 @@ def _is_news(record: logging.LogRecord) -> bool:
     "Whether a message of the server is about more than a kernel that has just ended."
     return "events for closed stream" not in record.getMessage()
 
+# %% ../../nbs/workshop/85_cli.ipynb #c7c0ff02
 def _stop_when_interrupted() -> None:
-    "Let Ctrl-C end the server between two callbacks: raised within one, it would come back."
+    "Let Ctrl-C end the server between two callbacks."
     import signal
     with needed_for("explore", "explore"): from tornado.ioloop import IOLoop
     loop = IOLoop.current()
