@@ -387,8 +387,8 @@ def _reproduce_command(
     large (networks of up to 37,700 nodes), horizons (longer and longer runs),
     covariance (noise correlated between nodes),
     seeds (who shares it), story (all of it, shortly),
-    housing, writers, quadratic, correlated and together (what is learned, on several
-    tasks), audit (all of it, attacked).
+    housing, writers, quadratic, correlated, together and objectives (what is learned,
+    on several tasks), audit (all of it, attacked).
     Its parameters are the variables of its first code cell.
 
     \b
