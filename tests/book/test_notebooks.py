@@ -27,7 +27,8 @@ SMOKE = {  # a size at which each experiment takes seconds
     "reactions": {"graph": "path:n=4", "T": 3, "data": "digits", "epochs": 2, "b": 3, "seeds": 1},
     "writers": {"graph": "ring:n=3", "mus": "1", "methods": "no noise,identity,mafalda", "size": 1, "epochs": 1, "b": 4, "every": 4, "tested": 20},
 }
-NEEDS = {"housing": "california_housing/cal_housing.csv", "objectives": "california_housing/cal_housing.csv", "writers": "qmnist_writers/qmnist-train-labels-idx2-int"}  # experiments that cannot do without these data
+HOUSES = "california_housing/cal_housing.csv"
+NEEDS = {"housing": HOUSES, "objectives": HOUSES, "writers": "qmnist_writers/qmnist-train-labels-idx2-int"}  # experiments that cannot do without these data
 
 
 def directive(cell, pattern): return cell.cell_type == "code" and re.search(rf"^#\|\s*{pattern}", cell.source, re.M)
