@@ -622,8 +622,9 @@ def optimize(
     bands = _check_bands(bands, participation)
     shape = _optimal_shape(participation, bands, equal_norm)
     if bound is None:
-        order = np.arange(len(H)).reshape(-1, participation.b).T
-        patterns = _Patterns(shape, order) if bands is None else None
+        patterns = None
+        if bands is None:  # cyclic
+            patterns = _Patterns(shape, np.arange(len(H)).reshape(-1, participation.b).T)
         start = _start(H, shape, participation.b, bands)
         best = _least_harm(H, start, shape, tol, patterns)
     else:
