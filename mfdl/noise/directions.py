@@ -78,7 +78,8 @@ def _best_along(
     n = len(basis)
     T = participation.T
     where = block_index(patterns_of(participation))
-    if blocks is None: blocks = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
+    alike = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
+    blocks = alike if blocks is None else blocks
     for iteration in range(max_iter):
         prices = price * (basis**2).sum(axis=0)
         grams = _direction_grams(W, T, basis) + prices[:, None, None] * np.eye(T)
@@ -93,7 +94,8 @@ def _best_along(
         bound = harm**2 / block_multipliers(blocks).sum()
         yield _Along(basis, X / squared, harm * squared, bound)
         if iteration >= turns and harm * squared <= (1 + _SETTLED) * bound: break
-        if iteration < turns: basis = _turned_basis(W, basis, price, grams, X, by_node, where)
+        if iteration < turns:
+            basis = _turned_basis(W, basis, price, grams, X, by_node, where)
         blocks = following_blocks(information @ blocks)
 
 # %% ../../nbs/noise/57_directions.ipynb #aging001
@@ -119,7 +121,7 @@ def _pinched_norm(
     places: Ints,
     inside: Bools,
 ) -> tuple[float, Floats, np.ndarray]:
-    "Nuclear norm of A B along a direction; derivatives by blocks, and by response * into."
+    "Nuclear norm of A B along a direction; derivatives by B, by response * into."
     T, n = response.shape
     weights = response * into
     flat = blocks.reshape(n, -1)
@@ -176,13 +178,14 @@ def _growing_bounds(
         responses = (out.conj().T @ powers).transpose(1, 0, 2)
         derivatives = np.empty_like(responses)
         norm = 0.0
-        K = 0.0
+        K = np.zeros((n, blocks[0].size))
         for k, (part, by_block, by_weight) in enumerate(map_fn(norm_of, responses, into.T)):
             norm += part
-            K = K + by_block
+            K += by_block
             derivatives[k] = by_weight
         yield norm**2 / block_multipliers(blocks).sum(), blocks
-        if turning: out, into = _next_bases(powers, responses, derivatives)
+        if turning:
+            out, into = _next_bases(powers, responses, derivatives)
         blocks = following_blocks(K.reshape(blocks.shape))
 
 def _any_noise(
@@ -190,10 +193,11 @@ def _any_noise(
 ) -> tuple[float, Floats]:
     "The bound for any noise, and its blocks."
     bound = 0.0
-    for reached, blocks in _growing_bounds(W, participation, map_fn=map_fn):
-        if reached <= (1 + tol) * bound: break
+    growing = _growing_bounds(W, participation, map_fn=map_fn)
+    while True:
+        reached, blocks = next(growing)
+        if reached <= (1 + tol) * bound: return max(reached, bound), blocks
         bound = reached
-    return max(reached, bound), blocks
 
 # %% ../../nbs/noise/57_directions.ipynb #00000010
 def any_noise_bound(
@@ -251,14 +255,14 @@ def _lagrangian_slope(
 ) -> tuple[Floats, Floats, Floats]:  # all (n, n)
     "Half the derivative by E, the noises' covariances S, and tr(Lambda_u X_k)."
     n = len(basis)
-    S = np.linalg.inv(X)
-    dual = np.linalg.inv(basis).T
+    S = np.asarray(np.linalg.inv(X), dtype=float)
+    dual = np.asarray(np.linalg.inv(basis).T, dtype=float)
     after = _echoes(W, X.shape[1], basis).transpose(2, 0, 1)
     answers = sum_diagonals(S) @ after
     meet = after.reshape(n, -1) @ answers.reshape(n, -1).T
     meet += price * (basis.T @ basis) * np.trace(S, axis1=1, axis2=2)
     told = by_node.reshape(n, -1) @ X[:, *where].reshape(n, -1).T
-    return meet - (told * dual).T @ dual, S, told
+    return np.asarray(meet - (told * dual).T @ dual), S, told
 
 def _turned_basis(
     W: Floats,
@@ -331,7 +335,8 @@ def _check_all_last(
     grams = _direction_grams(W, T, basis) / sizes[:, None, None]
     extreme = np.linalg.eigvalsh(grams)[:, [0, -1]] + price
     if extreme[:, 0].min() < 1e-14 * extreme.max():
-        raise ValueError(f"W: some noise vanishes within a step (trace_penalty={trace_penalty:.3g}); "
+        raise ValueError("W: some noise vanishes within a step "
+                         f"(trace_penalty={trace_penalty:.3g}); "
                          "expected a larger trace_penalty, such as 1e-4")
 
 def _along_directions(W: Floats, participation: Participation, trace_penalty: float) -> SpaceTime:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl.accounting.account import account, overheard
+from mfdl.accounting.sensitivities import sensitivity
 from mfdl.language.algorithms import dp_dsgd, mf_dsgd
 from mfdl.language.attackers import LDP, PNDP, SecLDP, view
 from mfdl.language.factorization import decompose
@@ -19,7 +20,7 @@ from mfdl.language.protocol import Protocol
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.noise_sources import Draws, NoiseSource, looks_back
 from mfdl.noise.covariance import optimize_covariance
-from mfdl.noise.directions import optimize_space_time
+from mfdl.noise.directions import any_noise_bound, optimize_space_time
 from mfdl.noise.gram import consequences
 from mfdl.noise.insiders import optimize_local
 from mfdl.noise.space_time import exact_space_time, space_time_workload
@@ -131,6 +132,31 @@ def test_noise_along_directions_is_feasible_and_its_bound_is_below_all_noise(cas
     A, N = space_time_workload(W, T), run.mix.N.toarray()
     assert np.linalg.norm(A @ N)**2 == pytest.approx(found.objective, rel=1e-8)
     assert np.isinf(account(run, PNDP([0]), scheme).mu[0])
+
+
+def test_noise_along_directions_and_its_bound_are_close_to_the_values_of_record():
+    """Symmetric gossip: each within one percent of the exact optimum; its sensitivity from the explicit inverse of all of S."""
+    scheme = Participation.cyclic(5, 8)
+    for graph, value in ((nx.florentine_families_graph(), 0.2242489), (nx.gnp_random_graph(20, 0.3, seed=3), 0.2095387)):
+        W = gossip_matrix(graph)
+        found, n = optimize_space_time(W, scheme, method="directions"), len(W)
+        assert 0.99 * value < found.lower_bound / found.independent <= value * (1 + 1e-6)
+        assert value * (1 - 1e-4) <= found.objective / found.independent < 1.01 * value
+        S = np.einsum("uk,vk,kts->tusv", found.basis, found.basis, found.S).reshape(n * 40, n * 40)
+        assert np.trace(space_time_workload(W, 40) @ S @ space_time_workload(W, 40).T) == pytest.approx(found.objective, rel=1e-8)
+        X = np.linalg.inv(S)
+        squares = [max(sensitivity(X[u::n, u::n][np.ix_(at, at)])**2 for at in map(list, scheme.patterns())) for u in range(n)]
+        assert max(squares) <= 1 + 1e-8 and min(squares) > 1 - 1e-6
+
+
+@pytest.mark.parametrize("scheme", [Participation.cyclic(2, 4), Participation.every_step(6)])
+def test_complex_directions_lose_nothing_on_a_ring_that_turns(scheme):
+    """Multipliers of all nodes are alike there, and Fourier's directions take gossip apart: the bound is the optimum."""
+    W = 0.7 * np.eye(7) + 0.3 * np.roll(np.eye(7), 1, axis=1)
+    exact = exact_space_time(W, scheme, tol=1e-5)
+    bound, multipliers = any_noise_bound(W, scheme, tol=1e-6)
+    assert (1 - 1e-3) * exact.objective < bound <= exact.objective * (1 + 1e-9)
+    assert multipliers == pytest.approx(multipliers.mean(), rel=1e-6)
 
 
 @given(st.integers(2, 5), st.integers(2, 4), st.integers(0, 2**31), st.booleans())
