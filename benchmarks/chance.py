@@ -130,7 +130,7 @@ def draw(table):
                 bars = (ends.sub(rows.epsilon, axis=0)).abs().fillna(0).T.to_numpy()
                 ax.errorbar(rows.sigma, rows.epsilon, bars, fmt="o-" if how == "mfdl" else "x",
                             color=PALETTE[color], label=how, capsize=3)
-            ax.set(xscale="log", yscale="log", xlabel="$\\sigma$", title=what)
+            ax.set(yscale="log", xlabel="$\\sigma$", title=what)
         axes[0].set_ylabel("$\\varepsilon$")
         axes[-1].legend()
     return fig
