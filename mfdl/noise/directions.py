@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -40,6 +40,15 @@ def _direction_grams(W: Floats, T: int, basis: Floats) -> Floats:  # (n, T, T)
     return np.asarray(sum_diagonals(after @ after.swapaxes(1, 2)))
 
 # %% ../../nbs/noise/57_directions.ipynb #0000000d
+_SETTLED = 1e-3  # gap at which noise along directions is good enough
+
+class _Along(NamedTuple):
+    "Noise that is independent between directions."
+    basis: Floats  # (n, n), directions in columns
+    X: Floats  # (n, T, T), information of sensitivity 1 along each
+    squared_error: float
+    bound: float  # what noise along these directions does at least
+
 def _along_one(root: Floats, multipliers: Floats, where: tuple[Ints, Ints]) -> tuple[Floats, float]:
     "The X (T, T) with X multipliers X = root @ root.T of a direction, and its harm."
     T = len(root)
@@ -48,31 +57,43 @@ def _along_one(root: Floats, multipliers: Floats, where: tuple[Ints, Ints]) -> t
     half = root @ vectors / np.sqrt(singular)
     return half @ half.T, float(singular.sum())
 
+def _told(X: Floats, basis: Floats, where: tuple[Ints, Ints]) -> Floats:  # (n, b, k, k)
+    "What information X along directions of a basis tells about each node and pattern."
+    found = X[:, *where]
+    shares = np.linalg.inv(basis).T**2
+    return np.asarray((shares @ found.reshape(len(X), -1)).reshape(found.shape))
+
+# %% ../../nbs/noise/57_directions.ipynb #alongit2
 def _best_along(
-    grams: Floats,  # (n, T, T): tr(grams[k] S_k) is the harm of noise along direction k
-    shares: Floats,  # (n, n): what information along direction k (column) tells about node u (row)
+    W: Floats,
     participation: Participation,
-    tol: float,  # relative gap
-    max_iter: int,
+    basis: Floats,  # (n, n)
+    blocks: Floats | None = None,  # of B, (n, b, k, k), to begin with
+    price: float = 0.0,  # of a unit of variance
+    turns: int = 0,  # iterations after which the basis is turned
+    max_iter: int = 60,
     map_fn: Callable[..., Iterable[Any]] = map,
-) -> Iterator[tuple[Floats, float, float]]:  # X (n, T, T), harm, lower bound for any such X
-    "Information of sensitivity 1 along each direction, better and better."
-    n = len(grams)
+) -> Iterator[_Along]:
+    "Noise along each direction, better and better."
+    n = len(basis)
+    T = participation.T
     where = block_index(patterns_of(participation))
-    roots = np.linalg.cholesky(grams)
-    blocks = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
-    for _ in range(max_iter):
-        by_node = (blocks @ blocks.swapaxes(-1, -2)).reshape(n, -1)
-        multipliers = (shares.T @ by_node).reshape(blocks.shape)
-        found = list(map_fn(partial(_along_one, where=where), roots, multipliers))
+    if blocks is None: blocks = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
+    for iteration in range(max_iter):
+        prices = price * (basis**2).sum(axis=0)
+        grams = _direction_grams(W, T, basis) + prices[:, None, None] * np.eye(T)
+        by_node = blocks @ blocks.swapaxes(-1, -2)
+        multipliers = np.tensordot(np.linalg.inv(basis)**2, by_node, 1)
+        one = partial(_along_one, where=where)
+        found = list(map_fn(one, np.linalg.cholesky(grams), multipliers))
         X = np.array([one for one, _ in found])
-        harm = np.array([one for _, one in found]).sum()
-        information = (shares @ X[:, *where].reshape(n, -1)).reshape(blocks.shape)
+        harm = sum(one for _, one in found)
+        information = _told(X, basis, where)
         squared = largest_absolute_sum(information)
-        squared_error = harm * squared
         bound = harm**2 / block_multipliers(blocks).sum()
-        yield X / squared, squared_error, bound
-        if squared_error <= (1 + tol) * bound: break
+        yield _Along(basis, X / squared, harm * squared, bound)
+        if iteration >= turns and harm * squared <= (1 + _SETTLED) * bound: break
+        if iteration < turns: basis = _turned_basis(W, basis, price, grams, X, by_node, where)
         blocks = following_blocks(information @ blocks)
 
 # %% ../../nbs/noise/57_directions.ipynb #aging001
@@ -85,31 +106,106 @@ def _aged_places(participation: Participation) -> tuple[Ints, Bools]:
     places = late[..., None] * T + steps[:, None, :]
     return places[inside], inside
 
+def _summed(entries: np.ndarray, places: Ints, T: int) -> np.ndarray:  # (T, T)
+    "Matrix with the sum of all entries that belong to a place."
+    real = np.bincount(places.ravel(), entries.real.ravel(), T * T).reshape(T, T)
+    if np.isrealobj(entries): return real
+    return real + 1j * np.bincount(places.ravel(), entries.imag.ravel(), T * T).reshape(T, T)
+
 def _pinched_norm(
-    response: Floats,  # (T, n): of one direction that comes out, by age and node
+    response: np.ndarray,  # (T, n): of one direction that comes out, by age and node
+    into: np.ndarray,  # (n,): the direction that goes in
     blocks: Floats,  # of B, (n, b, k, k)
     places: Ints,
     inside: Bools,
-) -> tuple[float, Floats]:
-    "Nuclear norm of A B along a direction, its derivative by the blocks (n, b k k)."
+) -> tuple[float, Floats, np.ndarray]:
+    "Nuclear norm of A B along a direction; derivatives by blocks, and by response * into."
     T, n = response.shape
-    entries = (response @ blocks.reshape(n, -1)).reshape(T, *blocks.shape[1:])[inside]
-    M = np.bincount(places.ravel(), entries.ravel(), T * T).reshape(T, T)
-    U, singular, Vt = np.linalg.svd(M)
-    derivative = np.zeros((T, *blocks.shape[1:]))
-    derivative[inside] = (U @ Vt).ravel()[places]
-    return float(singular.sum()), response.T @ derivative.reshape(T, -1)
+    weights = response * into
+    flat = blocks.reshape(n, -1)
+    entries = (weights @ flat).reshape(T, *blocks.shape[1:])[inside]
+    U, singular, Vt = np.linalg.svd(_summed(entries, places, T))
+    derivative = np.zeros((T, *blocks.shape[1:]), dtype=U.dtype)
+    derivative[inside] = (U @ Vt).conj().ravel()[places]
+    derivative = derivative.reshape(T, -1)
+    return float(singular.sum()), (weights.T @ derivative).real, derivative @ flat.T
+
+# %% ../../nbs/noise/57_directions.ipynb #turning1
+_ANGLE = 0.5  # from one round of gossip to the next, to tell directions that turn apart
+
+def _unitary(M: np.ndarray) -> np.ndarray:
+    "The unitary matrix U for which the real part of tr(U^* M) is largest."
+    left, _, right = np.linalg.svd(M)
+    return np.asarray(left @ right)
+
+def _first_bases(W: Floats, powers: Floats) -> tuple[np.ndarray, np.ndarray]:
+    "Singular vectors, out and in, of a sum of W, W^2, .., which may turn."
+    turns = np.abs(np.linalg.eigvals(W).imag).max() > 1e-6
+    weights = np.exp(1j * _ANGLE * np.arange(len(powers))) if turns else np.ones(len(powers))
+    out, _, into = np.linalg.svd(np.tensordot(weights, powers, 1))
+    return out, into.conj().T
+
+def _next_bases(
+    powers: Floats,  # (T, n, n)
+    responses: np.ndarray,  # (n, T, n): of directions that come out, by age and node
+    derivatives: np.ndarray,  # (n, T, n): by their products with what goes in
+) -> tuple[np.ndarray, np.ndarray]:
+    "The best basis that goes in, and that comes out of it, for given O_k and B."
+    into = _unitary((responses * derivatives).sum(axis=1).T.conj())
+    entering = into * derivatives.transpose(1, 2, 0)
+    return _unitary(np.tensordot(powers, entering, ((0, 2), (0, 1)))), into
+
+# %% ../../nbs/noise/57_directions.ipynb #turning3
+_GAIN = 1e-4  # of an iteration, relative to the bound: less is not worth the time
+
+def _growing_bounds(
+    W: Floats,
+    participation: Participation,
+    turning: bool = True,
+    bases: tuple[np.ndarray, np.ndarray] | None = None,  # out and in, to begin with
+    map_fn: Callable[..., Iterable[Any]] = map,
+) -> Iterator[tuple[float, Floats]]:
+    "Bounds for any noise, larger and larger, and the blocks B (n, b, k, k) of each."
+    n = len(W)
+    powers = _echoes(W, participation.T, np.eye(n))
+    out, into = bases or _first_bases(W, powers)
+    places, inside = _aged_places(participation)
+    blocks = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
+    while True:
+        norm_of = partial(_pinched_norm, blocks=blocks, places=places, inside=inside)
+        responses = (out.conj().T @ powers).transpose(1, 0, 2)
+        derivatives = np.empty_like(responses)
+        norm = 0.0
+        K = 0.0
+        for k, (part, by_block, by_weight) in enumerate(map_fn(norm_of, responses, into.T)):
+            norm += part
+            K = K + by_block
+            derivatives[k] = by_weight
+        yield norm**2 / block_multipliers(blocks).sum(), blocks
+        if turning: out, into = _next_bases(powers, responses, derivatives)
+        blocks = following_blocks(K.reshape(blocks.shape))
+
+def _any_noise(
+    W: Floats, participation: Participation, tol: float, map_fn: Callable[..., Iterable[Any]]
+) -> tuple[float, Floats]:
+    "The bound for any noise, and its blocks."
+    bound = 0.0
+    for reached, blocks in _growing_bounds(W, participation, map_fn=map_fn):
+        if reached <= (1 + tol) * bound: break
+        bound = reached
+    return max(reached, bound), blocks
 
 # %% ../../nbs/noise/57_directions.ipynb #00000010
 def any_noise_bound(
     W: Floats,
     participation: Participation,
-    tol: float = 1e-4,
+    tol: float = _GAIN,
     map_fn: Callable[..., Iterable[Any]] = map,
 ) -> tuple[float, Floats]:
     """Lower bound of the harm of any noise of sensitivity 1, however it is correlated.
 
-    Takes O(n^2 T^2 k + n T^3) time an iteration, and O(n^2 T) memory.
+    Takes O(n^3 T + n^2 T^2 k + n T^3) time an iteration, and O(n^2 T) memory; complex
+    numbers where W has complex eigenvalues.
 
     Parameters
     ----------
@@ -133,28 +229,8 @@ def any_noise_bound(
     ----------
     chapter 57.
     """
-    T = participation.T
-    k = participation.k
-    b = participation.b
-    n = len(W)
-    powers = _echoes(W, T, np.eye(n))
-    out, _, into = np.linalg.svd(powers.sum(axis=0))
-    responses = ((out.T @ powers) * into).transpose(1, 0, 2)  # of out k, times its share in into k
-    places, inside = _aged_places(participation)
-    blocks = np.tile(np.eye(k), (n, b, 1, 1))
-    bound = 0.0
-    while True:
-        norm_of = partial(_pinched_norm, blocks=blocks, places=places, inside=inside)
-        norm = 0.0
-        K = np.zeros((n, b * k * k))
-        for part, derivative in map_fn(norm_of, responses):
-            norm += part
-            K += derivative
-        multipliers = block_multipliers(blocks).sum(axis=1)
-        reached = norm**2 / multipliers.sum()
-        if reached <= (1 + tol) * bound: return reached, multipliers
-        bound = reached
-        blocks = following_blocks(K.reshape(blocks.shape))
+    bound, blocks = _any_noise(W, participation, tol, map_fn)
+    return bound, block_multipliers(blocks).sum(axis=1)
 
 # %% ../../nbs/noise/57_directions.ipynb #00000013
 _POWER = 3 / 8  # of multipliers, to measure nodes by
@@ -166,64 +242,114 @@ def _weighed_directions(W: Floats, T: int, d: Floats) -> Floats:  # (n, n), in c
     M = M + (M @ W + W.T @ M) / 4  # half of what noise of a step does together with the next
     return np.asarray(d[:, None] * np.linalg.eigh(d[:, None] * M * d)[1])
 
-# %% ../../nbs/noise/57_directions.ipynb #00000017
-_SETTLED = 1e-3  # gap at which noise along given directions is good enough
-_PATIENCE = 60  # iterations to get there
+# %% ../../nbs/noise/57_directions.ipynb #newton02
+_CLEARLY = 0.98  # of the root of both second derivatives, at most, is the mixed one
+_FAR = 0.3  # share of one direction in another that a step changes at most
 
-def _certified_noise(X: Floats, shares: Floats, participation: Participation) -> Floats:
-    "Noise S (n, T, T) of certified sensitivity 1, from information X along directions."
-    n = len(X)
-    k = participation.k
-    where = block_index(patterns_of(participation))
-    information = (shares @ X[:, *where].reshape(n, -1)).reshape(-1, k, k)
-    S = np.linalg.inv(X) * largest_square(information)
-    return np.asarray((S + S.swapaxes(1, 2)) / 2)
+def _lagrangian_slope(
+    W: Floats, basis: Floats, price: float, X: Floats, by_node: Floats, where: tuple[Ints, Ints]
+) -> tuple[Floats, Floats, Floats]:  # all (n, n)
+    "Half the derivative by E, the noises' covariances S, and tr(Lambda_u X_k)."
+    n = len(basis)
+    S = np.linalg.inv(X)
+    dual = np.linalg.inv(basis).T
+    after = _echoes(W, X.shape[1], basis).transpose(2, 0, 1)
+    answers = sum_diagonals(S) @ after
+    meet = after.reshape(n, -1) @ answers.reshape(n, -1).T
+    meet += price * (basis.T @ basis) * np.trace(S, axis1=1, axis2=2)
+    told = by_node.reshape(n, -1) @ X[:, *where].reshape(n, -1).T
+    return meet - (told * dual).T @ dual, S, told
+
+def _turned_basis(
+    W: Floats,
+    basis: Floats,
+    price: float,
+    grams: Floats,
+    X: Floats,
+    by_node: Floats,
+    where: tuple[Ints, Ints],
+) -> Floats:
+    "Directions after half a step of Newton, of length 1."
+    n = len(basis)
+    slope, S, told = _lagrangian_slope(W, basis, price, X, by_node, where)
+    shares = np.linalg.inv(basis).T**2
+    curvature = grams.reshape(n, -1) @ S.reshape(n, -1).T + told.T @ shares
+    own = (told * shares).sum(axis=0)
+    mixed = np.minimum(own[:, None] + own, _CLEARLY * np.sqrt(curvature * curvature.T))
+    E = -(curvature.T * slope - mixed * slope.T) / (curvature * curvature.T - mixed**2) / 2
+    np.fill_diagonal(E, 0)
+    E *= min(1, _FAR / max(np.abs(E).max(), _FAR))
+    turned = basis + basis @ E
+    return np.asarray(turned / np.linalg.norm(turned, axis=0))
+
+# %% ../../nbs/noise/57_directions.ipynb #00000017
+_PATIENCE = 40  # iterations of noise along directions
+_AT_REST = 4  # of them, the last, with directions that do not turn any more
+
+def _evened(
+    found: _Along, participation: Participation, map_fn: Callable[..., Iterable[Any]]
+) -> tuple[Floats, Floats]:  # basis (n, n), S (n, T, T)
+    "Noise of certified sensitivity 1: as it was, scaled for each pattern and node."
+    steps = patterns_of(participation)
+    where = block_index(steps)
+    sizes = np.trace(_told(found.X, found.basis, where), axis1=-2, axis2=-1)
+    in_time = np.empty(participation.T)
+    in_time[steps] = np.sqrt(sizes.mean() / sizes.mean(axis=0))[:, None]
+    X = found.X * in_time[:, None] * in_time
+    squared = np.array(list(map_fn(largest_square, _told(X, found.basis, where))))
+    basis = found.basis * np.sqrt(squared / squared.max())[:, None]
+    S = np.linalg.inv(X) * largest_square(_told(X, basis, where))
+    return basis, np.asarray((S + S.swapaxes(1, 2)) / 2)
 
 def _noise_along(
-    grams: Floats,
-    shares: Floats,
+    W: Floats,
     participation: Participation,
+    basis: Floats,
+    blocks: Floats,
+    price: float,
     map_fn: Callable[..., Iterable[Any]],
-) -> tuple[Floats, int]:  # S (n, T, T), iterations
-    "The best noise that is independent between directions; its arguments: _best_along."
-    course = _best_along(grams, shares, participation, _SETTLED, _PATIENCE, map_fn)
+) -> tuple[Floats, Floats, int]:  # basis (n, n), S (n, T, T), iterations
+    "The best noise that is independent between directions, and the directions."
+    options = blocks, price, _PATIENCE - _AT_REST, _PATIENCE, map_fn
+    course = _best_along(W, participation, basis, *options)
     shown = progress_bar(course, desc="directions", total=_PATIENCE, leave=False)
     least = np.inf
-    for iterations, (X, squared_error, _) in enumerate(shown, 1):  # noqa: B007
-        if squared_error < least:
-            least = squared_error
-            best = X
-    found = [_certified_noise(one, shares, participation) for one in (best, X)]
-    return min(found, key=lambda S: float((grams * S).sum())), iterations
+    for iterations, one in enumerate(shown, 1):  # noqa: B007
+        if one.squared_error < least:
+            least = one.squared_error
+            best = one
+    evened = [_evened(found, participation, map_fn) for found in (best, one)]
+    harms = [float((_direction_grams(W, participation.T, R) * S).sum()) for R, S in evened]
+    return *evened[int(np.argmin(harms))], iterations
 
 # %% ../../nbs/noise/57_directions.ipynb #onecall2
-def _check_all_last(grams: Floats, trace_penalty: float) -> None:
+def _check_all_last(
+    W: Floats, T: int, basis: Floats, price: float, trace_penalty: float
+) -> None:
     "Raise a ValueError if noise along some direction has (nearly) no effect on models."
-    extreme = np.linalg.eigvalsh(grams)[:, [0, -1]]
+    sizes = (basis**2).sum(axis=0)
+    grams = _direction_grams(W, T, basis) / sizes[:, None, None]
+    extreme = np.linalg.eigvalsh(grams)[:, [0, -1]] + price
     if extreme[:, 0].min() < 1e-14 * extreme.max():
-        raise ValueError("W: some noise vanishes within a step "
-                         f"(trace_penalty={trace_penalty:.3g}); "
+        raise ValueError(f"W: some noise vanishes within a step (trace_penalty={trace_penalty:.3g}); "
                          "expected a larger trace_penalty, such as 1e-4")
 
 def _along_directions(W: Floats, participation: Participation, trace_penalty: float) -> SpaceTime:
-    "Noise that is independent between weighed directions, and the bound for any noise."
+    "Noise that is independent between directions, and the bound for any noise."
     T = participation.T
     n = len(W)
     total = np.trace(sum(consequences([W] * T)))  # harm of a unit of variance of all noises
+    price = trace_penalty * total / (n * T)
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        bound, multipliers = any_noise_bound(W, participation, map_fn=pool.map)
+        bound, blocks = _any_noise(W, participation, _GAIN, pool.map)
+        multipliers = block_multipliers(blocks).sum(axis=1)
         d = np.maximum(multipliers / multipliers.mean(), _LEAST)**_POWER
         basis = _weighed_directions(W, T, d)
-        harms = _direction_grams(W, T, basis)
-        sizes = (basis**2).sum(axis=0)
-        prices = trace_penalty * total / (n * T) * sizes
-        grams = harms + prices[:, None, None] * np.eye(T)
-        _check_all_last(grams / sizes[:, None, None], trace_penalty)
-        shares = np.asarray(np.linalg.inv(basis).T**2, dtype=float)
-        S, iterations = _noise_along(grams, shares, participation, pool.map)
+        _check_all_last(W, T, basis, price, trace_penalty)
+        basis, S, iterations = _noise_along(W, participation, basis, blocks, price, pool.map)
     return SpaceTime(
         S,
-        objective=float((harms * S).sum()),
+        objective=float((_direction_grams(W, T, basis) * S).sum()),
         lower_bound=float(bound),
         independent=float(participation.k * total),
         iterations=iterations,
