@@ -39,6 +39,8 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "40_exposure",
     "41_earlier",
     "first_run",
+    "71_insiders_attack",
+    "75_threats",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
