@@ -80,6 +80,15 @@ def test_noise_made_for_the_last_model_does_not_beat_bsr():
     assert random.loc["constant", "last losses", "space-time"].round(1).tolist() == [-14.6, -18.6, -10.3]
 
 
+def test_noise_made_for_the_last_model_loses_on_digits():
+    found = judged("florentine_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-1-2-4_at_once-5").loc["falling"]
+    said = {
+        ("last model", "last model"): (23.6, 20.5, 26.8), ("last model", "last model, aware"): (22.9, 20.2, 25.6), ("last model", "tail"): (14.2, 12.3, 16.2),
+        ("last model", "all steps"): (-2.0, -2.5, -1.5), ("last model", "all steps, aware"): (-2.0, -3.4, -0.7), ("last model", "space-time"): (-8.9, -10.2, -7.6),
+        ("tail", "all steps, aware"): (-3.8, -4.8, -2.7), ("tail", "all steps"): (-2.1, -2.6, -1.6)}
+    for where, values in said.items(): assert found.loc[where].round(1).tolist() == list(values), where
+
+
 def test_noise_for_the_last_model_is_predicted_to_beat_bsr():
     participation, T = Participation.cyclic(20, 16), 320
     W = gossip_matrix(load_graph("florentine"), weights="uniform")
