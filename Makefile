@@ -6,11 +6,12 @@ ifneq ($(origin NAME),command line)
 NAME :=# some systems have a variable of this name
 endif
 
-.PHONY: help setup hooks demo test test-browser chromium nightly export chapter refresh contents readme docs figures benchmarks
+.PHONY: help setup hooks demo tour test test-browser chromium nightly export chapter refresh contents readme docs figures benchmarks
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
-	@echo "make test       set up, then run every check and test (about twenty minutes on two cores)"
+	@echo "make tour       set up, then open the book in one hour in JupyterLab"
+	@echo "make test       set up, then run every check and test (about half an hour on two cores)"
 	@echo "make test-browser  set up, with Chromium, then run every notebook in JupyterLab, and all else that is seen in a browser"
 	@echo "make nightly    set up, then ten thousand random cases over every public function, more kills, all benchmarks in small (about twenty minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
@@ -43,6 +44,9 @@ hooks: setup
 demo: setup
 	@echo "telling the story (a few minutes)"
 	@$(BIN)/mfdl reproduce story
+
+tour: setup
+	@$(BIN)/jupyter lab nbs/tutorials/tour.ipynb
 
 test: export OMP_NUM_THREADS = 1
 test: setup
@@ -99,4 +103,4 @@ figures: setup
 
 benchmarks: setup
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
-	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/space_time.py && $(BIN)/python benchmarks/network.py && $(BIN)/python benchmarks/randomness.py && $(BIN)/python benchmarks/reactions.py && $(BIN)/python benchmarks/rounding.py && $(BIN)/python benchmarks/large.py && $(BIN)/python benchmarks/lean.py && $(BIN)/python benchmarks/estimates.py
+	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/space_time.py && $(BIN)/python benchmarks/network.py && $(BIN)/python benchmarks/randomness.py && $(BIN)/python benchmarks/reactions.py && $(BIN)/python benchmarks/rounding.py && $(BIN)/python benchmarks/large.py && $(BIN)/python benchmarks/lean.py && $(BIN)/python benchmarks/estimates.py && $(BIN)/python benchmarks/chance.py

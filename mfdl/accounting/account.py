@@ -12,13 +12,13 @@ from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .chance import AmplifiedReport, amplified, refuse_options
+from .chance import AmplifiedReport, refuse_options
 from mfdl.accounting.exact import (
     MOST_WORK, Exact, by_balls, check_noise_sizes, cost_of_exactness, exact, exact_leaks,
     exact_work,
@@ -38,9 +38,7 @@ from ..ground.arguments import Floats, Ints, check_choice, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
 from ..language.attackers import SecLDP, TrustModel, coalition_mask, view
-from mfdl.language.participation import (
-    BinsParticipation, Participation, RandomParticipation, check_participation,
-)
+from ..language.participation import Participation, RandomParticipation, check_participation
 from ..language.protocol import MatrixProtocol, Protocol
 
 # %% ../../nbs/accounting/38_account.ipynb #00000011
@@ -50,7 +48,7 @@ BACKENDS = ("auto", "seen", "streaming", "dense", "exact")
 def _trust_models(
     run: Protocol | MatrixProtocol, trust: TrustModel | Sequence[TrustModel],
 ) -> list[TrustModel]:
-    "Trust models as a list; a ValueError for what are none, or do not fit the run."
+    "Trust models as a list; a ValueError for anything that does not fit the run."
     given: Any = trust
     several = isinstance(given, Sequence) and not isinstance(given, str)
     trusts = list(given) if several else [given]
@@ -127,7 +125,7 @@ _Adaptive = bool  # whether it holds for gradients that react
 def _from_the_view(
     run: Protocol | MatrixProtocol, trust: TrustModel, backend: str,
 ) -> tuple[Factorization | Exact, _Adaptive]:
-    "From the whole view: in floating point where that is clear, else without rounding."
+    "What the whole view tells: in floats if that is clear, else without rounding."
     if isinstance(run, ScheduledProtocol): return through_schedule(run, trust, backend), False
     seen = view(run, trust)
     adaptive = seen.causal and seen.complete
@@ -142,7 +140,7 @@ def _from_the_view(
 def _streamed(
     run: Protocol | MatrixProtocol, trust: TrustModel, backend: str,
 ) -> tuple[Streamed, _Adaptive] | None:
-    "From one pass; None where the run is no recursion, unless streaming was asked for."
+    "What one pass finds; None for no recursion, unless streaming was asked for."
     try:
         space = state_space(run, trust)
         return stream(space), space.complete
@@ -154,7 +152,7 @@ def _streamed(
 def _from_what_is_seen(
     run: Protocol | MatrixProtocol, trust: TrustModel, limit: float | None,
 ) -> tuple[FromSeen, _Adaptive]:
-    "From the rows that are seen, if they fit into memory."
+    "What the rows that are seen tell, if they fit into memory."
     seen = see(run, trust)
     check_memory(seen, limit)
     return FromSeen(seen), seen.complete
@@ -162,7 +160,7 @@ def _from_what_is_seen(
 def _in_a_large_network(
     run: Protocol, trust: TrustModel, limit: float | None,
 ) -> tuple[_Known, _Adaptive]:
-    "Without a table of all pairs of nodes."
+    "What one attacker learns, without a table of all pairs of nodes."
     heard = overheard(run, trust)
     if heard is not None: return heard, True
     return _from_what_is_seen(run, trust, limit)
@@ -187,7 +185,7 @@ def _seen_at_less_cost(run: Protocol | MatrixProtocol, trust: TrustModel) -> See
         return None
 
 def _from_less(run: Protocol | MatrixProtocol, trust: TrustModel) -> FromSeen | None:
-    "From what is seen, where that takes less and is certain; else None."
+    "What the rows that are seen tell, if that takes less and is certain; else None."
     seen = _seen_at_less_cost(run, trust)
     with suppress(Doubtful):
         return None if seen is None else FromSeen(seen)
@@ -385,7 +383,7 @@ def _find_all(
     backend: str,
     limit: float | None,
 ) -> list[_Found]:
-    "What each attacker learns."
+    "What each of several attackers learns."
     import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
     from threadpoolctl import threadpool_limits
     asked = participation, method, backend, limit
@@ -418,7 +416,7 @@ def _shares_noise(run: Protocol) -> bool:
 def _hearing_everything(
     run: Protocol, trust: TrustModel, victims: Ints, participation: Participation, method: str,
 ) -> Floats:  # (m,)
-    "Sensitivities of the same attackers hearing all; inf where reactions matter then."
+    "Sensitivities when the attackers hear all; inf if reactions matter even then."
     known, adaptive = _knowledge(run, SecLDP(trust.nodes), "auto")
     if not adaptive: return np.full(len(victims), np.inf)
     return _attackers_sensitivities([known], [victims], participation, method)[0]
@@ -432,7 +430,7 @@ def _promised(
     method: str,
     keep: bool,
 ) -> _Found:
-    "What is promised about who does not know every model, by the best route."
+    "The promise against an attacker who misses some model, by the best route."
     made = promise(run, found.trust, participation, updates, rates, keep=keep)
     values = made.sensitivity
     routes = made.routes.tolist()
@@ -501,11 +499,15 @@ def _entries(run: Protocol | MatrixProtocol, found: list[_Found]) -> dict[str, A
     )
 
 # %% ../../nbs/accounting/38_account.ipynb #14c3d11c
+_LATER = {
+    "BinsParticipation": "bins:amplified_by_lots",
+    "TruncatedParticipation": "truncated:amplified_if_cut",
+}
+
 def _by_chance(participation: RandomParticipation) -> Callable[..., AmplifiedReport]:
     "The account of records that take part at random, which may be in a later chapter."
-    if not isinstance(participation, BinsParticipation): return amplified
-    later = import_module("mfdl.accounting.bins")
-    return cast(Callable[..., AmplifiedReport], later.amplified_by_lots)
+    name = _LATER.get(type(participation).__name__, "chance:amplified")
+    return cast(Callable[..., AmplifiedReport], resolve_name(f"mfdl.accounting.{name}"))
 
 @overload
 def account(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00008
 def _rows(sensitivity: Any, distance: Any, victims: Sequence[Hashable]) -> list[dict[str, Any]]:
-    "By distance: victims, least, mean and largest sensitivity, and whose that is."
+    "By distance: victims, least, mean, largest sensitivity, and who has the largest."
     found = []
     for hops in np.unique(distance):  # nan, of an eavesdropper, is one of them
         at = np.flatnonzero((distance == hops) | (np.isnan(distance) & np.isnan(hops)))
@@ -64,7 +64,7 @@ def _about(
     protocol: Protocol | MatrixProtocol, participation: Participation, method: str, backend: str,
     updates: Lipschitz | None, trusts: Sequence[TrustModel],
 ) -> str:
-    "A digest of what numbers depend on, but for who attacks."
+    "A digest of everything that the numbers depend on, except the attackers."
     kinds = sorted({type(model).__name__ for model in trusts})
     content = protocol.digest if isinstance(protocol, Protocol) else (protocol.M_G, protocol.M_Z)
     parts = content if isinstance(content, tuple) else (content,)
@@ -89,7 +89,7 @@ def _read_lines(path: Path, about: str) -> list[dict[str, Any]]:
     return lines
 
 def _with_numbers(row: dict[str, Any]) -> dict[str, Any]:
-    "A row of a file, whose infinities are texts there."
+    "A row of a file, with its infinities as numbers instead of texts."
     return row | {name: float(row[name]) for name in ("distance", "least", "mean", "largest")}
 
 def _append(path: Path, line: dict[str, Any]) -> None:
@@ -258,7 +258,7 @@ class Exposure:
 def _check_attackers(
     protocol: Protocol | MatrixProtocol, attackers: Sequence[TrustModel],
 ) -> list[TrustModel]:
-    "Attackers as a list of different ones; a ValueError for what is none."
+    "The attackers as a list; a ValueError for repeated ones and for anything else."
     trusts = list(attackers)
     if not trusts: raise ValueError("attackers=[]: expected at least one trust model")
     known = set(protocol.nodes)
@@ -274,7 +274,7 @@ def _check_attackers(
 def _missing_lines(
     one: Any, protocol: Any, missing: Sequence[TrustModel], client: Any, path: Path | None,
 ) -> Iterator[dict[str, Any]]:
-    "Lines of attackers that have none yet, which are written down as they come."
+    "Lines of attackers that have none yet, written to the file as they come."
     if client is None:
         computed = _computed_here(one, protocol, missing)
     else:

@@ -48,9 +48,9 @@ class Gain:
 STEADY = 1e-12  # what may still change of a recursion that has settled, relative to its size
 
 class Settling:
-    """Watches a recursion with shrinking steps, and says when it has settled.
+    """Watch a recursion whose changes shrink, and tell when it has settled.
 
-    If steps go on to shrink as they do, the rest is less than STEADY of its size.
+    If changes keep shrinking at this rate, the rest is less than STEADY of its size.
 
     References
     ----------
@@ -112,7 +112,7 @@ def covariance_gains(stages: Sequence[Stage], period: int = 1) -> Iterator[Gain]
     stages : sequence of Stage
         The steps of the run.
     period : int
-        After how many steps the stages, but for the first, begin again.
+        The number of steps after which the stages (except the first) repeat.
 
     Yields
     ------

@@ -210,7 +210,7 @@ def _steps_of(now: _Progress, step: Step | Protocol) -> Sequence[Step]:
 
 # %% ../../nbs/accounting/39_online.ipynb #36repor2
 def _at_once(now: _Progress) -> Report:
-    "The report of all steps together; what misses in a round counts as the last step."
+    "The report of all steps together; steps missing in a turn count as the last one."
     scheme = _participation(now)
     missing = [step for step in now.steps[-1:] for _ in range(scheme.T - now.t)]
     run = Protocol(now.nodes, (*now.steps, *missing), f"{now.t} steps")

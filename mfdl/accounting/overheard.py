@@ -118,7 +118,7 @@ class Independent(_Covered):
 
 # %% ../../nbs/accounting/34_overheard.ipynb #1bce8143
 def _sends_all(step: Step) -> bool:
-    "Whether whoever trains or adds noise sends its model next, without other noise."
+    "Whether nodes that train or add noise send their models next, as they are."
     if step.shares or not step.rounds: return False
     acts = step.trains | step.noise.adds
     return bool(np.isin(np.flatnonzero(acts), step.rounds[0].senders).all())
@@ -174,7 +174,7 @@ def independent(run: Protocol | MatrixProtocol, trust: TrustModel) -> Independen
 # %% ../../nbs/accounting/34_overheard.ipynb #f3d9dfdf
 @dataclass(frozen=True, eq=False)
 class Overheard(_Covered):
-    """What an eavesdropper learns where noise comes apart into directions.
+    """What an eavesdropper learns where noise splits into directions.
 
     It is combined in time along each of n directions, and then across n nodes.
 
@@ -230,7 +230,7 @@ class Overheard(_Covered):
 
 # %% ../../nbs/accounting/34_overheard.ipynb #4bac7a38
 def hears_all(run: Protocol, trust: TrustModel) -> bool:
-    """Whether every model is seen right after its gradient, by who knows nothing else.
+    """Whether an attacker sees every model after its gradient, and knows nothing else.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def hears_all(run: Protocol, trust: TrustModel) -> bool:
     return bool(seen_alone(trust.observation(run, nobody))[first].all())
 
 def _noise_of_directions(run: Protocol) -> Floats | None:  # (n, T, T)
-    "N of each direction; None where noise does not come apart into n of them."
+    "N of each direction; None if noise does not split into n of them."
     n = run.n
     T = run.T
     if not np.array_equal(run.variables.step, np.repeat(np.arange(T), n)): return None
@@ -281,7 +281,7 @@ def _overheard_alike(run: Protocol) -> Overheard | None:
 
 # %% ../../nbs/accounting/34_overheard.ipynb #c74e2716
 def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | None:
-    """What is learned from all models, where noise comes apart into directions.
+    """What is learned from all models, where noise splits into directions.
 
     Parameters
     ----------

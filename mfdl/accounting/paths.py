@@ -64,7 +64,7 @@ class Paths:
 
     @property
     def begins_anywhere(self) -> bool:
-        """Whether a record that takes part later is the same case, cut short.
+        """Whether a record that takes part later is the same case with its end cut off.
 
         Returns
         -------
@@ -138,7 +138,7 @@ def _own_strength(run: Protocol, secret: Bools) -> Floats:  # (T, n); secret: (q
 
 # %% ../../nbs/accounting/29_paths.ipynb #a000000e
 def parts_in_time(M: csr_array, n: int, T: int) -> Floats | None:
-    """Take a matrix apart that combines each of n things in time, and no two of them.
+    """Split a matrix that combines each of n things in time, and no two of them.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def parts_in_time(M: csr_array, n: int, T: int) -> Floats | None:
 
 # %% ../../nbs/accounting/29_paths.ipynb #a000000f
 def _absolute_strategies(run: Protocol, secret: Bools) -> tuple[Floats, Bools]:  # (n, T, T), (n,)
-    "|C| of nodes with noise C^-1 z, correlated in time, and who of them keeps z."
+    "|C| of nodes with noise C^-1 z in time, and which of them keep z secret."
     if run.sparse:
         raise ValueError(f"updates: {run.name} has noise with a memory, and sparse gossip "
                          "matrices; expected full ones, or noise that is drawn afresh")
@@ -184,7 +184,7 @@ def _absolute_strategies(run: Protocol, secret: Bools) -> tuple[Floats, Bools]: 
 
 # %% ../../nbs/accounting/29_paths.ipynb #a0000011
 def _unproved(run: Protocol) -> str | None:
-    "What of a run the flow theorem does not cover, if there is anything."
+    "The part of a run that the flow theorem does not cover, if there is one."
     if any(step.shares for step in run.distinct): return "noise on single messages"
     if run.mix.basis is not None: return "noise that is recombined between nodes"
     return None
@@ -201,7 +201,7 @@ def _proved(run: Protocol | MatrixProtocol) -> Protocol:
     return run
 
 def _with_dead_ends(seen: Bools, strength: Floats, transitions: list[csr_array]) -> Bools:  # (T, n)
-    "Who is seen, and from where a difference arrives where nothing can hide it."
+    "Nodes that are seen, or whose differences arrive where nothing can hide them."
     blocked = seen.copy()
     for t in range(len(seen) - 2, -1, -1):
         fatal = blocked[t + 1] & (strength[t + 1] == 0)
@@ -212,7 +212,7 @@ def _with_dead_ends(seen: Bools, strength: Floats, transitions: list[csr_array])
 def paths_of(
     run: Protocol | MatrixProtocol, trust: TrustModel, rates: Floats | None = None,
 ) -> Paths:
-    """What the flow theorem needs to know of a run and an attacker.
+    """Collect what the flow theorem needs to know of a run and an attacker.
 
     Parameters
     ----------

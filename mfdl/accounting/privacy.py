@@ -60,7 +60,7 @@ def _solve_epsilon(mu: float, log_delta: float) -> float:
     return float(brentq(lambda epsilon: _log_delta(mu, epsilon) - log_delta, 0.0, upper, **_TIGHT))
 
 def _solve_mu(epsilon: float, log_delta: float) -> float:
-    "The largest mu of which epsilon is small enough."
+    "The largest mu whose epsilon is small enough."
     from scipy.optimize import brentq
     high = 1.0
     while _log_delta(high, epsilon) < log_delta:

@@ -93,7 +93,7 @@ def _proved_by_plans(
 # %% ../../nbs/accounting/32_promises.ipynb #00000008
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """What one attacker can learn at most about each of m victims, and the proofs.
+    """What one attacker can learn at most about each of m victims, with the proofs.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def _signed_applies(
     return bool(directed and proved and cheap)
 
 def _portions(numbers: int, victims: Ints) -> list[Ints]:
-    "As many victims at a time as fit; numbers: of each."
+    "Victims in groups that fit into memory; numbers: how many each of them takes."
     at_a_time = max(1, _AT_A_TIME // numbers)
     return np.split(victims, range(at_a_time, len(victims), at_a_time))
 

@@ -16,7 +16,7 @@ from ..ground.arguments import Bools, Floats, check_choice, real_number
 
 # %% ../../nbs/accounting/30_reactions.ipynb #00000010
 def _able(paths: Paths) -> Bools:  # (T, n, 1)
-    "Who has noise to pay with."
+    "The nodes that have noise to pay with, in each step."
     able: Bools = paths.strength[..., None] > 0
     return able
 
@@ -31,7 +31,7 @@ def _in_time(matrices: Floats, values: Floats) -> Floats:  # (T, n, k); (n, T, T
 
 # %% ../../nbs/accounting/30_reactions.ipynb #plan0001
 def spent(paths: Paths, paid: Floats) -> Floats:
-    """How far a plan shifts noise, in standard deviations.
+    """Compute how far a plan shifts noise, in standard deviations.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def spent(paths: Paths, paid: Floats) -> Floats:
     return np.where(able | (paid == 0), shifts, np.inf)
 
 def plan_cost(paths: Paths, paid: Floats) -> Floats:
-    """What plans cost: the squared mu that they prove, for sigma = 1.
+    """Compute what plans cost: the squared mu that they prove, for sigma = 1.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _willingness(paths: Paths) -> Floats:  # (T, n, 1)
 
 # %% ../../nbs/accounting/30_reactions.ipynb #plan0005
 def _factors(paths: Paths, c: Floats, t: int) -> Floats:  # (n, 1); c: (n,)
-    "By how much the updates of step t stretch: those who do not train change nothing."
+    "By how much the updates of step t stretch; nodes that do not train change nothing."
     return np.where(paths.trains[t], c, 1.0)[:, None]
 
 def _stretched(paths: Paths, c: Floats, t: int, travels: Floats) -> Floats:  # (n, k), as `travels`
@@ -111,7 +111,7 @@ def _differences(paths: Paths, c: Floats, s: Floats, paid: Floats) -> Floats:  #
 
 # %% ../../nbs/accounting/30_reactions.ipynb #plan0006
 def plan_at(paths: Paths, c: Floats, s: Floats, most: Floats) -> Floats:
-    """The plan in which everybody pays so much at most, and no more than there is.
+    """Make the plan in which everybody pays up to a limit, and no more than there is.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def plan_at(paths: Paths, c: Floats, s: Floats, most: Floats) -> Floats:
 
 # %% ../../nbs/accounting/30_reactions.ipynb #plan0008
 def _prices(paths: Paths, c: Floats, now: Floats) -> tuple[Floats, Floats]:  # q, p (T, n, k)
-    "What it costs to travel on, and to differ; now: what it costs to pay at once."
+    "Prices of travelling on, and of differing; now: the price of paying at once."
     q = np.zeros_like(now)
     p = np.empty_like(now)
     able = _able(paths)
@@ -213,7 +213,7 @@ def _cheaper(paths: Paths, c: Floats, s: Floats, paid: Floats, stride: float) ->
 def best_plans(
     paths: Paths, c: Floats, s: Floats, tol: float = 1e-3, max_iter: int = 200,
 ) -> tuple[Floats, Floats, Floats]:
-    """Cheapest plans of what travels on and what noise pays for.
+    """Find the cheapest plans of what travels on and what noise pays for.
 
     Solves min sum_t |(d_t - m_t) / strength_t|^2 over plans 0 <= m_t <= d_t with m_t =
     0 where a difference would be seen, and d_{t+1} = c * (W_t m_t) + s_{t+1}.
@@ -431,7 +431,7 @@ class Lipschitz:
         Raises
         ------
         ValueError
-            For as many constants as there are no nodes.
+            If the number of constants is neither one nor the number of nodes.
 
         References
         ----------

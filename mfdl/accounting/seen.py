@@ -80,7 +80,7 @@ def _fresh_strengths(
     return np.array(strengths)
 
 def fresh_strength(step: Step, unknown: Bools, near: Ints) -> Floats:
-    """Standard deviation of what nodes add in one step, of noise that is drawn in it.
+    """Standard deviation of what nodes add in a step, for noise that is drawn in it.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def fresh_strength(step: Step, unknown: Bools, near: Ints) -> Floats:
 
 # %% ../../nbs/accounting/33_seen.ipynb #sn900005
 def _own_weights(M: csr_array, n: int) -> Floats | None:  # (lags,), this step first
-    "Weights in time, the same for all nodes, each for what is its own; else None."
+    "Weights in time of each node's own variables; None if nodes differ."
     count = np.diff(M.indptr)
     if not (count == count[0]).all(): return None
     columns = M.indices.reshape(n, -1) - (M.shape[1] - n)  # 0 .. n-1 in this step
@@ -257,7 +257,7 @@ class Seen:
 
     @cached_property
     def stationary(self) -> bool:
-        "Whether a record that takes part later is the same case, cut short."
+        "Whether a record that takes part later is the same case with its end cut off."
         lags = [np.diagonal(self.N, -lag) for lag in range(self.T)]
         return self.uniform and all((one == one[0]).all() for one in lags)
 
@@ -534,7 +534,7 @@ class FromSeen:
         self, u: Ints, participation: Participation, method: str = "exact",
         map_fn: Callable[..., Iterable[Floats]] = map,
     ) -> Floats:
-        """Sensitivity of each of some nodes, without what no pattern needs.
+        """Sensitivity of each of some nodes, computing only what some pattern needs.
 
         Parameters
         ----------

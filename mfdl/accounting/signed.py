@@ -196,7 +196,7 @@ def signed_pass(
 def _worst_case(
     paths: Paths, found: Pass, victims: Ints, on: Bools,
 ) -> tuple[Floats, Floats, Floats]:  # (T, k, n), (T, k, n), (T, k)
-    "What a pass fears: differences before and after updates, and the cost of new ones."
+    "The worst case: differences before and after updates, and what new ones cost."
     k, T = on.shape
     cases = np.arange(k)
     differs = np.zeros((T, k, len(paths.blocked[0])))

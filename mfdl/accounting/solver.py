@@ -68,7 +68,7 @@ _LONG = 128  # steps of a pattern from which a larger gap is enough
 _LONG_GAP = 1e-6
 
 def _positive_definite(Z: Floats) -> bool:  # Z (k, k)
-    "Whether a Cholesky factor exists, up to rounding."
+    "Whether a matrix has a Cholesky factor, up to rounding."
     try:
         np.linalg.cholesky(Z)
     except np.linalg.LinAlgError:

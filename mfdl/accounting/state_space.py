@@ -101,7 +101,7 @@ class StateSpace:
 
     @property
     def period(self) -> int:
-        "After how many steps the stages, but for the first, begin again; else 1."
+        "The number of steps after which the stages (except the first) repeat; else 1."
         kind = {id(stage): number for number, stage in enumerate(self.stages)}
         kinds = np.array([kind[id(stage)] for stage in self.stages[1:]])
         for period in range(1, len(kinds) // 2):
@@ -266,7 +266,7 @@ def _block(
 def round_observations(
     run: Protocol, observed: csr_array,
 ) -> Observed:
-    """Take what is observed apart by rounds.
+    """Split what is observed by rounds.
 
     Parameters
     ----------
@@ -404,11 +404,11 @@ def check_streamable(
 
 # %% ../../nbs/accounting/26_state_space.ipynb #0000000f
 def _steps_back(entries: int, width: int) -> int:
-    "Into how many steps of a width entries reach."
+    "The number of steps of a given width that some entries reach into."
     return -(-entries // width)
 
 def _lags(run: Protocol) -> tuple[int, int]:
-    "Over how many earlier steps noise looks back: at variables, and at additions."
+    "How many earlier steps noise looks back on: for variables, and for additions."
     variables = 0
     additions = 0
     for step in run.distinct:

@@ -18,7 +18,9 @@ from ..accounting.account import account
 from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from ..accounting.solver import certify
 from ..ground.arguments import Bools, Floats, Ints
-from ..ground.arguments import check_choice, check_count, real_array, real_number
+from mfdl.ground.arguments import (
+    check_choice, check_confidence, check_count, real_array, real_number,
+)
 from ..ground.files import needed_for
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
 from ..language.attackers import TrustModel, coalition_mask, view
@@ -452,12 +454,6 @@ class Interval:
     high: float
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000001a
-def _check_confidence(confidence: float) -> float:
-    "Return the confidence; raise a ValueError unless it lies in (0, 1)."
-    if not 0 < real_number(confidence) < 1:
-        raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.999")
-    return float(confidence)
-
 def _check_values(name: str, values: Floats) -> Floats:  # (N,)
     "Values of a test as float64; raise a ValueError unless they are 2 or more."
     values = real_array(name, values)
@@ -510,7 +506,7 @@ def interval(without: Floats, with_it: Floats, confidence: float) -> Interval:
     See chapter 70.
     """
     from scipy.optimize import brentq
-    tail = (1 - _check_confidence(confidence)) / 2
+    tail = (1 - check_confidence(confidence)) / 2
     without = _check_values("without", without)
     with_it = _check_values("with_it", with_it)
     N0 = len(without)
@@ -580,7 +576,7 @@ def epsilon_shown(
     ----------
     Clopper and Pearson 1934; chapter 70.
     """
-    risk = (1 - _check_confidence(confidence)) / 2  # half for each of two limits
+    risk = (1 - check_confidence(confidence)) / 2  # half for each of two limits
     check_delta(delta)
     absent = np.array_split(_check_values("without", without), 2)
     present = np.array_split(_check_values("with_it", with_it), 2)
@@ -759,7 +755,7 @@ def audit(
     _check_trained(protocol, trust)
     report = account(protocol, trust, participation, sigma)
     _check_test(participation, replays, claimed)
-    _check_confidence(confidence)
+    check_confidence(confidence)
     check_delta(delta)
     check_seed("secret", secret)
     scale = _noise_scale(sigma, protect, adjacency)

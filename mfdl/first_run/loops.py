@@ -31,7 +31,7 @@ def train_in_loops(
 ) -> tuple[Floats, Floats]:
     """Train in plain loops over steps, nodes and records.
 
-    This is the reference for everything that trains faster. Nothing is checked.
+    This is the reference for everything that trains faster. It checks no argument.
 
     Parameters
     ----------
@@ -44,20 +44,20 @@ def train_in_loops(
     y : ndarray, (records,)
         Their targets.
     batches : ndarray of int, (n, b, m)
-        Records of each node in each of its b batches, which come in turn; -1 for none.
+        Records in each of the b batches of a node, which come in turn; -1 for none.
     noise : ndarray, (T, n, d)
-        What is added to the gradient of each node in each of T steps.
+        Noise that is added to the gradient of each node in each of T steps.
     clip : float
         Norm to which gradients of records are clipped.
     lr : float
         Learning rate.
     start : ndarray, (d,)
-        The model that all nodes begin with.
+        The model with which all nodes begin.
 
     Returns
     -------
     models : ndarray, (n, d)
-        Of all nodes, after the last step.
+        Models of all nodes after the last step.
     sent : ndarray, (T, n, d)
         What each node sends in each step.
 

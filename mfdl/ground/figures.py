@@ -29,7 +29,7 @@ PALETTE = {  # Okabe and Ito's colours, chosen to stay apart for colour-blind re
 STYLE: dict[str, Any] = {
     "svg.hashsalt": "mfdl",  # identifiers in the SVG depend on its content only
     "savefig.dpi": 150,
-    "figure.dpi": 80,
+    "figure.dpi": 110,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": "medium",

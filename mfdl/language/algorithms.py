@@ -33,18 +33,18 @@ def gossip_run(
     nodes: Iterable[Hashable] | None = None,
     rounds: int = 1,
 ) -> Protocol:
-    """A run in which everybody trains in every step, and then models are exchanged.
+    """Make a run in which all nodes train in every step, and then exchange models.
 
     Parameters
     ----------
     name : str
-        What reports call it.
+        The name in reports.
     W : ndarray, (n, n), or sequence of T of them, (n, n) each
         Gossip matrices.
     T : int
         Gradient steps, at least 1.
     noise : Noise, or sequence of T of them
-        Of every step, or for each step its own.
+        The noise of every step, or one for each step.
     nodes : iterable of labels, optional
         In the order of rows; 0 .. n-1 by default.
     rounds : int, optional
@@ -58,7 +58,7 @@ def gossip_run(
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, or not one for each step.
+        When W is no gossip matrix, or does not hold one for each step.
 
     References
     ----------
@@ -107,7 +107,7 @@ def dsgd(
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, or not one for each step.
+        When W is no gossip matrix, or does not hold one for each step.
 
     References
     ----------
@@ -154,7 +154,7 @@ def muffliato(
 
 # %% ../../nbs/language/15_algorithms.ipynb #42673682
 def _left_alone(W: Floats | csr_array, gone: Bools) -> Floats | csr_array:  # (n, n), (n,)
-    "The gossip matrix, with weights of some nodes given back to their listeners."
+    "The gossip matrix, with the weights of absent nodes given back to their listeners."
     if isinstance(W, csr_array):
         there = diags_array((~gone).astype(float))
         among = csr_array(there @ (W - diags_array(W.diagonal())) @ there)
@@ -163,7 +163,7 @@ def _left_alone(W: Floats | csr_array, gone: Bools) -> Floats | csr_array:  # (n
     return W + np.diag(1 - W.sum(axis=1))
 
 def _node_sets(
-    argument: str,  # what the caller calls them
+    argument: str,  # its name in the caller
     sets: float | Iterable[Iterable[Hashable]],  # for each step a list, or a probability
     T: int,
     nodes: tuple[Hashable, ...],
@@ -203,13 +203,13 @@ def dp_dsgd(
     nodes : iterable of labels, optional
         In the order of rows; 0 .. n-1 by default.
     trains : T lists of labels, or float, optional
-        For each step the nodes that train in it, or the probability with which one
-        does; all by default.
+        For each step the nodes that train in it, or the probability with which a node
+        trains; all by default.
     offline : T lists of labels, or float, optional
         For each step the nodes that neither train nor send, or the probability with
-        which one does not; none by default.
+        which a node is offline; none by default.
     seed : int, optional
-        Of what is drawn, which everybody may know.
+        Seed of these random choices, which may be public.
 
     Returns
     -------
@@ -244,7 +244,7 @@ def dp_dsgd(
 
 # %% ../../nbs/language/15_algorithms.ipynb #a04d7c61
 def _secret_pairs(
-    graph: "nx.Graph | None",  # whose edges share secrets; None: all that are linked do
+    graph: "nx.Graph | None",  # its edges share secrets; None: all linked pairs do
     linked: Bools,  # (n, n), which nodes exchange messages in any step
     labels: tuple[Hashable, ...],
 ) -> list[tuple[int, int]]:
@@ -277,12 +277,12 @@ def decor(
     T : int
         Gradient steps, at least 1.
     sigma_local : float, optional
-        Of each node's own noise, at least 0.
+        Standard deviation of each node's own noise, at least 0.
     sigma_edge : float, optional
-        Of each edge's shared secret, at least 0.
+        Standard deviation of each edge's shared secret, at least 0.
     graph : networkx.Graph, optional
-        Whose edges share secrets (a DiGraph gives their orientation); by default the
-        support of W.
+        The graph whose edges share secrets (a DiGraph gives their orientation); by
+        default the support of W.
     nodes : iterable of labels, optional
         In the order of rows; 0 .. n-1 by default.
 
@@ -319,7 +319,7 @@ def decor(
 
 # %% ../../nbs/language/15_algorithms.ipynb #00000016
 def _covariance_root(R: ArrayLike, n: int, name: str = "R") -> Floats:  # (n, n)
-    "Symmetric square root; a ValueError when R is no covariance, to 1e-10 of it."
+    "Symmetric square root; a ValueError if R is no covariance (to 1e-10, relatively)."
     R = real_array(name, R, f"a covariance ({n}, {n}), one row for each node")
     if R.shape != (n, n):
         raise ValueError(
@@ -331,14 +331,14 @@ def _covariance_root(R: ArrayLike, n: int, name: str = "R") -> Floats:  # (n, n)
     if values[0] < -1e-10 * size:
         smallest = f"{name} has eigenvalue {values[0]:.3g}"
         raise ValueError(f"{smallest}: expected a positive semi-definite covariance")
-    # rounding is not noise: its root would look like some
+    # eigenvalues that are rounding only: their roots would look like noise
     values[values < 8 * n * np.finfo(float).eps * values[-1]] = 0
     root: Floats = vectors * np.sqrt(values) @ vectors.T
     return root
 
 # %% ../../nbs/language/15_algorithms.ipynb #b95e2a70
 def _members(groups: list[list[Hashable]], labels: tuple[Hashable, ...]) -> Bools:
-    "Who is in which group, (groups, n); a ValueError unless everybody is in one."
+    "Who is in which group, (groups, n); a ValueError for a node that is in none."
     unknown = [node for group in groups for node in group if node not in labels]
     if unknown: raise ValueError(f"groups: {unknown[0]!r} is not a node")
     nodes = np.arange(len(labels))
@@ -358,12 +358,12 @@ def _group_roots(R: list[ArrayLike], members: Bools) -> list[Floats]:  # (n, n) 
         if np.asarray(R[k])[~inside].any():
             raise ValueError(
                 f"R[{k}] gives noise to nodes outside group {k}: expected zero there")
-        root[~inside] = 0  # but for rounding
+        root[~inside] = 0  # where rounding left something
         root[:, ~inside] = 0
     return roots
 
 def _seed_noise(roots: list[Floats], members: Bools) -> Noise:
-    "Fresh noise of groups: each adds its root times variables of its own."
+    "Fresh noise of groups: each adds the root of its covariance times its variables."
     used = [
         inside & (np.abs(root).max(axis=0) > 0)
         for root, inside in zip(roots, members, strict=True)]
@@ -436,7 +436,7 @@ def corn(
 
 # %% ../../nbs/language/15_algorithms.ipynb #0000001a
 def _check_strategy(C: ArrayLike, T: int, name: str = "C") -> Floats:  # (T, T)
-    "The strategy matrix as float64; a ValueError unless it is one."
+    "The strategy matrix as float64; a ValueError for anything else."
     C = real_array(name, C, f"numbers ({T}, {T}), one row for each step").copy()
     if C.shape != (T, T):
         raise ValueError(f"{name} has shape {C.shape}: expected ({T}, {T}), one row for each step")
@@ -450,7 +450,7 @@ def _check_strategy(C: ArrayLike, T: int, name: str = "C") -> Floats:  # (T, T)
     return C
 
 def _one_for_each(C: object) -> bool:
-    "Whether it is meant as one strategy matrix for each node."
+    "Whether the caller means one strategy matrix for each node."
     if isinstance(C, np.ndarray): return C.ndim == 3
     return isinstance(C, list | tuple) and len(C) > 0 and is_matrix(C[0])
 
@@ -483,7 +483,7 @@ def _noise_in_time(C: ArrayLike, n: int, T: int) -> list[Noise]:
 
 # %% ../../nbs/language/15_algorithms.ipynb #8f02d9b6
 def time_blocks(matrices: Floats) -> list[csr_array]:
-    """What each node combines of its own variables in time, step by step.
+    """Give the weights with which each node combines its own variables, step by step.
 
     Parameters
     ----------
@@ -493,7 +493,7 @@ def time_blocks(matrices: Floats) -> list[csr_array]:
     Returns
     -------
     list of T csr_array, (n, n), (n, 2 n), ..
-        Rows of the nodes, one column for each node and step so far.
+        One row for each node, one column for each node and step so far.
 
     References
     ----------
@@ -524,7 +524,7 @@ def mf_dsgd(
     T : int
         Gradient steps, at least 1.
     C : ndarray, (T, T), or list of n of them, (T, T) each
-        Strategy matrix, lower-triangular with a non-zero diagonal; or one for each
+        Strategy matrix, lower-triangular with a non-zero diagonal, or one for each
         node.
     nodes : iterable of labels, optional
         In the order of rows; 0 .. n-1 by default.
@@ -577,7 +577,7 @@ def anti_pgd(
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, or not one for each step.
+        When W is no gossip matrix, or does not hold one for each step.
 
     References
     ----------
@@ -588,7 +588,7 @@ def anti_pgd(
 
 # %% ../../nbs/language/15_algorithms.ipynb #55629040
 def _differences(receivers: list[int], first: int) -> list[tuple[int, int, float]]:
-    "Receiver, variable and coefficient: one variable for each, less their mean."
+    "Receiver, variable and coefficient: one variable for each, minus their mean."
     size = len(receivers)
     return [
         (receiver, first + j, (j == k) - 1 / size)
@@ -627,7 +627,7 @@ def zip_dl(
     T : int
         Gradient steps, at least 1.
     self_noise : bool, optional
-        One more noise share for each node and step, which is never sent.
+        Whether each node draws one more share in each step, which is never sent.
     nodes : iterable of labels, optional
         In the order of rows; 0 .. n-1 by default.
 
@@ -639,7 +639,7 @@ def zip_dl(
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, or not one for each step.
+        When W is no gossip matrix, or does not hold one for each step.
 
     References
     ----------
@@ -661,7 +661,7 @@ def local_dsgd(
     Parameters
     ----------
     W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices; those of steps without exchange are not used.
+        Gossip matrices; those of steps without an exchange are not used.
     T : int
         Gradient steps, at least 1.
     every : int
@@ -723,7 +723,7 @@ def random_walk(
     seed: int = 0,
     nodes: Iterable[Hashable] | None = None,
 ) -> Protocol:
-    """One token that wanders over the network, trained with noise wherever it is.
+    """Make a run of one token that wanders over the network and is trained on its way.
 
     Parameters
     ----------
@@ -734,7 +734,7 @@ def random_walk(
     path : sequence of T + 1 labels, optional
         Where the token is in each step, and after the last; drawn if not given.
     seed : int, optional
-        Of the path that is drawn; it begins at the first node.
+        Seed of the path that is drawn; it begins at the first node.
     nodes : iterable of labels, optional
         In the order of rows; 0 .. n-1 by default.
 

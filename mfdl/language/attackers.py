@@ -23,9 +23,9 @@ from .steps import Round, Step
 class TrustModel:
     """What an attacker has: what it observes of the messages, and what it knows.
 
-    In all methods `coalition` is the mask of the attacking nodes, bool (n,). Whoever
-    sees single messages defines `sees`; another linear map of the messages overrides
-    `observation`.
+    In all methods `coalition` is the mask of the attacking nodes, bool (n,). A model
+    whose attackers see single messages defines `sees`; one with another linear map of
+    the messages overrides `observation`.
 
     Attributes
     ----------
@@ -39,21 +39,21 @@ class TrustModel:
     nodes: tuple[Hashable, ...] = ()
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
-        "Which messages reach it, (m,)."
+        "Which messages the attacker sees, (m,)."
         raise NotImplementedError
 
     def observation(self, run: Protocol | MatrixProtocol, coalition: Bools) -> csr_array:
-        "What it observes, as combinations of the m messages, (o, m)."
+        "What the attacker observes, as combinations of the m messages, (o, m)."
         seen = np.flatnonzero(self.sees(run.messages, coalition))
         shape = len(seen), len(run.messages.step)
         return csr_array((np.ones(len(seen)), seen, np.arange(len(seen) + 1)), shape=shape)
 
     def knows_gradient(self, owner: Ints, coalition: Bools) -> Bools:
-        "Which gradients it knows, (nT,); `owner` has the node of each, (nT,)."
+        "Which gradients it knows, (nT,); `owner` names the node of each, (nT,)."
         raise NotImplementedError
 
     def knows_noise(self, variables: Variables, coalition: Bools) -> Bools:
-        "Which noise it can regenerate, (q,)."
+        "Which noise it can draw again, (q,)."
         raise NotImplementedError
 
 # %% ../../nbs/language/17_attackers.ipynb #ldp00001
@@ -79,7 +79,7 @@ class LDP(TrustModel):
 
 # %% ../../nbs/language/17_attackers.ipynb #pndpchk1
 def _check_attackers(nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    "Labels of attacking nodes, at least one, each once."
+    "Labels of attacking nodes: at least one, and each of them once."
     if isinstance(nodes, str) or not np.iterable(nodes):
         raise ValueError(f"attackers={nodes!r}: expected a list of nodes, such as [{nodes!r}]")
     labels = tuple(nodes)
@@ -107,7 +107,7 @@ class PNDP(TrustModel):
     Raises
     ------
     ValueError
-        For no nodes, or a node that is there twice.
+        For no nodes, or a node that is named twice.
 
     References
     ----------
@@ -120,14 +120,14 @@ class PNDP(TrustModel):
 
     @classmethod
     def each(cls, nodes: Iterable[Hashable]) -> list["PNDP"]:
-        "Every node as the only attacker, one after the other."
+        "Make a list of attackers, in which each node is one on its own."
         if isinstance(nodes, str) or not np.iterable(nodes):
             raise ValueError(f"nodes={nodes!r}: expected a list of nodes")
         return [cls([node]) for node in nodes]
 
     @classmethod
     def sample(cls, nodes: Iterable[Hashable], size: int, seed: int) -> list["PNDP"]:
-        "So many different nodes, drawn at random, each as the only attacker."
+        "Make such a list of `size` different nodes that are drawn at random."
         everybody = cls.each(nodes)
         if check_count("size", size, "a number of attackers") > len(everybody):
             raise ValueError(f"size={size!r}: expected at most {len(everybody)}, one a node")
@@ -135,17 +135,17 @@ class PNDP(TrustModel):
         return [everybody[i] for i in np.sort(rng.permutation(len(everybody))[:size])]
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
-        "What one of them receives, (m,)."
+        "The messages that one of them receives, (m,)."
         received = np.asarray(messages.receiver_sets[:, coalition].sum(axis=1)) > 0
         seen: Bools = received[messages.receiver_set]
         return seen
 
     def knows_gradient(self, owner: Ints, coalition: Bools) -> Bools:
-        "Their own, (nT,)."
+        "Their own gradients, (nT,)."
         return coalition[owner]
 
     def knows_noise(self, variables: Variables, coalition: Bools) -> Bools:
-        "What one of them holds, (q,)."
+        "The noise that one of them holds, (q,)."
         held = np.asarray(variables.holder_sets[:, coalition].sum(axis=1)) > 0
         known: Bools = held[variables.holder_set]
         return known
@@ -169,7 +169,7 @@ class SecLDP(PNDP):
     Raises
     ------
     ValueError
-        For no nodes, a node that is there twice, or another name.
+        For no nodes, a node that is named twice, or another word for `observes`.
 
     References
     ----------
@@ -212,7 +212,7 @@ class SecureSum(PNDP):
     Raises
     ------
     ValueError
-        For no nodes, or a node that is there twice.
+        For no nodes, or a node that is named twice.
 
     References
     ----------
@@ -239,13 +239,13 @@ class View:
     B : ndarray of float64, (o, q)
         Without the columns of known noise.
     step : ndarray of int, (o,)
-        When each observation is complete.
+        The step in which each observation is complete.
     nodes : tuple
         Labels of all n nodes.
     T : int
-        Steps.
+        Number of steps.
     coalition : ndarray of bool, (n,)
-        Which nodes attack.
+        True for the nodes that attack.
     complete : bool
         Whether the attackers know every model from which another node computes a
         gradient.
@@ -264,7 +264,7 @@ class View:
 
     @property
     def victims(self) -> Ints:
-        "Whom the attackers are curious about: positions of all others, int (n - a,)."
+        "The nodes that do not attack, int (n - a,)."
         return np.flatnonzero(~self.coalition)
 
     @property
@@ -293,7 +293,7 @@ def coalition_mask(run: Protocol | MatrixProtocol, trust: TrustModel) -> Bools:
     Raises
     ------
     ValueError
-        When an attacker is not a node, or when every node is one.
+        When an attacker is not a node, or when every node is an attacker.
 
     References
     ----------
@@ -314,7 +314,7 @@ def view(run: Protocol | MatrixProtocol, trust: TrustModel) -> View:
     run : Protocol or MatrixProtocol
         What exists.
     trust : TrustModel
-        What is observed and known.
+        What the attackers observe and know.
 
     Returns
     -------
@@ -324,8 +324,8 @@ def view(run: Protocol | MatrixProtocol, trust: TrustModel) -> View:
     Raises
     ------
     ValueError
-        When an attacker is not a node, when every node is one, or for a run that does
-        not fit into memory.
+        When an attacker is not a node, when every node is an attacker, or for a run
+        that does not fit into memory.
 
     References
     ----------
@@ -359,7 +359,7 @@ def _last_steps(observed: csr_array, step: Ints) -> Ints:
 
 # %% ../../nbs/language/17_attackers.ipynb #alone001
 def seen_alone(observed: csr_array) -> Bools:
-    """Return the messages that are an observation by themselves.
+    """Mark the messages that are an observation by themselves.
 
     Parameters
     ----------
@@ -389,7 +389,7 @@ def follow(step: Step, seen: Bools, own: Bools, known: Bools) -> tuple[bool, Boo
     step : Step
         The step.
     seen : ndarray of bool, (m,)
-        For each message of the step whether it is seen.
+        Whether each message of the step is seen.
     own : ndarray of bool, (n,)
         Nodes of which everything is known.
     known : ndarray of bool, (n,)
@@ -428,16 +428,16 @@ def knows_models(run: Protocol, trust: TrustModel, coalition: Bools) -> bool:
     Parameters
     ----------
     run : Protocol
-        What exists.
+        The run.
     trust : TrustModel
-        The attackers.
+        What the attackers observe and know.
     coalition : ndarray of bool, (n,)
-        Which nodes attack.
+        True for the nodes that attack.
 
     Returns
     -------
     bool
-        False also where the rule above does not decide.
+        False also where the rule of `follow` does not decide.
 
     References
     ----------
@@ -454,7 +454,7 @@ def knows_models(run: Protocol, trust: TrustModel, coalition: Bools) -> bool:
 
 # %% ../../nbs/language/17_attackers.ipynb #00000033
 def labelled(texts: Iterable[str], nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    """Return the nodes whose labels read so.
+    """Find the nodes with these labels.
 
     Parameters
     ----------
@@ -466,12 +466,12 @@ def labelled(texts: Iterable[str], nodes: Iterable[Hashable]) -> tuple[Hashable,
     Returns
     -------
     tuple
-        The labels.
+        The nodes.
 
     Raises
     ------
     ValueError
-        Where there is no such node.
+        When there is no such node.
 
     References
     ----------
@@ -487,7 +487,7 @@ def labelled(texts: Iterable[str], nodes: Iterable[Hashable]) -> tuple[Hashable,
 
 # %% ../../nbs/language/17_attackers.ipynb #group001
 def _members(group: str, labels: set[str], spec: str) -> list[str]:
-    "The labels that a group consists of, as text."
+    "The labels of a group, as text."
     parts = group.split("+")
     if group not in labels or len(parts) == 1: return parts
     if set(parts) <= labels:
@@ -526,8 +526,8 @@ def parse_attackers(spec: str, nodes: Iterable[Hashable]) -> list[tuple[Hashable
     Raises
     ------
     ValueError
-        When a label is not a node, an attacker is there twice, or more are to be drawn
-        than there are.
+        When a label is not a node, when an attacker is named twice, or when more are
+        to be drawn than there are.
 
     References
     ----------

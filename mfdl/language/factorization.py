@@ -17,7 +17,7 @@ from .attackers import View
 # %% ../../nbs/language/19_factorization.ipynb #0000001e
 EPS = float(np.finfo(float).eps)
 NOISE_FLOOR = float(np.sqrt(EPS))  # less than this fraction of the strongest noise is no cover
-CLEAR = 1e-5  # noise of this size, beside other noise and gradients, is known to ten digits
+CLEAR = 1e-5  # noise of this size, relative to noise and gradients, is known to ten digits
 
 # %% ../../nbs/language/19_factorization.ipynb #0000001f
 class NotFactorizable(ValueError):
@@ -55,10 +55,9 @@ class Factorization:
     nodes : tuple
         Labels of all n nodes.
     clear : bool
-        Noise is told from none in floating point, in all directions in which it was
-        found.
+        Whether noise is well above rounding in all directions in which it was found.
     full : bool
-        It was found in every direction.
+        Whether noise was found in every direction.
 
     References
     ----------
@@ -91,17 +90,17 @@ class Factorization:
 
 # %% ../../nbs/language/19_factorization.ipynb #00000020
 def decompose(v: View) -> Factorization:
-    """Factor a view where noise covers it, and mark the gradients that none covers.
+    """Factor a view where noise covers it, and mark the gradients without cover.
 
     Parameters
     ----------
     v : View
-        What an attacker sees.
+        The view of an attacker.
 
     Returns
     -------
     Factorization
-        Of what is covered.
+        The factorization of what is covered, and which gradients are not.
 
     References
     ----------
@@ -139,17 +138,17 @@ def factorize(v: View) -> Factorization:
     Parameters
     ----------
     v : View
-        What an attacker sees.
+        The view of an attacker.
 
     Returns
     -------
     Factorization
-        In which nothing is uncovered.
+        A factorization without uncovered gradients.
 
     Raises
     ------
     NotFactorizable
-        When gradients leak; it names steps and nodes.
+        When gradients leak; the error names steps and nodes.
 
     References
     ----------

@@ -79,7 +79,7 @@ def _adjacency(graph: nx.Graph) -> csr_array:  # (n, n)
 _TOLERANCE = 1e-9  # of row sums; far above rounding (n * 1e-16), far below any weight in use
 
 def _given_weights(graph: nx.Graph) -> csr_array:  # (n, n)
-    "The weights that the edges of a graph carry, loops apart."
+    "The weights that the edges of a graph carry, without those of loops."
     place = {node: i for i, node in enumerate(graph)}
     shares = []
     for u, v, weight in graph.edges(data="weight"):
@@ -110,7 +110,7 @@ def _edge_weights(graph: nx.Graph, weights: str) -> tuple[csr_array, Ints]:  # (
     return csr_array((shares, (edges.row, edges.col)), shape=edges.shape), degree
 
 # %% ../../nbs/language/11_gossip.ipynb #0000000a
-LARGE = 2000  # nodes, above which tables are sparse unless it is said
+LARGE = 2000  # with more nodes tables are sparse, unless the caller decides
 
 def gossip_matrix(
     graph: nx.Graph, weights: str = "metropolis", sparse: bool | None = None
@@ -121,13 +121,13 @@ def gossip_matrix(
     ----------
     graph : networkx.Graph
         Undirected, with at least one node. A graph that is not connected is legal, but
-        information never leaves a component: that is worth a warning.
+        gives a warning: information never leaves a component.
     weights : str
         'metropolis': symmetric and doubly stochastic; 'uniform': row-normalised A + I;
-        'given': the edge attribute 'weight', and the rest of each row on the diagonal.
+        'given': the edge attribute 'weight'; the rest of each row is on the diagonal.
     sparse : bool, optional
-        Whether only weights that are not zero are kept; by default for more than LARGE
-        nodes.
+        Whether only weights that are not zero are stored; by default for more than
+        LARGE nodes.
 
     Returns
     -------
@@ -211,7 +211,7 @@ def check_gossip(
     name: str = "W",
     sparse: bool = False,
 ) -> Floats | csr_array:
-    """Return a gossip matrix as float64.
+    """Return a gossip matrix as float64, or say why it is none.
 
     Parameters
     ----------
@@ -220,19 +220,19 @@ def check_gossip(
     graph : networkx.Graph, optional
         When given, weight off its edges is an error.
     name : str
-        What the caller calls W.
+        The name of W in the caller, for error messages.
     sparse : bool
-        Whether the caller can do with a sparse matrix; if not, one is an error.
+        Whether the caller accepts a sparse matrix; if not, one is an error.
 
     Returns
     -------
     ndarray or csr_array of float64, (n, n)
-        The matrix, sparse if it was.
+        The matrix, sparse if W is.
 
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, with the reason.
+        When W is not a gossip matrix; the message gives the reason.
 
     References
     ----------
@@ -340,7 +340,7 @@ def links(W: Floats | csr_array) -> Bools | csr_array:
     Returns
     -------
     ndarray or csr_array of bool, (n, n)
-        [u, v] is True when u hears v, and u is not v.
+        [u, v] is True when u hears v and u is not v.
 
     References
     ----------
@@ -361,14 +361,14 @@ def hops(hears: Bools | csr_array, start: Bools) -> Floats:
     Parameters
     ----------
     hears : ndarray or csr_array of bool, (n, n)
-        [u, v] is True when u hears v.
+        Who hears whom: [u, v] is True when u hears v.
     start : ndarray of bool, (n,)
         The nodes to be reached.
 
     Returns
     -------
     ndarray of float64, (n,)
-        inf where they never arrive.
+        Numbers of hops; inf where the messages never arrive.
 
     References
     ----------

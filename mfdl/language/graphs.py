@@ -39,19 +39,19 @@ def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict[str, int |
     spec : str
         The text.
     argument : str
-        What the caller calls it.
+        The name of the argument in the caller, for error messages.
 
     Returns
     -------
     name : str
-        What stands before the colon.
+        The part before the colon.
     parameters : dict of str to int or float
-        What stands behind it.
+        The parameters after it.
 
     Raises
     ------
     ValueError
-        For a text of another form.
+        For a text that does not have this form.
 
     References
     ----------
@@ -64,7 +64,7 @@ def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict[str, int |
         match = re.fullmatch(r"(\w+)=([-+.\deE]+)", item)
         if not match: raise ValueError(f"{shown}: expected name:key=number,..., got {item!r}")
         key, value = match.groups()
-        if key in parameters: raise ValueError(f"{shown}: {key} is there twice, expected once")
+        if key in parameters: raise ValueError(f"{shown}: {key} is given twice, expected once")
         try:
             parameters[key] = int(value) if value.lstrip("-").isdigit() else float(value)
         except ValueError:
@@ -87,13 +87,13 @@ def erdos_renyi(n: int = 100, p: float | None = None, seed: int = 0) -> nx.Graph
     Returns
     -------
     networkx.Graph
-        The first connected graph among seeds seed, seed+1, ...; its own seed is in
-        `graph["seed"]`.
+        The first connected graph among seeds seed, seed+1, ...; the seed that gave
+        it is in `graph["seed"]`.
 
     Raises
     ------
     ValueError
-        When an argument is out of its range, or p so small that no draw is connected.
+        When an argument is out of range, or p is so small that no draw is connected.
 
     References
     ----------
@@ -253,7 +253,7 @@ FEDIVERSE = {  # software: what an arrow is, as the data set calls it
 }
 
 def _fedivertex(software: str) -> Any:
-    "The loader of that package: of what is kept on this machine, or else downloaded."
+    "The loader of fedivertex: for the copy on this machine, or else for a download."
     check_choice("software", software, FEDIVERSE)
     with needed_for(f"graph={software!r}", "fediverse"):
         from fedivertex import GraphLoader
@@ -424,13 +424,13 @@ class GraphSource:
     Parameters
     ----------
     make : callable
-        Takes the parameters of the name, and returns a networkx.Graph.
+        Takes the parameters of the name and returns a networkx.Graph.
     what : str
         What it is.
     origin : str
         'networkx', 'generated', or where it is downloaded from.
     file : str, optional
-        The data set's file under a data folder.
+        The file of the data set, relative to a data folder.
 
     References
     ----------
@@ -443,7 +443,7 @@ class GraphSource:
 
     @property
     def parameters(self) -> list[str]:
-        "The names of what `make` takes, a file apart."
+        "The parameters of the name: those of `make`, except the path of a file."
         if self.origin == "networkx": return []
         return [name for name in inspect.signature(self.make).parameters if name != "path"]
 
@@ -536,7 +536,7 @@ def _named_graph(
 
 # %% ../../nbs/language/10_graphs.ipynb #5cbc0f37
 def _is_path(name: str | Path) -> bool:
-    "Whether a file is meant, and not a name."
+    "Whether a text means a file, and not a name."
     if isinstance(name, Path) or name == "-": return True
     if os.sep in name or os.altsep and os.altsep in name: return True
     there = os.path.isfile(name)

@@ -29,13 +29,13 @@ class Messages:
     step : int array (m,)
         The step of each message.
     round : int array (m,)
-        The exchange of its step.
+        Which exchange of its step each message belongs to.
     sender : int array (m,)
         Index of the node that sends it.
     receiver_sets : bool array or csr_array (r, n)
         The different sets of receivers.
     receiver_set : int array (m,)
-        The set of each message, a row of `receiver_sets`.
+        The receivers of each message, as a row of `receiver_sets`.
 
     References
     ----------
@@ -57,7 +57,7 @@ class Messages:
 class Variables:
     """What is drawn: one entry for each of q independent standard normal variables.
 
-    A variable is a vector, with one number for each parameter of the model.
+    Each variable is a vector, with one number for each parameter of the model.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Variables:
     holder_sets : bool array or csr_array (r, n)
         The different sets of holders.
     holder_set : int array (q,)
-        The set of each variable, a row of `holder_sets`.
+        The holders of each variable, as a row of `holder_sets`.
 
     References
     ----------
@@ -83,12 +83,12 @@ class Variables:
 
     @property
     def held_alone(self) -> bool:
-        "Whether each has one holder: then no insider knows noise of another."
+        "Whether each has one holder, so that no insider knows noise of another."
         return bool((self.holder_sets.sum(axis=1) == 1).all())
 
     @cached_property
     def number(self) -> Ints:
-        "Of each variable, (q,), how many of its holders' variables came before it."
+        "How many variables of the same holders came before each variable, (q,)."
         order = np.argsort(self.holder_set, kind="stable")
         rows = np.arange(self.holder_sets.shape[0])
         first = np.searchsorted(self.holder_set[order], rows)
@@ -102,7 +102,7 @@ def _recombined(
     is_model: Bools,  # (r,)
     basis: Floats,  # (n, n)
 ) -> csr_array:  # (r, q)
-    "Additions of which those of models are recombined between the nodes of each step."
+    "Additions, with those of models recombined between the nodes of each step."
     models = np.flatnonzero(is_model)
     shares = np.flatnonzero(~is_model)
     across = kron(eye_array(len(models) // len(basis)), basis)
@@ -114,24 +114,24 @@ def _recombined(
 class NoiseMixing:
     """Where noise enters, one entry for each of r places: L @ added = D @ variables.
 
-    The places of a step are its n models, where noise enters with the gradients, and
-    then the shares of its messages. With a basis, what the n models get is recombined
-    between the nodes.
+    The places of a step are first its n models, where noise enters with the gradients,
+    and then the shares of its messages. With a basis, the additions of the n models are
+    recombined between the nodes.
 
     Parameters
     ----------
     step : int array (r,)
         The step of each place.
     round : int array (r,)
-        The exchange of a share; -1 for a model.
+        The exchange that a share belongs to; -1 for a model.
     node : int array (r,)
-        Who adds it.
+        The node that adds the noise.
     receiver : int array (r,)
-        Whose message it is in; for a model the node itself.
+        The node whose message carries it; for a model the node itself.
     D : csr_array (r, q)
-        What is mixed of the q variables.
+        Coefficients of the q variables.
     L : csr_array (r, r)
-        Lower-triangular: what is taken back of earlier additions.
+        Coefficients of additions, lower-triangular: what is taken back of earlier ones.
     takes_back : bool
         Whether L is not the identity.
     basis : ndarray (n, n), or None
@@ -192,7 +192,7 @@ def _messages_of(steps: Sequence[Step], n: int) -> Messages:
 
 # %% ../../nbs/language/14_protocol.ipynb #b7f3a085
 def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Variables:
-    "What is drawn in a run of which some holders are sparse: for many nodes."
+    "What is drawn in a run, for the sparse tables of holders of large networks."
     tables = {id(one.noise.holders): csr_array(one.noise.holders) for one in distinct}
     rows = csr_array(_stacked_sets(list(tables.values()), 0))
     each = [tuple(row) for row in np.split(-rows.indices, rows.indptr[1:-1])][:rows.shape[0]]
@@ -206,7 +206,7 @@ def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Var
         holder_set=_joined([parts[id(distinct[kind].noise.holders)] for kind in kinds]))
 
 def _variables_of(distinct: Sequence[Step], kinds: Ints, drawn: Ints, n: int) -> Variables:
-    "What is drawn in a run, in order; kinds (T,) say which of the distinct steps come."
+    "What is drawn in a run, in order; kinds (T,) number the distinct steps."
     if any(isinstance(step.noise.holders, csr_array) for step in distinct):
         return _sparse_variables(distinct, kinds, drawn)
     packed = [np.packbits(step.noise.holders, axis=1) for step in distinct]
@@ -238,7 +238,7 @@ def _places(t: int, step: Step) -> list[tuple[Ints, csr_array]]:  # (4, places),
     return places
 
 def _stacked_rows(parts: list[csr_array], ends: list[int], columns: int) -> csr_array:
-    "Sparse matrices below each other, the last column of each at a place of its own."
+    "Sparse matrices below each other; `ends` says where the columns of each end."
     if not parts: return csr_array((0, columns))
     shifted = zip(parts, ends, strict=True)
     indices = [part.indices + (end - part.shape[1]) for part, end in shifted]
@@ -274,7 +274,7 @@ def _mixing_of(steps: Sequence[Step], drawn: Ints, takes_back: bool) -> NoiseMix
 
 # %% ../../nbs/language/14_protocol.ipynb #3d17c8a5
 def _exchanged(models: Floats, one: Round, end: int) -> tuple[Floats, int]:
-    "Messages of an exchange, and the end of the places so far; changes the models."
+    "Messages of an exchange, and the new number of places; changes the models."
     sent = models[one.senders]
     if one.share is None:
         models[:, :end] = one.W @ models[:, :end]
@@ -288,7 +288,7 @@ def _exchanged(models: Floats, one: Round, end: int) -> tuple[Floats, int]:
     return sent, end
 
 def _effects_of(steps: Sequence[Step], places: int) -> Floats:  # (messages, places)
-    "What a unit that is added at each place does to each message."
+    "What one unit, added at each place, does to each message."
     n = steps[0].n
     models = np.zeros((n, places))
     sent = [np.zeros((0, places))]
@@ -315,7 +315,7 @@ def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...
     Returns
     -------
     tuple of labels
-        All different.
+        All of them different.
 
     Raises
     ------
@@ -357,14 +357,14 @@ class _Labelled(NetworkCard):
         Parameters
         ----------
         labels : iterable of labels
-            Of the nodes that are looked for.
+            The nodes to be found.
         argument : str, optional
-            What the caller calls them.
+            The name of the argument in the caller, for error messages.
 
         Returns
         -------
         list of int
-            Their rows.
+            The rows of these nodes.
 
         Raises
         ------
@@ -395,7 +395,7 @@ class _Labelled(NetworkCard):
 
 # %% ../../nbs/language/14_protocol.ipynb #a5f18e2d
 class _Derived(_Labelled, ByContent):
-    "What follows from the steps of a run: each is computed when it is first asked for."
+    "What follows from the steps of a run; each property is computed when it is needed."
     steps: tuple[Step, ...]
 
     @property
@@ -421,7 +421,7 @@ class _Derived(_Labelled, ByContent):
 
     @cached_property
     def kinds(self) -> Ints:
-        "For each step, (T,), which of the different ones it is."
+        "The number of each step, (T,), among the different ones."
         kind = {step: k for k, step in enumerate(self.distinct)}
         return read_only(np.array([kind[step] for step in self.steps]))
 
@@ -434,7 +434,7 @@ class _Derived(_Labelled, ByContent):
 
     @cached_property
     def drawn(self) -> Ints:
-        "How many variables have been drawn before each step, and in all, (T + 1,)."
+        "How many variables are drawn before each step, and in all, (T + 1,)."
         return read_only(np.cumsum([0, *(step.noise.q for step in self.steps)]))
 
     @property
@@ -477,7 +477,7 @@ class _WithMatrices(_Derived):
 
     @cached_property
     def effects(self) -> Floats:
-        "E, (messages, places): what a unit at each place does to each message."
+        "E, (messages, places): what one unit at each place does to each message."
         if self.sparse: raise ValueError(_SPARSE.format(self.name))
         return _effects_of(self.steps, len(self.mix.step))
 
@@ -496,7 +496,7 @@ class _WithMatrices(_Derived):
 
 # %% ../../nbs/language/14_protocol.ipynb #1c60d5fa
 def _checked_steps(steps: Iterable[Step]) -> tuple[Step, ...]:
-    "The steps of a run, equal ones as one object; a ValueError for what is none."
+    "The steps of a run, equal ones as one object; a ValueError for anything else."
     given = tuple(steps) if isinstance(steps, Iterable) else (steps,)
     for t, step in enumerate(given):
         if not isinstance(step, Step):
@@ -564,11 +564,11 @@ class Protocol(_WithMatrices):
     Parameters
     ----------
     nodes : iterable of labels, or None
-        Of the n nodes, in the order of rows; None for 0 .. n-1.
+        Labels of the n nodes, in the order of rows; None for 0 .. n-1.
     steps : sequence of Step
         The run, at least one step.
     name : str, optional
-        What reports call it.
+        The name in reports.
 
     Raises
     ------
@@ -608,7 +608,7 @@ class Protocol(_WithMatrices):
             f"  noise: {self.drawn[-1]} variables, {memory}")
 
     def until(self, step: int) -> "Protocol":
-        """The same run, stopped before some step.
+        """Return the same run, stopped before some step.
 
         Parameters
         ----------
@@ -618,7 +618,7 @@ class Protocol(_WithMatrices):
         Returns
         -------
         Protocol
-            Of the first steps.
+            The run of the first steps.
 
         Raises
         ------
@@ -640,7 +640,7 @@ class Protocol(_WithMatrices):
         T: int,
         name: str = "matrices",
     ) -> "MatrixProtocol":
-        """A run of which only the matrices are known: accounted for, but not trained.
+        """Make a run of which only the matrices are known: for accounts, not to train.
 
         Parameters
         ----------
@@ -650,18 +650,18 @@ class Protocol(_WithMatrices):
         M_Z : array (m, q)
             What noise variables do to messages.
         messages, variables : Messages, Variables
-            Of the m messages and the q variables.
+            The tables of the m messages and the q variables.
         nodes : iterable of labels, or None
-            Of the n nodes; None for 0 .. n-1.
+            Labels of the n nodes; None for 0 .. n-1.
         T : int
-            Steps.
+            Number of steps.
         name : str, optional
-            What reports call it.
+            The name in reports.
 
         Returns
         -------
         MatrixProtocol
-            With copies of the matrices.
+            The run, with copies of the matrices.
 
         Raises
         ------
@@ -688,13 +688,13 @@ class MatrixProtocol(_Labelled):
     Parameters
     ----------
     name : str
-        What reports call it.
+        The name in reports.
     nodes : tuple of labels
-        Of the n nodes.
+        Labels of the n nodes.
     T : int
-        Steps.
+        Number of steps.
     messages, variables : Messages, Variables
-        Of the m messages and the q variables.
+        The tables of the m messages and the q variables.
     M_G : ndarray (m, nT)
         What gradients do to messages.
     M_Z : ndarray (m, q)
@@ -737,11 +737,11 @@ def check_protocol_type(
     Parameters
     ----------
     protocol : object
-        What the caller was given.
+        The argument of the caller.
     expected : str, optional
-        What the error says was expected.
+        What was expected, for the error message.
     sparse : bool, optional
-        Whether sparse gossip matrices will do; if not, they are an error.
+        Whether sparse gossip matrices are accepted; if not, they are an error.
 
     Raises
     ------

@@ -22,7 +22,7 @@ from .gossip import check_gossip, links
 
 # %% ../../nbs/language/13_steps.ipynb #00000008
 def _content(part: object) -> bytes:
-    "What a digest takes of an array, a sparse array, a number or a text."
+    "The bytes of an array, a sparse array, a number or a text that enter a digest."
     if isinstance(part, csr_array):
         indices = (part.indptr.astype(np.int64), part.indices.astype(np.int64))
         part = fingerprint(part.shape, *indices, part.data)
@@ -36,8 +36,8 @@ def fingerprint(*parts: object) -> str:
 
     Parameters
     ----------
-    *parts : ndarray (any shape), csr_array, or what has a `repr` of its own
-        Of arrays the shape, the type and all entries count.
+    *parts : ndarray (any shape), csr_array, or an object with a `repr` of its own
+        The shape, the type and all entries of an array count.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def fingerprint(*parts: object) -> str:
 _Entry = TypeVar("_Entry", bound=np.generic)
 
 def frozen(matrix: Floats | csr_array) -> Floats | csr_array:
-    """Make a matrix, full or sparse, one that nobody can change any more.
+    """Make a full or sparse matrix read-only.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def frozen(matrix: Floats | csr_array) -> Floats | csr_array:
     return matrix
 
 def read_only(array: NDArray[_Entry]) -> NDArray[_Entry]:
-    """Make an array one that nobody can change any more.
+    """Make an array read-only.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class ByContent:
         return hash(self.digest)
 
     def _set(self, **attributes: object) -> None:
-        "Set attributes of a frozen object, while it is made."
+        "Set attributes of a frozen object while it is being made."
         for name, value in attributes.items():
             object.__setattr__(self, name, value)
 
@@ -151,7 +151,7 @@ def _entry_rows(M: csr_array) -> Ints:  # (entries,)
 
 # %% ../../nbs/language/13_steps.ipynb #4c8e21b7
 def _checked_share(share: ArrayLike | csr_array, W: Floats) -> csr_array:  # (n * n, m)
-    "Noise of messages, if W has a weight for each of them; a ValueError otherwise."
+    "Shares of messages; a ValueError for a message on which W has no weight."
     if isinstance(W, csr_array):
         raise ValueError("share: W is sparse; expected a full matrix, W.toarray()")
     added = _coefficients("share", share, W.size)
@@ -173,8 +173,8 @@ class Round(ByContent):
     W : ndarray or csr_array (n, n)
         Gossip matrix: W[v, u] is the weight that v gives to what u sends.
     share : array or csr_array (n * n, m), optional
-        Noise of single messages. Row v * n + u is added to what v gets from u (v = u:
-        to what u keeps), as a combination of the last m variables that were drawn.
+        Noise of single messages. Row v * n + u is added to what v gets from u (for
+        v = u, to what u keeps), as a combination of the m variables drawn last.
 
     Raises
     ------
@@ -215,7 +215,7 @@ class Round(ByContent):
 
     @cached_property
     def pairs(self) -> Ints:
-        "Sender and receiver, (p, 2), of what has a weight, what nodes keep included."
+        "Sender and receiver, (p, 2), of each weight, including what nodes keep."
         sent = self.W.T.tocsr() if isinstance(self.W, csr_array) else self.W.T
         return read_only(np.column_stack(sent.nonzero()))
 
@@ -236,7 +236,7 @@ class Round(ByContent):
 
 # %% ../../nbs/language/13_steps.ipynb #b8205d4e
 def _checked_holders(holders: ArrayLike | csr_array) -> Bools | csr_array:  # (q, n)
-    "Who holds each variable, if each is held by somebody; a ValueError otherwise."
+    "Who holds each variable; a ValueError for a variable that nobody holds."
     held = holders.astype(bool) if isinstance(holders, csr_array) else np.array(
         holders, dtype=bool, ndmin=2)
     if isinstance(held, csr_array):
@@ -248,7 +248,7 @@ def _checked_holders(holders: ArrayLike | csr_array) -> Bools | csr_array:  # (q
     return frozen(held)
 
 def _checked_back(back: ArrayLike | csr_array, n: int) -> csr_array:  # (n, r)
-    "The rule of a recursion, if additions follow from it; a ValueError otherwise."
+    "The rule of a recursion; a ValueError where additions do not follow from it."
     taken = _coefficients("back", back, n)
     earlier = taken.shape[1] - n
     own = taken[:, earlier:] if earlier >= 0 else csr_array((n, n))
@@ -283,11 +283,11 @@ class Noise(ByContent):
         What nodes add, in the last m variables that were drawn (this step's are the
         last of them).
     back : array or csr_array (n, r), optional
-        Lower-triangular in the last r additions (this step's n are the last of them):
-        this combination of additions is what `mix` gives. By default only the new ones,
-        with weight 1.
+        Weights of the last r additions (this step's n are the last of them),
+        lower-triangular in these: `back` times the additions is `mix` times the
+        variables. By default weight 1 for the new ones.
     basis : ndarray (n, n), optional
-        The node in row u adds basis[u] @ (the above) instead of its own entry.
+        Node u adds basis[u] @ additions, not just its own entry of them.
 
     Raises
     ------
@@ -332,7 +332,7 @@ class Noise(ByContent):
         Returns
         -------
         Noise
-            Of a step in which nothing is drawn.
+            The noise of a step in which nothing is drawn.
         """
         return cls(np.zeros((0, n), dtype=bool), csr_array((n, 0)))
 
@@ -353,13 +353,13 @@ class Noise(ByContent):
 
     @cached_property
     def takes_back(self) -> bool:
-        "Whether additions are anything else than what `mix` gives."
+        "Whether additions differ from what `mix` gives."
         if self.back is _identity(self.n): return False
         return bool(self.back.nnz > self.n or not (self.back.data == 1).all())
 
     @property
     def memory(self) -> tuple[int, int]:
-        "How many of the last variables, and of the last additions, are used."
+        "How many of the last variables and of the last additions are used."
         return self.mix.shape[1], self.back.shape[1]
 
     @property
@@ -370,7 +370,7 @@ class Noise(ByContent):
 
     @cached_property
     def alone(self) -> bool:
-        "Whether each node needs nothing but its own rows, and additions of its own."
+        "Whether each node needs only its own rows and its own earlier additions."
         if self.basis is not None: return False
         adds = self.n - 1 - _entry_rows(self.back)
         added = (self.back.shape[1] - 1 - self.back.indices) % self.n
@@ -385,19 +385,19 @@ class Noise(ByContent):
 
 # %% ../../nbs/language/13_steps.ipynb #2f6b8d05
 def fresh_noise(F: ArrayLike | csr_array, holders: ArrayLike | None = None) -> Noise:
-    """New variables, of which node u adds the combination F[u].
+    """Noise of new variables, of which node u adds the combination F[u].
 
     Parameters
     ----------
     F : array or csr_array (n, q)
-        Coefficients of q new variables in what each of the n nodes adds.
+        Coefficients of the q new variables in what each of the n nodes adds.
     holders : bool array (q, n), optional
         Who can draw each variable; by default the nodes that add it.
 
     Returns
     -------
     Noise
-        Of one step.
+        The noise of one step.
 
     References
     ----------
@@ -423,9 +423,9 @@ def _checked_weights(name: str, given: ArrayLike) -> Floats:  # (lags,)
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class NoiseInTime(Noise):
-    """Noise of n nodes that combine variables of their own, all in the same way.
+    """Noise of n nodes that combine their own variables, all with the same weights.
 
-    Each draws one variable in a step. Tables of it are made when they are asked for.
+    Each node draws one variable in a step. Tables are made when they are asked for.
 
     Parameters
     ----------
@@ -434,13 +434,13 @@ class NoiseInTime(Noise):
     mix : array (lags,)
         Weights of a node's last variables, that of this step last.
     back : array (lags,), optional
-        Weights of a node's last additions, that of this step last: their sum is what
-        `mix` gives. By default only the new one, with weight 1.
+        Weights of a node's last additions, that of this step last: so weighted they add
+        up to what `mix` gives. By default weight 1 for the new one.
 
     Raises
     ------
     ValueError
-        For what is no row of weights, or ends with zero.
+        For anything but a row of weights, and for one that ends with zero.
 
     References
     ----------
@@ -464,7 +464,7 @@ class NoiseInTime(Noise):
 
     @property
     def memory(self) -> tuple[int, int]:
-        "How many of the last variables, and of the last additions, are used."
+        "How many of the last variables and of the last additions are used."
         return self.n * len(self.weights[0]), self.n * len(self.weights[1])
 
     @cached_property
@@ -474,12 +474,12 @@ class NoiseInTime(Noise):
 
     @property
     def takes_back(self) -> bool:
-        "Whether additions are anything else than what `mix` gives."
+        "Whether additions differ from what `mix` gives."
         return not np.array_equal(self.weights[1], [1.0])
 
     @property
     def alone(self) -> bool:
-        "Whether each node needs nothing but its own rows: always."
+        "Whether each node needs only its own rows: always."
         return True
 
     @property
@@ -511,7 +511,7 @@ def _checked_trains(trains: bool | ArrayLike, n: int) -> Bools:  # (n,)
 
 # %% ../../nbs/language/13_steps.ipynb #a91f6e02
 def _used_by_rows(M: csr_array, n: int) -> tuple[Ints, Ints]:  # (entries,), (entries,)
-    "Nodes and the variables in their rows, counted backwards from the last: 1, 2, .."
+    "Nodes and the variables in their rows, counted from the last: 1, 2, .."
     return _entry_rows(M) % n, M.shape[1] - M.indices
 
 def _used_by_all(M: csr_array, n: int) -> tuple[Ints, Ints]:  # (entries * n,), (entries * n,)
@@ -527,11 +527,11 @@ class Step(ByContent):
     Parameters
     ----------
     trains : bool or bool array (n,)
-        The nodes that take a gradient; True for all.
+        The nodes that compute a gradient; True for all.
     noise : Noise
         What enters together with the gradients.
     rounds : sequence of Round
-        The exchanges that follow: none is a local step.
+        The exchanges that follow; without any it is a local step.
 
     Raises
     ------
@@ -579,7 +579,7 @@ class Step(ByContent):
 
     @cached_property
     def transition(self) -> Floats | csr_array:
-        "What all exchanges of the step make of models, (n, n)."
+        "The product of all exchanges of the step, (n, n): models become this @ models."
         if any(isinstance(one.W, csr_array) for one in self.rounds):
             sparse = csr_array(eye_array(self.n))
             for one in self.rounds:
@@ -592,7 +592,7 @@ class Step(ByContent):
 
     @cached_property
     def uses(self) -> tuple[Ints, Ints]:
-        "Pairs of a node and a variable that it needs, counted backwards: 1, 2, .."
+        "Nodes, and the variables that they need, counted from the last: 1, 2, .."
         by_nodes = _used_by_rows if self.noise.alone else _used_by_all
         pairs = [by_nodes(self.noise.mix, self.n)]
         pairs += [_used_by_rows(one.share, self.n) for one in self.rounds if one.share is not None]
@@ -601,6 +601,6 @@ class Step(ByContent):
 
     @property
     def reach(self) -> int:
-        "How many of the variables drawn last are used."
+        "How many of the last variables are used."
         shares = [one.share.shape[1] for one in self.rounds if one.share is not None]
         return int(max([self.noise.memory[0], *shares]))

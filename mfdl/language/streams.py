@@ -19,15 +19,15 @@ from .protocol import NoiseMixing, Protocol, Variables, check_protocol_type
 def deal_seeds(
     protocol: Protocol, secret: int | None = None,
 ) -> dict[Hashable, dict[int, int]]:
-    """What each node holds when all seeds come from one secret.
+    """Deal the seeds of a run to its nodes, all derived from one secret.
 
     Parameters
     ----------
     protocol : Protocol
         The run.
     secret : int, optional
-        Up to 128 bits. Every run needs a fresh one, or its noise is that of another
-        run; by default one from the operating system, which nobody knows.
+        An integer of up to 128 bits. Every run needs a fresh one, or it repeats the
+        noise of another run; by default one from the operating system.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def deal_seeds(
     Raises
     ------
     ValueError
-        For what is not a Protocol, and for a secret that is not an integer of 128 bits.
+        For anything but a Protocol, and for a secret that is no integer of 128 bits.
 
     References
     ----------
@@ -60,13 +60,13 @@ def _own_only(mix: NoiseMixing) -> bool:
     return bool((mix.node[entries.row] == mix.node[entries.col]).all())
 
 def _places_of(mix: NoiseMixing, u: int) -> Ints:  # (places,)
-    "What node u computes: its own places, and all models where additions are combined."
+    "What node u computes: its own places, and all models where these are combined."
     alone = mix.basis is None and (not mix.takes_back or _own_only(mix))
     if alone: return np.flatnonzero(mix.node == u)
     return np.flatnonzero((mix.node == u) | (mix.round < 0))
 
 def _part_of(mix: NoiseMixing, u: int, places: Ints, added: Floats) -> Floats:  # (.., d)
-    "Of what is added at places, (places, d), that of node u: its model, its shares."
+    "The part of node u, its model and its shares, in what is added, (places, d)."
     is_own = mix.node[places] == u
     is_model = mix.round[places] < 0
     model = added[is_model & is_own]
@@ -187,33 +187,33 @@ def noise_stream(
     secure: bool = False,
     regenerate: bool = False,
 ) -> Iterator[Floats]:
-    """What one node adds, step after step.
+    """Draw what one node adds, step after step.
 
-    Blocks of variables that are needed again are kept as far as they fit into KEPT
-    bytes (others are drawn again), and one vector for each place and band of `mix.L`.
-    What is added is the same, however much is kept.
+    Blocks of variables that are needed again are kept as long as they fit into KEPT
+    bytes, and drawn again otherwise. Of earlier additions, one vector is kept for each
+    band of `mix.L`. What is added is the same, however much is kept.
 
     Parameters
     ----------
     protocol : Protocol
         The run.
     node : label
-        The node that draws.
+        The node that draws the noise.
     seeds : dict of int
         Those that the node holds, {row of protocol.variables.holder_sets: integer of up
         to 128 bits}, such as deal_seeds(protocol, secret)[node].
     dimension : int
         d, the number of parameters of the model.
     secure : bool, optional
-        Whether numbers come from a cryptographic generator.
+        Whether random numbers come from a cryptographic generator.
     regenerate : bool, optional
-        Whether variables that are needed again are drawn again, and none is kept.
+        Whether no variable is kept: one that is needed again is drawn again.
 
     Yields
     ------
     ndarray of float64, (1 + shares, d)
-        For one step what is added to the model, and below that to each message that
-        has a share of its own.
+        For one step, what is added to the model, and in the rows below to each message
+        that has a share of its own.
 
     Returns
     -------
@@ -223,7 +223,7 @@ def noise_stream(
     Raises
     ------
     ValueError
-        Where noise would be needed whose seed the node lacks, and for what is no flag.
+        When the node lacks the seed of noise that it has to add, and for bad arguments.
 
     References
     ----------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/language/12_workloads.ipynb #0000000a
 def is_matrix(M: object) -> bool:
-    """Tell whether something has two dimensions; rows of different lengths have not.
+    """Tell whether something is a matrix: two dimensions, and rows of one length.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def is_matrix(M: object) -> bool:
     Returns
     -------
     bool
-        Whether it does.
+        True for a matrix.
 
     References
     ----------
@@ -42,7 +42,7 @@ def is_matrix(M: object) -> bool:
         return False
 
 def _is_sequence(W: object) -> bool:
-    "Whether it is meant as one gossip matrix for each step."
+    "Whether the caller means one gossip matrix for each step."
     if isinstance(W, np.ndarray): return W.ndim == 3
     return isinstance(W, tuple | list) and len(W) > 0 and is_matrix(W[0])
 
@@ -56,7 +56,7 @@ def _entries(W: Floats | csr_array) -> bytes:
 def gossip_kinds(
     W: Floats | csr_array | Sequence[Floats | csr_array], T: int, sparse: bool = False
 ) -> tuple[list[Floats | csr_array], list[int]]:
-    """Check a gossip matrix, or one for each step, and find those that are equal.
+    """Check a gossip matrix, or one for each step, and find equal ones.
 
     Parameters
     ----------
@@ -65,19 +65,19 @@ def gossip_kinds(
     T : int
         Steps, at least 1.
     sparse : bool
-        Whether the caller can do with sparse matrices.
+        Whether the caller accepts sparse matrices.
 
     Returns
     -------
     Ws : list of ndarray or csr_array of float64, (n, n)
-        The different matrices.
+        The matrices that differ from each other.
     kinds : list of int
-        For each step which of them.
+        For each step the position of its matrix among them.
 
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, or not one for each step.
+        When W is no gossip matrix, or does not hold one for each step.
 
     References
     ----------
@@ -113,7 +113,7 @@ def gossip_sequence(
     T : int
         Steps, at least 1.
     sparse : bool
-        Whether the caller can do with sparse matrices.
+        Whether the caller accepts sparse matrices.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def gossip_sequence(
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, or not one for each step.
+        When W is no gossip matrix, or does not hold one for each step.
 
     References
     ----------
@@ -151,7 +151,7 @@ def workload(W: Floats | Sequence[Floats], T: int) -> Floats:
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, or not one for each step.
+        When W is no gossip matrix, or does not hold one for each step.
 
     References
     ----------
@@ -168,9 +168,10 @@ def workload(W: Floats | Sequence[Floats], T: int) -> Floats:
 
 # %% ../../nbs/language/12_workloads.ipynb #00000013
 def workload_operator(W: Floats | Sequence[Floats], T: int) -> "LinearOperator":
-    """Return the workload as an operator that multiplies and is never built.
+    """Return the workload as an operator: it multiplies, and is never built.
 
-    Products with it and its transpose take O(n^2 T) time and O(nT) memory a column.
+    Products with it and its transpose take O(n^2 T) time and O(nT) memory for
+    each column.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ def workload_operator(W: Floats | Sequence[Floats], T: int) -> "LinearOperator":
     Raises
     ------
     ValueError
-        For what is not a gossip matrix, or not one for each step.
+        When W is no gossip matrix, or does not hold one for each step.
 
     References
     ----------

@@ -23,7 +23,7 @@ from ..accounting.privacy import GaussianDP, row_sensitivity
 from mfdl.accounting.schedules import (
     Schedule, ScheduledProtocol, check_rates, same_account, without_schedule,
 )
-from ..ground.arguments import check_choice, check_count, check_flag, real_number
+from ..ground.arguments import check_count, check_flag, real_number
 from ..ground.cards import html_card
 from ..ground.figures import PALETTE
 from ..ground.files import bars_shown, needed_for
@@ -36,7 +36,7 @@ from ..language.gossip import gossip_matrix
 from ..language.graphs import load_graph
 from ..language.participation import Participation, RandomParticipation
 from ..language.protocol import Protocol, check_protocol_type
-from .data import LOTS, Batches, Dataset, as_dataset, by_lot, cut, round_robin
+from .data import Batches, Dataset, as_dataset, by_lot, cut, named_lots, round_robin
 from .layers import new_model
 from .learner import History, Learner, choose_loss
 from .linear import linear_layer, updates_of, within_norm
@@ -364,10 +364,8 @@ def _check_options(
     epsilon: float, secret: int | None, checkpoint: str | Path | None, progress: bool
 ) -> None:
     if checkpoint is not None and secret is None:
-        raise ValueError(
-            "checkpoint: a run that is to be resumed needs a secret, or its noise could not be "
-            "drawn again"
-        )
+        raise ValueError("checkpoint: a run that is to be resumed needs a secret, or its noise "
+                         "could not be drawn again")
     if checkpoint is not None and not Path(checkpoint).parent.is_dir():
         raise FileNotFoundError(f"checkpoint={str(checkpoint)!r}: no such folder")
     check_flag("progress", progress)
@@ -385,7 +383,7 @@ def _check_lots(lots: str | None, schedule: Schedule, feature_norm: float | None
 
 def _dealt(
     data: Dataset | str | Sequence, network: nx.Graph, holdings: list | None, epochs: int, b: int,
-    lots: str | None,
+    lots: str | None, largest: int | None,
 ) -> tuple[Dataset, Batches, Participation]:
     "Records, batches, and when records take part if batches are used in turn."
     known = Participation.cyclic(check_count("epochs", epochs), check_count("b", b))
@@ -397,8 +395,8 @@ def _dealt(
         )
     if holdings is None:
         holdings = round_robin(len(records.y), len(network))
-    if lots is None: return records, cut(holdings, b), known
-    return records, by_lot(holdings, LOTS[check_choice("lots", lots, LOTS)](epochs, b)), known
+    if lots is None and largest is None: return records, cut(holdings, b), known
+    return records, by_lot(holdings, named_lots(lots, epochs, b, holdings, largest)), known
 
 def _check_learns(
     make_model: Callable, data: Dataset, batches: Batches, T: int, lr: float | np.ndarray,
@@ -486,6 +484,7 @@ def train(
     nesterov: bool = False,
     weight_decay: float = 0.0,
     lots: str | None = None,
+    largest: int | None = None,
 ) -> Trained:
     """Train one model for each node of a graph within a budget of privacy.
 
@@ -554,6 +553,9 @@ def train(
     lots : str, optional
         'poisson', 'one lot' or 'new lots': each node draws its batches in secret, which
         protects more against an eavesdropper, and nobody else (chapters 36 and 43).
+    largest : int, optional
+        With lots='poisson': if more records come, a batch is cut to so many, at random,
+        which is accounted for (chapter 44).
 
     Returns
     -------
@@ -572,7 +574,7 @@ def train(
     arXiv 2510.17480, Algorithm 1; chapter 38; chapter 68.
     """
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
-    records, batches, known = _dealt(data, network, holdings, epochs, b, lots)
+    records, batches, known = _dealt(data, network, holdings, epochs, b, lots, largest)
     scheme = batches.participation(epochs)
     _check_options(epsilon, secret, checkpoint, progress)
     row = row_sensitivity(clip, batches.size, adjacency)

@@ -15,7 +15,7 @@ from ..ground.arguments import Floats, check_count, real_array
 from ..ground.randomness import check_seed
 from ..language.gossip import check_gossip
 from ..language.workloads import gossip_sequence
-from .objectives import Objective, response_grams, responses
+from .objectives import Objective, response_grams, responses, weighted_responses
 
 # %% ../../nbs/noise/51_gram.ipynb #0000000f
 def sum_diagonals(terms: Floats) -> Floats:
@@ -429,15 +429,20 @@ def gram_estimates(
     return average + probe_grams(W, T, V - V.mean(axis=0), objective)
 
 # %% ../../nbs/noise/51_gram.ipynb #2dc1eb3b
-def _mode_gram(
-    W: Floats, pi: Floats, T: int, objective: Objective, nodes: Floats
-) -> Floats:  # (T, T)
-    """H by eigenvalues of a reversible W (n, n), with weights of the nodes (n,)."""
+def _mode_gram(W: Floats, pi: Floats, T: int, objective: Objective) -> Floats:  # (T, T)
+    """H by eigenvalues of a reversible W (n, n)."""
+    n = len(W)
     values, V = _symmetric_form(W, pi)
-    M = (V.T @ (V * (nodes / pi)[:, None])) * (V.T @ (V * pi[:, None]))
-    impulse = np.ones((len(W), 1))
+    entering = V.T @ (V * pi[:, None])
+    fading = lambda _, half: values[:, None, None] * half  # noqa: E731
+    run = lambda one: responses(one, T, np.ones((n, 1)), fading)  # noqa: E731
     H = np.zeros((T, T))
-    for response in responses(objective, T, impulse, lambda _, half: values[:, None, None] * half):
+    before = None
+    for response, nodes in weighted_responses(objective, n, run):
+        if nodes is not before:
+            some = nodes > 0
+            M = (V[some].T @ (V[some] * (nodes / pi)[some, None])) * entering
+            before = nodes
         H += response[..., 0].T @ M @ response[..., 0]
     return H
 
@@ -447,8 +452,7 @@ def _objective_gram(Ws: Sequence[Floats], objective: Objective) -> Floats:  # (T
     fixed = all(other is Ws[0] for other in Ws)
     pi = _stationary_weights(Ws[0]) if fixed else None
     if pi is None: return np.asarray(sum(response_grams(Ws, objective, np.eye(n))))
-    nodes = np.ones(n) if objective.nodes is None else objective.nodes
-    return _mode_gram(Ws[0], pi, len(Ws), objective, nodes)
+    return _mode_gram(Ws[0], pi, len(Ws), objective)
 
 # %% ../../nbs/noise/51_gram.ipynb #0000001d
 def gram_factor(H: Floats) -> Floats:

@@ -6,7 +6,7 @@
 __all__ = ['MAX_NEWTON_STEPS', 'squared_error', 'Strategy', 'unit_sensitivity', 'optimize']
 
 # %% ../../nbs/noise/52_newton.ipynb #00000002
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,7 +85,62 @@ def squared_error(H: Floats, X: Floats) -> tuple[float, Floats | None]:
     value: float = (H * X_inv).sum()
     return value, X_inv
 
-# %% ../../nbs/noise/52_newton.ipynb #dualval1
+# %% ../../nbs/noise/52_newton.ipynb #0000000e
+_MAX_INNER = 100
+
+def _conjugate_gradients(
+    apply: Callable[[Floats], Floats],
+    precondition: Callable[[Floats], Floats],
+    residual: Floats,  # the right side
+    enough: Callable[[float, float, float], bool],  # of sizes now and first, and what is gained
+) -> tuple[Floats, float]:
+    """Solve apply(D) = residual; and <residual, D>, what is gained by it."""
+    D = np.zeros_like(residual)
+    step = preconditioned = precondition(residual)
+    size = first = (residual * preconditioned).sum()
+    gained = 0.0
+    for _ in range(_MAX_INNER):
+        if enough(size, first, gained): break
+        applied = apply(step)
+        length = size / (step * applied).sum()
+        D = D + length * step
+        gained += length * size
+        residual = residual - length * applied
+        preconditioned = precondition(residual)
+        before = size
+        size = (residual * preconditioned).sum()
+        step = preconditioned + size / before * step
+    return D, gained
+
+def _common_basis(M: Floats, X_inv: Floats) -> tuple[Floats, Floats]:  # (T,), S (T, T)
+    """X_inv and M are I and diag(values) in the basis S."""
+    root = np.linalg.inv(np.linalg.cholesky(X_inv))
+    values, vectors = np.linalg.eigh(root @ M @ root.T)
+    return values, vectors.T @ root
+
+def _newton_direction(
+    M: Floats,  # (T, T), X^-1 H X^-1
+    X_inv: Floats,  # (T, T)
+    shape: _Shape,
+    tolerance: float,  # by which conjugate gradients reduce the residual
+) -> tuple[Floats, float]:  # D (T, T), and <gradient, D>
+    """Solve tangent(M D X_inv + X_inv D M) = tangent(M) by conjugate gradients."""
+    values, S = _common_basis(M, X_inv)
+    sums = values[:, None] + values
+
+    def precondition(R: Floats) -> Floats:
+        return shape.tangent(S.T @ ((S @ R @ S.T) / sums) @ S)
+
+    def apply(D: Floats) -> Floats:
+        half = M @ D @ X_inv
+        return shape.tangent(half + half.T)
+
+    gradient = shape.tangent(M)
+    reduced = lambda size, first, _: size <= tolerance**2 * first  # noqa: E731
+    D, _ = _conjugate_gradients(apply, precondition, gradient, reduced)
+    return D, (gradient * D).sum()
+
+# %% ../../nbs/noise/52_newton.ipynb #search02
 def _symmetric_root(H: Floats) -> Floats:  # (T, T) to (T, T)
     """The positive semi-definite square root."""
     values, vectors = np.linalg.eigh(H)
@@ -101,49 +156,6 @@ def _dual_value(H_root: Floats, G: Floats, k: int) -> float:  # both (T, T)
     value: float = k / np.trace(G) * np.linalg.norm(H_root @ factor, "nuc") ** 2
     return value
 
-# %% ../../nbs/noise/52_newton.ipynb #0000000e
-_MAX_INNER = 100
-
-def _newton_direction(
-    M: Floats,  # (T, T), X^-1 H X^-1
-    X_inv: Floats,  # (T, T)
-    shape: _Shape,
-    tolerance: float,  # by which conjugate gradients reduce the residual
-) -> tuple[Floats, float]:  # D (T, T), and <gradient, D>
-    """Solve tangent(M D X_inv + X_inv D M) = tangent(M) by conjugate gradients."""
-    root = np.linalg.inv(np.linalg.cholesky(X_inv))
-    values, vectors = np.linalg.eigh(root @ M @ root.T)
-    S = vectors.T @ root  # X_inv and M are I and diag(values) in this basis
-    sums = values[:, None] + values
-
-    def precondition(R: Floats) -> Floats:
-        return shape.tangent(S.T @ ((S @ R @ S.T) / sums) @ S)
-
-    def apply(D: Floats) -> Floats:
-        half = M @ D @ X_inv
-        return shape.tangent(half + half.T)
-
-    gradient = shape.tangent(M)
-    residual = gradient
-    D = np.zeros_like(M)
-    step = preconditioned = precondition(residual)
-    size = first = (residual * preconditioned).sum()
-    for _ in range(_MAX_INNER):
-        if size <= tolerance**2 * first: break
-        applied = apply(step)
-        length = size / (step * applied).sum()
-        D = D + length * step
-        residual = residual - length * applied
-        preconditioned = precondition(residual)
-        before = size
-        size = (residual * preconditioned).sum()
-        step = preconditioned + size / before * step
-    return D, (gradient * D).sum()
-
-# %% ../../nbs/noise/52_newton.ipynb #00000010
-MAX_NEWTON_STEPS = 100
-
-# %% ../../nbs/noise/52_newton.ipynb #search02
 _CLOSE = 1e-4  # relative Newton decrement from which lower bounds are worth their cost
 
 def _line_search(
@@ -160,11 +172,119 @@ def _line_search(
         length /= 2
     return (candidate, new, inverse) if inverse is not None and new < value else None
 
+# %% ../../nbs/noise/52_newton.ipynb #5c1e77c2
+@dataclass(frozen=True, eq=False)
+class _Patterns:
+    """Matrices with a block (k, k) for each of b patterns of steps."""
+
+    shape: _Shape
+    order: Ints  # (b, k), the steps of each pattern
+
+    def full(self, G: Floats) -> Floats:  # (b, k, k) to (T, T)
+        """The matrix of these blocks."""
+        M = np.zeros((self.order.size, self.order.size))
+        M[self.order[:, :, None], self.order[:, None, :]] = G
+        return M
+
+    def times(self, G: Floats, Y: Floats) -> Floats:  # (b, k, k), (T, T) to (T, T)
+        """Blocks times a full matrix."""
+        product = np.empty_like(Y)
+        product[self.order] = G @ Y[self.order]
+        return product
+
+    def multiplier(self, A: Floats, B: Floats) -> Floats:  # (T, T) to (b, k, k)
+        """The part across of a symmetric A B.T."""
+        G = A[self.order] @ B[self.order].swapaxes(1, 2)
+        G = (G + G.swapaxes(1, 2)) / 2
+        own = np.arange(self.order.shape[1])
+        diagonal = np.empty(self.order.size)
+        diagonal[self.order] = G[:, own, own]
+        G[:, own, own] = self.shape.mean(diagonal)[self.order]
+        return G
+
+    def allowed(self, X: Floats) -> Floats:  # (T, T) to (T, T)
+        """A positive definite X with its blocks made diagonal."""
+        blocks = X[self.order[:, :, None], self.order[:, None, :]]
+        values, vectors = np.linalg.eigh(blocks)
+        root = vectors / np.sqrt(values)[:, None] @ vectors.swapaxes(1, 2)
+        root *= np.sqrt(np.diag(X))[self.order][:, :, None]
+        Y = self.times(root, self.times(root, X).T)
+        return self.shape.scaled(np.where(self.shape.free, (Y + Y.T) / 2, 0.0))
+
+# %% ../../nbs/noise/52_newton.ipynb #5c1e77c3
+def _newton_multiplier(
+    M: Floats, X_inv: Floats, values: Floats, S: Floats,  # (T, T) but values (T,)
+    patterns: _Patterns,
+    harm: float, tol: float,  # what X does, and the gap in the end
+) -> tuple[Floats, float]:  # G (b, k, k), and what the step promises
+    """The multiplier of Newton's step, by conjugate gradients."""
+    sums = values[:, None] + values
+
+    def across(E: Floats) -> Floats:
+        return patterns.multiplier(S.T @ E, S.T)
+
+    def apply(G: Floats) -> Floats:
+        return across(S @ patterns.times(G, S.T) / sums)
+
+    def precondition(R: Floats) -> Floats:
+        return 2 * patterns.multiplier(M, patterns.times(R, X_inv).T)
+
+    first = patterns.multiplier(M, np.eye(len(M)))
+    left = np.diag(values) - S @ patterns.times(first, S.T)
+    promised = (left**2 / sums).sum()
+
+    def enough(size: float, _: float, gained: float) -> bool:
+        rest = promised - gained
+        return bool(size <= max(min(0.01 * rest, rest**2 / harm), tol / 50 * harm))
+
+    G, gained = _conjugate_gradients(apply, precondition, across(left / sums), enough)
+    return first + G, promised - gained
+
+def _best_for(G: Floats, values: Floats, S: Floats, patterns: _Patterns) -> Floats | None:
+    """The X (T, T) that is best for a multiplier; None where that is not definite."""
+    root = np.sqrt(np.maximum(values, 0))
+    squares, vectors = np.linalg.eigh(root[:, None] * (S @ patterns.times(G, S.T)) * root)
+    if squares[0] <= np.finfo(float).eps * squares[-1]: return None
+    Y = S.T @ (root[:, None] * vectors / squares**0.25)
+    return patterns.allowed(Y @ Y.T)
+
+# %% ../../nbs/noise/52_newton.ipynb #5c1e77c5
+def _multiplier_iterates(
+    H: Floats, H_root: Floats, X: Floats,  # (T, T)
+    patterns: _Patterns,
+    tol: float,
+) -> Iterator[tuple[Floats, float, float]]:  # X, what it does, and a lower bound
+    """Better from step to step, until a multiplier leads to nothing better."""
+    value = np.inf
+    lower = -np.inf
+    candidate: Floats | None = 0.97 * patterns.allowed(H_root) + 0.03 * X
+    while candidate is not None:
+        new, X_inv = squared_error(H, candidate)
+        if X_inv is None or not new < value: return
+        X = candidate
+        value = new
+        yield X, value, lower
+        M = X_inv @ H @ X_inv
+        M = (M + M.T) / 2
+        values, S = _common_basis(M, X_inv)
+        G, promised = _newton_multiplier(M, X_inv, values, S, patterns, value, tol)
+        close = promised < _CLOSE * value
+        lower = _dual_value(H_root, patterns.full(G), patterns.shape.k) if close else -np.inf
+        candidate = _best_for(G, values, S, patterns)
+
+# %% ../../nbs/noise/52_newton.ipynb #5c1e77c7
 def _newton_iterates(
     H: Floats, X: Floats, shape: _Shape,  # (T, T); X allowed and positive definite
+    patterns: _Patterns | None,  # of multipliers, where there are few
+    tol: float,
 ) -> Iterator[tuple[Floats, float, float]]:  # X, what it does, and a lower bound
     """Better from step to step; the bounds are -inf while the steps are long."""
     H_root = _symmetric_root(H)
+    if patterns is not None:
+        iterates = enumerate(_multiplier_iterates(H, H_root, X, patterns, tol))
+        for count, iterate in iterates:
+            yield iterate
+            X = iterate[0] if count else X
     value, X_inv = squared_error(H, X)
     decrement = value
     while X_inv is not None:
@@ -263,19 +383,6 @@ class Strategy(Optimum):
             notes.append("Lower bound: of the strategies that compete with it (see optimize).")
         return self.C if alike else self.C[0], notes
 
-# %% ../../nbs/noise/52_newton.ipynb #00000014
-def _lags(T: int) -> Ints:  # (T, T)
-    """How many steps lie between two steps."""
-    return np.subtract.outer(np.arange(T), np.arange(T))
-
-def _co_participating(participation: Participation) -> Bools:  # (T, T)
-    """Pairs of different steps in which one record may take part."""
-    b = participation.b
-    apart = np.abs(_lags(participation.T))
-    regular = apart % b == 0
-    together: Bools = (apart >= b) & (regular | (participation.separation == "at least"))
-    return together
-
 # %% ../../nbs/noise/52_newton.ipynb #unitsen1
 def unit_sensitivity(C: Floats, participation: Participation) -> Floats:
     """A strategy matrix scaled to a sensitivity of 1, or certified to be at most 1.
@@ -309,6 +416,18 @@ def unit_sensitivity(C: Floats, participation: Participation) -> Floats:
     return scaled
 
 # %% ../../nbs/noise/52_newton.ipynb #shape003
+def _lags(T: int) -> Ints:  # (T, T)
+    """How many steps lie between two steps."""
+    return np.subtract.outer(np.arange(T), np.arange(T))
+
+def _co_participating(participation: Participation) -> Bools:  # (T, T)
+    """Pairs of different steps in which one record may take part."""
+    b = participation.b
+    apart = np.abs(_lags(participation.T))
+    regular = apart % b == 0
+    together: Bools = (apart >= b) & (regular | (participation.separation == "at least"))
+    return together
+
 def _optimal_shape(participation: Participation, bands: int | None, equal_norm: bool) -> _Shape:
     """All X with orthogonal co-participating columns, or those with so many bands."""
     T = participation.T
@@ -362,11 +481,14 @@ class _Least(NamedTuple):
     iterations: int
     trace_penalty: float = 0.0
 
-def _least_harm(H: Floats, X: Floats, shape: _Shape, tol: float) -> _Least:  # (T, T)
+def _least_harm(
+    H: Floats, X: Floats, shape: _Shape, tol: float,  # (T, T)
+    patterns: _Patterns | None = None,
+) -> _Least:
     """From an X that is allowed to the best one."""
     lower = -np.inf
     with progress_bar(desc="Newton steps", leave=False) as bar:
-        for iterations, iterate in enumerate(_newton_iterates(H, X, shape)):
+        for iterations, iterate in enumerate(_newton_iterates(H, X, shape, patterns, tol)):
             X, value, proven = iterate
             lower = max(lower, proven)
             gap = (value - lower) / value
@@ -437,6 +559,8 @@ def _least_bounded_harm(H: Floats, shape: _Shape, tol: float, r: float) -> _Leas
     return best
 
 # %% ../../nbs/noise/52_newton.ipynb #00000015
+MAX_NEWTON_STEPS = 100
+
 def optimize(
     H: Floats,
     participation: Participation,
@@ -498,7 +622,11 @@ def optimize(
     bands = _check_bands(bands, participation)
     shape = _optimal_shape(participation, bands, equal_norm)
     if bound is None:
-        best = _least_harm(H, _start(H, shape, participation.b, bands), shape, tol)
+        patterns = None
+        if bands is None:  # cyclic
+            patterns = _Patterns(shape, np.arange(len(H)).reshape(-1, participation.b).T)
+        start = _start(H, shape, participation.b, bands)
+        best = _least_harm(H, start, shape, tol, patterns)
     else:
         best = _least_bounded_harm(H, shape, tol, bound * participation.k * len(H))
     C = unit_sensitivity(gram_factor(best.X), participation)

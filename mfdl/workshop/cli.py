@@ -387,8 +387,8 @@ def _reproduce_command(
     large (networks of up to 37,700 nodes), horizons (longer and longer runs),
     covariance (noise correlated between nodes),
     seeds (who shares it), story (all of it, shortly),
-    housing, writers, quadratic, correlated and together (what is learned, on several
-    tasks), audit (all of it, attacked).
+    housing, writers, quadratic, correlated, together and objectives (what is learned,
+    on several tasks), audit (all of it, attacked).
     Its parameters are the variables of its first code cell.
 
     \b
@@ -541,8 +541,9 @@ def _is_news(record: logging.LogRecord) -> bool:
     "Whether a message of the server is about more than a kernel that has just ended."
     return "events for closed stream" not in record.getMessage()
 
+# %% ../../nbs/workshop/85_cli.ipynb #c7c0ff02
 def _stop_when_interrupted() -> None:
-    "Let Ctrl-C end the server between two callbacks: raised within one, it would come back."
+    "Let Ctrl-C end the server between two callbacks."
     import signal
     with needed_for("explore", "explore"): from tornado.ioloop import IOLoop
     loop = IOLoop.current()

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from ..ground.arguments import Floats, real_array, real_number
+from ..ground.arguments import Floats, check_confidence, real_array
 
 # %% ../../nbs/workshop/93_intervals.ipynb #93000006
 def _seeds(name: str, values: ArrayLike) -> Floats:  # (n, ...)
@@ -22,12 +22,6 @@ def _seeds(name: str, values: ArrayLike) -> Floats:  # (n, ...)
     if found.ndim == 0 or len(found) < 2:
         raise ValueError(f"{name} has shape {found.shape}: expected at least 2 seeds in its rows")
     return found
-
-def _check_confidence(confidence: float) -> float:
-    "Return the confidence; raise a ValueError unless it lies in (0, 1)."
-    if not 0 < real_number(confidence) < 1:
-        raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.95")
-    return float(confidence)
 
 # %% ../../nbs/workshop/93_intervals.ipynb #93000007
 def mean_interval(
@@ -59,7 +53,7 @@ def mean_interval(
     chapter 93.
     """
     found = _seeds("values", values)
-    quantile = stats.t.ppf((1 + _check_confidence(confidence)) / 2, len(found) - 1)
+    quantile = stats.t.ppf((1 + check_confidence(confidence)) / 2, len(found) - 1)
     mean = found.mean(axis=0)
     half = quantile * stats.sem(found, axis=0)
     return mean, mean - half, mean + half
@@ -147,7 +141,7 @@ def means_over_seeds(
     chapter 93.
     """
     _check_columns(table, [value, *by])
-    _check_confidence(confidence)
+    check_confidence(confidence)
     groups = table.groupby(list(by))[value]
     rows = [_as_row(values, confidence) for _, values in groups]
     return pd.DataFrame(rows, index=groups.size().index, columns=["mean", "low", "high", "seeds"])

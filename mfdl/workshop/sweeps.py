@@ -105,7 +105,8 @@ def _end(process_id: int) -> None:
     with needed_for("a sweep", "notebooks"): import psutil
     process = psutil.Process(process_id)
     for one in (*process.children(recursive=True), process):
-        with suppress(psutil.NoSuchProcess): one.kill()
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
 
 def _die_with_parent() -> None:
     "Wait until whoever started this process is gone, then end it and its children."
@@ -184,7 +185,8 @@ def _run_process(
             while (code := process.poll()) is None and not (stop and stop.is_set()):
                 time.sleep(0.05)
         finally:
-            if process.poll() is None: _end(process.pid)
+            if process.poll() is None:
+                _end(process.pid)
             assert process.stdin is not None  # a pipe, which closes when this process is gone
             process.stdin.close()
     process.wait()

@@ -167,7 +167,7 @@ def test_rounds_left_is_the_last_round_within_budget():
     assert online.rounds_left(1e3, max_rounds=5) == 5
 
 
-@pytest.mark.parametrize("name", ["mafalda", "covariance", "training", "space_time", "randomness", "reactions", "rounding", "large", "lean", "estimates",
+@pytest.mark.parametrize("name", ["mafalda", "covariance", "training", "space_time", "randomness", "reactions", "rounding", "large", "lean", "estimates", "chance",
                                   *(pytest.param(slow, marks=pytest.mark.nightly) for slow in ("streaming", "network"))])
 def test_benchmark_runs(name, tmp_path):
     subprocess.run([sys.executable, ROOT / "benchmarks" / f"{name}.py", "--quick", "--output", tmp_path / "b"], check=True, capture_output=True)

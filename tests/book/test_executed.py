@@ -92,6 +92,11 @@ def title_of_writers(path, table):
     return f"At 2-GDP: DP-D-SGD {end.identity:.0%}, MAFALDA {end.mafalda:.0%}"
 
 
+def title_of_objectives(path, table):
+    ended = table[(table.schedule == table.schedule.iloc[0]) & (table.judged == "last model")].pivot(index="seed", columns="method", values="loss")
+    return f"BSR: {np.expm1(np.log(ended['last model'] / ended.BSR).mean()):+.1%} ("
+
+
 def title_of_story(path, table):
     left = table[table.panel == "squared error"].set_index("noise").value
     return f"Noise in time and space leaves {left['space-time']:.0%} of the error"

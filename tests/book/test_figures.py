@@ -6,6 +6,8 @@ from conftest import ROOT
 from scipy import stats
 
 from mfdl import Participation, gossip_matrix, load_graph, strategy
+from mfdl.noise.gram import local_gram
+from mfdl.noise.objectives import Objective
 from mfdl.workshop.intervals import differences_over_seeds
 
 SMALL = "ring-n-16-florentine-erdos-renyi-n-20"
@@ -45,6 +47,64 @@ def test_bsr_ties_with_mafalda_on_two_of_three_graphs():
         late = late[np.isfinite(late.index)]
         assert round((late.mafalda / late.bsr - 1).mean(), 3) == expected
         assert (late.mafalda[late.index < 1] < late[["identity", "anti_pgd", "d_mf"]][late.index < 1].min(axis=1)).all()
+
+
+def judged(stem):
+    """Loss against that with BSR in percent, in pairs of runs: mean, low and high by schedule, model that is judged, and noise."""
+    table = pd.read_csv(ROOT / "figures" / f"objectives_{stem}.csv").query("method != 'no noise'")
+    late = table[(table.judged == "course") & (table.step > table.step.max() - 50)].assign(judged="last losses")
+    ends = pd.concat([table[table.judged != "course"], late]).groupby(["schedule", "method", "seed", "judged"], as_index=False).loss.mean()
+    ends["loss"] = np.log(ends.loss)
+    apart = {name: differences_over_seeds(some, "loss", ["judged"], "BSR") for name, some in ends.groupby("schedule")}
+    return 100 * np.expm1(pd.concat(apart)[["mean", "low", "high"]])
+
+
+def test_noise_made_for_the_last_model_does_not_beat_bsr():
+    florence, random = judged("florentine"), judged("erdos-renyi-n-20_schedules-constant")
+    for table in (florence, random):
+        constant = table.loc["constant"]
+        low, high = constant.loc["last model", "last model"][["low", "high"]]
+        assert low < 0 < high  # ties
+        assert constant.low["last losses", "last model"] > 12 and constant.low["last model", "tail"] > 0  # and is behind
+        assert constant.high["tail", "tail"] > 0 and constant.high["last losses", "space-time"] < -4
+        assert constant.low["last model", "D-MF"] > 0  # although it does less harm to all models
+    said = {
+        ("constant", "last model", "all steps"): (4.5, -1.8, 11.3), ("constant", "last model", "last model"): (3.1, -8.3, 16.0),
+        ("constant", "last losses", "last model"): (18.3, 12.9, 23.9), ("falling", "last model", "last model"): (24.8, 11.2, 40.0),
+        ("falling", "last model", "last model, aware"): (16.6, -1.8, 38.4), ("constant", "last model", "space-time"): (-22.0, -31.8, -10.9),
+        ("falling", "last model", "all steps, aware"): (-3.8, -11.0, 4.0), ("constant", "last losses", "space-time"): (-7.5, -10.5, -4.4)}
+    for where, values in said.items(): assert florence.loc[where].round(1).tolist() == list(values), where
+    assert random.loc["constant", "last losses", "last model"].round(1).tolist() == [27.0, 18.5, 36.1]
+    assert random.loc["constant", "last model", "all steps"].round(1).tolist() == [6.9, 0.8, 13.4]
+    assert random.loc["constant", "last model", "last model"].round(1).tolist() == [-2.8, -18.0, 15.3]
+    assert random.loc["constant", "last losses", "space-time"].round(1).tolist() == [-14.6, -18.6, -10.3]
+
+
+def test_noise_made_for_the_last_model_loses_on_digits():
+    found = judged("florentine_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-1-2-4_at_once-5").loc["falling"]
+    said = {
+        ("last model", "last model"): (23.6, 20.5, 26.8), ("last model", "last model, aware"): (22.9, 20.2, 25.6), ("last model", "tail"): (14.2, 12.3, 16.2),
+        ("last model", "all steps"): (-2.0, -2.5, -1.5), ("last model", "all steps, aware"): (-2.0, -3.4, -0.7), ("last model", "space-time"): (-8.9, -10.2, -7.6),
+        ("tail", "all steps, aware"): (-3.8, -4.8, -2.7), ("tail", "all steps"): (-2.1, -2.6, -1.6)}
+    for where, values in said.items(): assert found.loc[where].round(1).tolist() == list(values), where
+
+
+def test_noise_for_the_last_model_is_predicted_to_beat_bsr():
+    participation, T = Participation.cyclic(20, 16), 320
+    W = gossip_matrix(load_graph("florentine"), weights="uniform")
+    last = strategy("mafalda", participation, W, objective=Objective.last(T), tol=1e-4).X
+    named = {name: strategy(name, participation, W).X for name in ("mafalda", "d_mf", "bsr")}
+    noises = {"all steps": named["mafalda"], "last model": last, "bsr": named["bsr"], "d_mf": named["d_mf"]}
+
+    def harms(objective):
+        """Relative to that of BSR."""
+        H = local_gram(W, T, objective=objective)
+        found = {name: np.trace(np.linalg.solve(X, H)) for name, X in noises.items()}
+        return [found[name] / found["bsr"] for name in ("all steps", "last model", "d_mf")]
+
+    np.testing.assert_allclose(harms(Objective()), [0.808, 3.02, 0.884], atol=0.002)
+    np.testing.assert_allclose(harms(Objective.last(T)), [0.968, 0.555, 1.012], atol=0.002)
+    np.testing.assert_allclose(harms(Objective.last(T, curvature=0.02)), [1.404, 0.726, 1.689], atol=0.002)
 
 
 def test_noise_that_cancels_is_worth_about_a_factor_of_two_in_epsilon():

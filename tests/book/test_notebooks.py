@@ -23,10 +23,12 @@ SMOKE = {  # a size at which each experiment takes seconds
     "quadratic": {"n": 6, "T": 20, "epsilons": "3,40", "densities": "0.7,1.0", "seeds": 2},
     "correlated": {"data": "digits", "n": 4, "T": 20, "hidden": 8, "batch": 50, "rates": "0.1,0.01", "epsilons": "3,40", "densities": "0.7,1.0", "seeds": 1},
     "together": {"task": "quadratic", "graphs": "ring:n=4 ring:n=5", "mus": "1", "seeds": 2, "epochs": 2, "b": 4},
+    "objectives": {"graph": "ring:n=4", "epochs": 2, "b": 4, "tail": 2, "seeds": 2, "every": 2, "tested": 50, "peaks": "0.1,0.2"},
     "reactions": {"graph": "path:n=4", "T": 3, "data": "digits", "epochs": 2, "b": 3, "seeds": 1},
     "writers": {"graph": "ring:n=3", "mus": "1", "methods": "no noise,identity,mafalda", "size": 1, "epochs": 1, "b": 4, "every": 4, "tested": 20},
 }
-NEEDS = {"housing": "california_housing/cal_housing.csv", "writers": "qmnist_writers/qmnist-train-labels-idx2-int"}  # experiments that cannot do without these data
+HOUSES = "california_housing/cal_housing.csv"
+NEEDS = {"housing": HOUSES, "objectives": HOUSES, "writers": "qmnist_writers/qmnist-train-labels-idx2-int"}  # experiments that cannot do without these data
 
 
 def directive(cell, pattern): return cell.cell_type == "code" and re.search(rf"^#\|\s*{pattern}", cell.source, re.M)

@@ -24,7 +24,8 @@ from mfdl.noise.strategies import STRATEGIES, estimate_harm, load_strategy, save
 def objectives(draw, T, n):
     """Any models that count, and any schedule."""
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    weights = rng.uniform(size=T) * (rng.uniform(size=T) < 0.6)
+    shape = (T, n) if draw(st.booleans()) else (T,)
+    weights = rng.uniform(size=shape) * (rng.uniform(size=shape) < 0.6)
     weights[rng.integers(T)] = 1
     parts = {
         "weights": weights, "averaged": True, "nodes": rng.uniform(size=n), "learning_rates": rng.uniform(0.1, 1, T),
@@ -53,12 +54,14 @@ def recursion(Ws, objective, z):  # (T, n) to all models (T, n)
 def harm_of(models, objective):
     weights = np.ones(len(models)) if objective.weights is None else objective.weights
     nodes = np.ones(models.shape[1]) if objective.nodes is None else objective.nodes
-    if objective.averaged: return (nodes * (weights @ models)**2).sum()
-    return (weights[:, None] * nodes * models**2).sum()
+    at = lambda t, u: weights[t] if weights.ndim == 1 else weights[t, u]
+    if objective.averaged:
+        return sum(nodes[u] * sum(at(t, u) * models[t, u] for t in range(len(models)))**2 for u in range(len(nodes)))
+    return sum(at(t, u) * nodes[u] * models[t, u]**2 for t in range(len(models)) for u in range(len(nodes)))
 
 
 @pytest.mark.filterwarnings("ignore:graph has")
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=100, derandomize=True)
 @given(st.data(), networks())
 def test_the_workload_is_the_recursion_and_every_gram_is_that_of_the_workload(data, Ws):
     T, n = len(Ws), len(Ws[0])
@@ -88,9 +91,12 @@ def test_the_default_is_what_it_was_to_the_last_bit(W):
     np.testing.assert_array_equal(model_workload(W, 4, plain), model_workload(W, 4))
 
 
-def test_estimates_for_sparse_networks_have_no_bias():
+@pytest.mark.parametrize("objective", [
+    Objective.last(12, momentum=0.8, learning_rates=np.geomspace(1, 0.1, 12), nodes=np.linspace(0, 2, 40)),
+    Objective(weights=np.arange(480).reshape(12, 40) % 7, momentum=0.5), Objective(weights=np.arange(480).reshape(12, 40) % 7, averaged=True),
+])
+def test_estimates_for_sparse_networks_have_no_bias(objective):
     W = gossip_matrix(nx.barabasi_albert_graph(40, 2, seed=0))
-    objective = Objective.last(12, momentum=0.8, learning_rates=np.geomspace(1, 0.1, 12), nodes=np.linspace(0, 2, 40))
     exact = local_gram(W, 12, objective=objective)
     estimates = gram_estimates(csr_array(W), 12, 400, 0, objective)
     error = estimates.std(axis=0, ddof=1) / 20
@@ -108,6 +114,27 @@ def test_time_weights_and_averages_are_sums_of_single_steps():
     averaged = local_gram(W, T, objective=Objective.tail(T, 3, **schedule))
     for S in (np.eye(T), np.ones((T, T))):
         assert np.sqrt((averaged * S).sum()) <= sum(np.sqrt((H * S).sum()) for H in single[-3:]) / 3
+
+
+@pytest.mark.filterwarnings("ignore:graph has")
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.data(), networks())
+def test_weights_of_steps_and_nodes_add_up(data, Ws):
+    """The harm is the weighted sum of those of single nodes after single steps; products of weights are both; an average is that of each node alone."""
+    T, n = len(Ws), len(Ws[0])
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    schedule = {"learning_rates": rng.uniform(0.1, 1, T), "momentum": data.draw(st.sampled_from([0.0, 0.7])), "curvature": data.draw(st.sampled_from([0.0, 0.4]))}
+    weights, steps, nodes = rng.uniform(size=(T, n)), rng.uniform(0.1, 1, T), rng.uniform(0.1, 1, n)
+    gram = lambda **parts: local_gram(Ws, T, objective=Objective(**parts, **schedule))
+    single = [[gram(weights=np.eye(T)[t], nodes=np.eye(n)[u]) for u in range(n)] for t in range(T)]
+    close = {"rtol": 1e-9, "atol": 1e-11 * np.sum(single)}
+    np.testing.assert_allclose(gram(weights=weights), np.tensordot(weights, single, axes=2), **close)
+    np.testing.assert_allclose(gram(weights=weights, nodes=nodes), gram(weights=weights * nodes), **close)
+    for averaged in (False, True):
+        both = gram(weights=np.outer(steps, np.ones(n)), nodes=nodes, averaged=averaged)
+        np.testing.assert_allclose(both, gram(weights=steps, nodes=nodes, averaged=averaged), **close)
+    alone = [gram(weights=weights[:, u], nodes=nodes[u] * np.eye(n)[u], averaged=True) for u in range(n)]
+    np.testing.assert_allclose(gram(weights=weights, nodes=nodes, averaged=True), np.sum(alone, axis=0), **close)
 
 
 BY_JAX_PRIVACY = {  # 2.0.0: the last row of momentum_sgd_matrix, and the loss of dense.optimize times T and the squared sensitivity, for 1 and 3 participations
@@ -143,8 +170,11 @@ def by_cvxpy(H, participation, bound):
     return cp.Problem(cp.Minimize(harm), constraints).solve(solver=cp.CLARABEL)
 
 
+LEAVING = Objective(weights=[[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]], momentum=0.3)  # each node keeps the last model that it has
+
+
 @pytest.mark.parametrize("bound", [2, 3.5, 8])
-@pytest.mark.parametrize("objective", [Objective.last(6), Objective.tail(6, 2, momentum=0.8), Objective(weights=[0, 0, 0, 1, 0, 2], nodes=[1, 0, 0])])
+@pytest.mark.parametrize("objective", [Objective.last(6), Objective.tail(6, 2, momentum=0.8), Objective(weights=[0, 0, 0, 1, 0, 2], nodes=[1, 0, 0]), LEAVING])
 def test_optima_of_singular_grams_agree_with_a_generic_solver(objective, bound):
     H, scheme = local_gram(gossip_matrix(nx.path_graph(3)), 6, objective=objective), Participation.cyclic(2, 3)
     found = optimize(H, scheme, bound=bound)
@@ -165,13 +195,15 @@ def test_a_bound_that_does_not_matter_costs_nothing():
     with pytest.raises(ValueError, match="expected a Gram matrix"): optimize(-np.eye(12), scheme, bound=4)
 
 
-def test_strategies_for_an_objective(tmp_path):
+@pytest.mark.parametrize("last", [
+    Objective.last(12, learning_rates=np.geomspace(1, 0.2, 12), momentum=0.5), Objective(weights=np.arange(60).reshape(12, 5) % 4 % 3, momentum=0.5),
+])
+def test_strategies_for_an_objective(tmp_path, last):
     W, scheme = gossip_matrix(nx.star_graph(4), "uniform"), Participation.cyclic(3, 4)
     for name in ("mafalda", "bsr"):
         one, other = strategy(name, scheme, W), strategy(name, scheme, W, objective=Objective())
         np.testing.assert_array_equal(one.C, other.C)
         assert (one.objective, one.lower_bound) == (other.objective, other.lower_bound)
-    last = Objective.last(12, learning_rates=np.geomspace(1, 0.2, 12), momentum=0.5)
     H = local_gram(W, 12, objective=last)
     best = strategy("mafalda", scheme, W, objective=last)
     for name in STRATEGIES:
@@ -191,7 +223,11 @@ def test_strategies_for_an_objective(tmp_path):
     (dict(learning_rates=[0.1, -0.1]), r"learning_rates\[1\]=-0.1: expected a positive"), (dict(learning_rates=0.1), "learning_rates has shape"),
     (dict(learning_rates=[0.1, np.nan]), "learning_rates has entries that are not finite"), (dict(momentum=1), "momentum=1: expected"), (dict(momentum=-0.1), "momentum=-0.1"),
     (dict(momentum="0.9"), "momentum='0.9'"), (dict(weights=[1, -2]), r"weights\[1\]=-2"), (dict(weights=[0.0, 0.0]), "weights are all zero"),
-    (dict(nodes=[0, 0]), "nodes are all zero"), (dict(weights=[[1]]), "weights has shape"), (dict(weight_decay=1.0), "weight_decay=1.0"),
+    (dict(nodes=[0, 0]), "nodes are all zero"), (dict(weights=[[[1]]]), "weights has shape"), (dict(nodes=[[1]]), "nodes has shape"),
+    (dict(weights=[[1, 2], [1, -2]]), r"weights\[1, 1\]=-2"), (dict(weights=[[0, 0]]), "weights are all zero"), (dict(weights=[[1, 2], [1]]), "weights"),
+    (dict(weights=[[1, np.nan]]), "weights has entries that are not finite"), (dict(weights=[[1, 0]], nodes=[0, 1]), "weights times nodes are all zero"),
+    (dict(weights=[[1, 0]], nodes=[1]), "nodes: 1 numbers, expected 2, one for each node that has weights"), (dict(weights=5.0), "weights has shape"),
+    (dict(weight_decay=1.0), "weight_decay=1.0"),
     (dict(curvature=np.inf), "curvature=inf"), (dict(curvature=-1), "curvature=-1"), (dict(curvature=2.0), "curvature=2.0"), (dict(nesterov=1), "nesterov=1"),
     (dict(averaged="no"), "averaged='no'"),
 ])
@@ -202,7 +238,9 @@ def test_what_is_no_objective_is_refused(wrong, said):
 def test_what_does_not_fit_a_run_is_refused():
     W = gossip_matrix(nx.path_graph(3))
     with pytest.raises(ValueError, match="s=5: expected a tail of at most T=4"): Objective.tail(4, 5)
-    for name, one in {"weights": Objective.last(4), "learning_rates": Objective(learning_rates=np.ones(6)), "nodes": Objective(nodes=np.ones(4))}.items():
+    wrong = [("weights", Objective.last(4)), ("learning_rates", Objective(learning_rates=np.ones(6))), ("nodes", Objective(nodes=np.ones(4)))]
+    wrong += [("weights", Objective(weights=np.ones(shape))) for shape in ((5, 4), (4, 3), (3, 5))]
+    for name, one in wrong:
         for call in (local_gram, model_workload):
             with pytest.raises(ValueError, match=f"{name}: "): call(W, 5, objective=one)
         with pytest.raises(ValueError, match=f"{name}: "): local_gram(csr_array(W), 5, objective=one)
@@ -219,6 +257,7 @@ def test_curvature_is_refused_from_where_one_node_diverges(nesterov, most):
 
 
 @pytest.mark.parametrize("objective", [
+    Objective(weights=np.arange(20).reshape(5, 4) % 3, momentum=0.6), Objective(weights=np.arange(20).reshape(5, 4) % 3, averaged=True),
     Objective.last(5), Objective.tail(5, 2, momentum=0.6), Objective(learning_rates=[1, 0.8, 0.6, 0.4, 0.2], curvature=0.3, nodes=[1, 2, 0, 1]),
 ])
 def test_the_covariance_of_each_step_is_the_best_for_the_run(objective):
@@ -244,8 +283,9 @@ def test_a_covariance_for_the_last_model_looks_as_far_ahead_as_there_are_steps()
         with pytest.raises(ValueError, match=said): optimize_covariance(W, **wrong)
 
 
-def test_noise_in_space_and_time_for_the_last_model_agrees_with_a_generic_solver():
-    W, scheme, objective = gossip_matrix(nx.path_graph(3)), Participation.single(3), Objective.last(3, momentum=0.5)
+@pytest.mark.parametrize("objective", [Objective.last(3, momentum=0.5), Objective(weights=np.eye(3)), Objective(weights=[[1, 2, 0], [1, 0, 0], [0, 2, 3]], averaged=True)])
+def test_noise_in_space_and_time_for_the_last_model_agrees_with_a_generic_solver(objective):
+    W, scheme = gossip_matrix(nx.path_graph(3)), Participation.single(3)
     A = space_time_workload(W, 3, objective)
     price = 1e-2 * (A**2).sum() / 9
     X = cp.Variable((9, 9), symmetric=True)
@@ -263,8 +303,9 @@ def test_noise_in_space_and_time_for_the_last_model_agrees_with_a_generic_solver
     np.testing.assert_array_equal(plain.S, optimize_space_time(W, scheme, method="directions", trace_penalty=1e-6).S)
 
 
-def test_a_strategy_for_the_last_model_of_a_sparse_network():
-    W, scheme, last = gossip_matrix(nx.barabasi_albert_graph(60, 2, seed=0)), Participation.cyclic(3, 4), Objective.last(12, momentum=0.6)
+@pytest.mark.parametrize("last", [Objective.last(12, momentum=0.6), Objective(weights=np.arange(720).reshape(12, 60) % 5, averaged=True)])
+def test_a_strategy_for_the_last_model_of_a_sparse_network(last):
+    W, scheme = gossip_matrix(nx.barabasi_albert_graph(60, 2, seed=0)), Participation.cyclic(3, 4)
     found = strategy("mafalda", scheme, csr_array(W), objective=last)
     harm = np.trace(local_gram(W, 12, objective=last) @ np.linalg.inv(found.X))
     estimated, error = estimate_harm(found, csr_array(W), probes=200, objective=last)

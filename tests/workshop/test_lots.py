@@ -14,10 +14,11 @@ from mfdl import LDP, Participation, account, train
 from mfdl.accounting.bins import BinsReport
 from mfdl.accounting.chance import AmplifiedReport
 from mfdl.accounting.privacy import row_sensitivity
+from mfdl.accounting.truncated import TruncatedReport
 from mfdl.ground.randomness import secure_uniform
 from mfdl.language.algorithms import dp_dsgd, dsgd
 from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import BinsParticipation, PoissonParticipation
+from mfdl.language.participation import BinsParticipation, PoissonParticipation, TruncatedParticipation
 from mfdl.language.streams import deal_seeds
 from mfdl.learning.data import Batches, Dataset, by_lot, cut
 from mfdl.learning.noise_sources import Run
@@ -26,6 +27,7 @@ from mfdl.workshop.distributed import Peer
 
 SCHEMES = {"coins": Participation.poisson(0.3, 6), "groups": Participation.cyclic_poisson(3, 2, 0.6),
            "one lot": Participation.balls_in_bins(2, 3), "new lots": Participation.balls_in_new_bins(2, 3)}
+CUT = Participation.truncated_poisson(0.6, 6, 9, 5)
 HELD = [list(range(u, 45, 5)) for u in range(5)]
 schemes = st.one_of(st.builds(PoissonParticipation, st.integers(1, 5), st.integers(1, 4), st.floats(0.01, 1)),
                     st.builds(BinsParticipation, st.integers(1, 5), st.integers(1, 6), st.booleans()))
@@ -61,6 +63,33 @@ def test_lots_are_fair_and_independent(name):
         assert stats.binomtest(int(again), many, single**2).pvalue > 1e-6
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 3), st.floats(0.01, 1), st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**128 - 1), st.data())
+def test_batches_are_cut_to_the_smallest_coins(chances, groups, q, records, largest, seed, data):
+    """Plain loops over steps and places; whoever holds fewer records has the same coins, and leaves places empty."""
+    scheme = TruncatedParticipation(chances, groups, q, records, largest)
+    places = math.ceil(records / groups)
+    coins = secure_uniform(seed, 0, chances * groups * places).reshape(chances, places * groups)
+    held = data.draw(st.integers(1, records))
+    taken = scheme.draw(held, seed)
+    for t in range(scheme.T):
+        turn, group = divmod(t, groups)
+        came = sorted((coins[turn, i], i) for i in range(group, places * groups, groups) if coins[turn, i] < q)
+        assert set(np.flatnonzero(taken[t])) == {i for _, i in came[:largest] if i < held}
+    with pytest.raises(ValueError, match="for which batches are cut"): scheme.draw(records + 1, seed)
+
+
+def test_every_record_is_as_likely_to_be_kept():
+    """Exact binomial tests, one in 10^6 each: alone, and pairs, which a cut makes rarer than independent coins."""
+    scheme = TruncatedParticipation(20_000, 1, 0.5, 8, 3)
+    taken = scheme.draw(8, 11)
+    sizes = np.minimum(np.arange(9), 3)
+    weight = stats.binom.pmf(np.arange(9), 8, 0.5)
+    for record in taken.T: assert stats.binomtest(int(record.sum()), 20_000, weight @ sizes / 8).pvalue > 1e-6
+    together = weight @ (sizes * (sizes - 1)) / 56
+    for i in range(7): assert stats.binomtest(int((taken[:, i] & taken[:, i + 1]).sum()), 20_000, together).pvalue > 1e-6
+
+
 def test_uniform_numbers_are_those_of_the_hash():
     import hashlib
     stream = hashlib.shake_256(b"mfdl coins" + (9).to_bytes(16, "big") + (2).to_bytes(8, "big")).digest(80)
@@ -68,12 +97,12 @@ def test_uniform_numbers_are_those_of_the_hash():
     assert secure_uniform(9, 2, 10).tolist() == [((word >> 11) + 0.5) / 2**53 for word in words]
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [*SCHEMES, "cut"])
 def test_plain_loops_agree(name):
     """Linear regression without noise, record by record: sums of clipped gradients, divided by the fixed number, whoever came."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(45, 3)), rng.normal(size=45)
-    batches = by_lot(HELD, SCHEMES[name], secret=3)
+    batches = by_lot(HELD, {**SCHEMES, "cut": CUT}[name], secret=3)
     data = Dataset("random", X, y, X[:2], y[:2])
     simulation = Simulation(lambda: torch.nn.Linear(3, 1, bias=False), data, batches, [Run("plain", dsgd(W, 6))], 0.5, 0.7)
     models = simulation.models[:, 0].numpy().astype(float)
@@ -90,6 +119,7 @@ def test_plain_loops_agree(name):
         simulation.step()
     np.testing.assert_allclose(simulation.models[:, 0].numpy(), models, atol=2e-6)
     assert len(sizes) > 2, "batches of different size are what this is about"
+    assert name != "cut" or max(sizes) == 5
 
 
 class Together(Batches):
@@ -103,7 +133,7 @@ class Together(Batches):
         return np.array([np.pad(row, (0, 9 - len(row)), constant_values=-1) for row in rows])
 
 
-def drawn_alone(u, name): return by_lot([HELD[u]], SCHEMES[name], secret=100 + u, size=3)
+def drawn_alone(u, name): return by_lot([HELD[u]], {**SCHEMES, "cut": CUT}[name], secret=100 + u, size=3)
 
 
 def lone_rank(net, name, folder):
@@ -114,7 +144,7 @@ def lone_rank(net, name, folder):
     return peer.models[:, 0].numpy()[0]
 
 
-@pytest.mark.parametrize("name", ["coins", "new lots"])
+@pytest.mark.parametrize("name", ["coins", "new lots", "cut"])
 def test_processes_that_draw_alone(name, tmp_path):
     """Each rank knows its own lots only; all together learn what the simulator learns. Nothing that a rank keeps has its secret in it."""
     found = together(5, lone_rank, name, tmp_path)
@@ -146,6 +176,18 @@ def test_training_by_lot_is_accounted_for_as_it_is_drawn(lots, kind):
     assert "as long as nobody but a node knows its lots" in done.statement and "Each node draws its batches" in done.statement
     fresh = trained(lots=lots, secret=None)
     with pytest.raises(ValueError, match="expected a secret"): fresh.simulation.batches.at(0)
+
+
+def test_training_with_a_largest_batch_is_accounted_for_as_it_is_cut():
+    done, uncut = trained(largest=4), trained()
+    assert type(done.report) is TruncatedReport and 7.9 < done.report.epsilon(1e-6).max() <= 8 and done.report.sigma >= uncut.report.sigma
+    batches = done.simulation.batches
+    assert batches.scheme == Participation.truncated_poisson(1 / 3, 9, 9, 4) == done.report.participation
+    assert max((batches.at(t) >= 0).sum(axis=1).max() for t in range(9)) == 4 < max((uncut.simulation.batches.at(t) >= 0).sum(axis=1).max() for t in range(9))
+    assert "largest=4" in done.statement
+    for lots in (None, "one lot", "new lots"):
+        with pytest.raises(ValueError, match="expected lots='poisson'"): trained(lots=lots, largest=4)
+    with pytest.raises(ValueError, match="largest=0"): trained(largest=0)
 
 
 def test_other_settings_have_other_lots():
