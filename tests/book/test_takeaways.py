@@ -40,6 +40,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "41_earlier",
     "first_run",
     "71_insiders_attack",
+    "72_one_run",
     "75_threats",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
