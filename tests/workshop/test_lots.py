@@ -1,5 +1,6 @@
 """Batches that nodes draw by lot: as the schemes say, the same in plain loops, simulator and processes, and nowhere to be read."""
 import math
+import pickle
 
 import networkx as nx
 import numpy as np
@@ -133,26 +134,40 @@ class Together(Batches):
         return np.array([np.pad(row, (0, 9 - len(row)), constant_values=-1) for row in rows])
 
 
-def drawn_alone(u, name): return by_lot([HELD[u]], {**SCHEMES, "cut": CUT}[name], secret=100 + u, size=3)
+def secret_of(u): return 0x5ec3e7_0f_a11_1075_0f_5ec3e7 + u
+
+
+def drawn_alone(u, name): return by_lot([HELD[u]], {**SCHEMES, "cut": CUT}[name], secret=secret_of(u), size=3)
+
+
+def traces_of(u, name):
+    """What would tell of a node's coins: its secret as text and as bytes, and the batches of two records and more."""
+    secret, lots = secret_of(u), drawn_alone(u, name)
+    batches = [lots.at(t)[0] for t in range(6)]
+    tables = [batch.astype(kind).tobytes() for batch in batches if (batch >= 0).sum() > 1 for kind in (np.int64, np.int32)]
+    return [str(secret).encode(), f"{secret:x}".encode(), *(secret.to_bytes(16, order) for order in ("big", "little")), *tables]
 
 
 def lone_rank(net, name, folder):
     run = Run("lots", dp_dsgd(W, 6), 0.3)
     seeds = {net.rank: deal_seeds(run.protocol, SECRET)[net.rank]}
-    peer = Peer(net, network, DATA, drawn_alone(net.rank, name), run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}")
+    peer = Peer(net, network, DATA, drawn_alone(net.rank, name), run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}", record=True)
     peer.run()
-    return peer.models[:, 0].numpy()[0]
+    return peer.models[:, 0].numpy()[0], pickle.dumps(peer.transcript)
 
 
 @pytest.mark.parametrize("name", ["coins", "new lots", "cut"])
 def test_processes_that_draw_alone(name, tmp_path):
-    """Each rank knows its own lots only; all together learn what the simulator learns. Nothing that a rank keeps has its secret in it."""
+    """Each rank knows its own lots only; all together learn what the simulator learns. Neither files nor transcripts tell of coins."""
     found = together(5, lone_rank, name, tmp_path)
     for answer in found:
         if isinstance(answer, Exception): raise answer
     simulation = Simulation(network, DATA, Together([drawn_alone(u, name) for u in range(5)]), [Run("lots", dp_dsgd(W, 6), 0.3, secret=SECRET)], RATE, 0.5)
     simulation.run(progress=False)
-    np.testing.assert_allclose(np.array(found), simulation.models[:, 0].numpy(), atol=3e-5)
+    np.testing.assert_allclose(np.array([models for models, _ in found]), simulation.models[:, 0].numpy(), atol=3e-5)
+    kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] + [transcript for _, transcript in found]
+    assert len(kept) > 10 and all(len(transcript) > 1000 for _, transcript in found)
+    for trace in (trace for u in range(5) for trace in traces_of(u, name)): assert not any(trace in one for one in kept)
 
 
 def model(): return torch.nn.Linear(4, 3)
