@@ -235,7 +235,8 @@ NEAR = attackers.PNDP([0])
 H = gram.local_gram(RING, 4)
 PARTS = [np.arange(0, 6), np.arange(6, 12)]
 ENTRANCES = {  # what is called, with arguments that are good; each of them is replaced by junk
-    arguments.check_count: {"argument": "count", "value": 3}, arguments.check_confidence: {"confidence": 0.95}, arguments.check_choice: {"argument": "choice", "value": "a", "choices": ["a", "b"]},
+    arguments.check_count: {"argument": "count", "value": 3}, arguments.check_confidence: {"confidence": 0.95},
+    arguments.check_choice: {"argument": "choice", "value": "a", "choices": ["a", "b"]},
     graphs.parse_spec: {"spec": "ring:n=3"},
     graphs.erdos_renyi: {"n": 5, "p": 0.9, "seed": 0}, graphs.grid: {"rows": 2, "columns": 3}, graphs.load_graph: {"name": "ring:n=5"},
     gossip.gossip_matrix: {"graph": nx.path_graph(3), "weights": "uniform"},
