@@ -546,7 +546,8 @@ def test_a_link_is_opened_by_the_command(monkeypatch):
     """With the token of this server, and all that the link says but its own token."""
     from voila.app import Voila
     started = []
-    monkeypatch.setattr(Voila, "launch_instance", lambda argv, config: started.append(config.Voila.token))
+    monkeypatch.setattr(Voila, "instance", lambda config: SimpleNamespace(initialize=lambda argv: None, start=lambda: started.append(config.Voila.token)))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # Ctrl-C is for the tests
     monkeypatch.setenv("JUPYTER_PATH", "")
     settings = Settings("ring:n=7", attackers=("1", "4"), participation="cyclic:2,5", sigma=None, epsilon=2.0)
     asked = ["explore", "--no-browser", "--port", str(free_port())]
