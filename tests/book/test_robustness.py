@@ -603,6 +603,7 @@ def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, trace_pen
     if best is not None:
         assert 0 < best.lower_bound <= best.objective * (1 + 1e-9) and best.lower_bound <= best.independent
         assert accounting.account(best.protocol(W), attackers.LDP(), scheme).mu.max() <= 1 + 1e-6
+        assert 0 < directions.any_noise_bound(W, scheme)[0] <= best.objective * (1 + 1e-9)
     local = refused(lambda: insiders.optimize_local(W, scheme, attackers.LDP(), tol=0.05, max_iter=50), "W", "mu", "trust")
     assert local is None or local.lower_bound <= local.objective * (1 + 1e-9)
 
