@@ -79,7 +79,8 @@ def test_parts_with_projects_have_two():
 
 
 def test_what_a_project_lacks_is_noticed(tmp_path):
-    page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A project\n\n> No question.\n\n## The task\n\n1. One [thing](nowhere.ipynb)."), nbformat.v4.new_code_cell("x = 1")])
+    words = nbformat.v4.new_markdown_cell("# A project\\n\\n> No question.\\n\\n## The task\\n\\n1. One [thing](nowhere.ipynb).")
+    page = nbformat.v4.new_notebook(cells=[words, nbformat.v4.new_code_cell("x = 1")])
     nbformat.write(page, tmp_path / "page.ipynb")
     assert len(lacks_as_project(tmp_path / "page.ipynb")) == 9
 
