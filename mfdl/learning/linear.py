@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/learning/61_linear.ipynb #scaled00
 def _shortened(X: NDArray[Any], longest: float) -> NDArray[np.float32]:  # the same shape
-    "Records scaled down until none of them is longer."
+    "The records, of which those that are too long are scaled down."
     norms = np.linalg.norm(X.reshape(len(X), -1).astype(np.float64), axis=1)
     factors = np.minimum(1, longest / np.maximum(norms, 1e-300)).astype(np.float32)
     return X * factors.reshape(-1, *[1] * (X.ndim - 1))
 
 # %% ../../nbs/learning/61_linear.ipynb #00000006
 def within_norm(data: Dataset, feature_norm: float, intercept: bool) -> Dataset:
-    """The same records, each scaled down until its features are short enough.
+    """The same records; those whose features are too long are scaled down.
 
     Parameters
     ----------
     data : Dataset
         Records to train and to test with.
     feature_norm : float
-        Largest norm of a record's features, with the 1 of an intercept in it.
+        Largest norm of a record's features, the 1 of an intercept included.
     intercept : bool
         Whether the model adds a constant.
 
@@ -47,7 +47,7 @@ def within_norm(data: Dataset, feature_norm: float, intercept: bool) -> Dataset:
     Raises
     ------
     ValueError
-        For a norm that leaves no room for features.
+        For a norm that leaves no room for features beside the intercept.
 
     References
     ----------
@@ -64,7 +64,7 @@ def within_norm(data: Dataset, feature_norm: float, intercept: bool) -> Dataset:
 
 # %% ../../nbs/learning/61_linear.ipynb #layer000
 def linear_layer(model: "nn.Module") -> "nn.Linear | None":
-    """The one linear layer of a model that does nothing else.
+    """The linear layer of a model that has no other layer with parameters.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def linear_layer(model: "nn.Module") -> "nn.Linear | None":
     Returns
     -------
     torch.nn.Linear or None
-        None for any other model, and for one that somebody has changed by hooks.
+        None for any other model, and for one that is changed by hooks.
 
     References
     ----------
@@ -93,16 +93,16 @@ def linear_layer(model: "nn.Module") -> "nn.Linear | None":
 def updates_of(
     model: "nn.Module", loss: str, feature_norm: float, step: float, clip: float,
 ) -> Lipschitz | None:
-    """How strongly updates of a model react, if that is known.
+    """How far apart updates of a model can move two models, if that is known.
 
     Parameters
     ----------
     model : torch.nn.Module
-        What is trained.
+        The model to be trained.
     loss : str
         'squared', 'huber' or 'cross-entropy'.
     feature_norm : float
-        Largest norm of a record's features, with the 1 of an intercept in it.
+        Largest norm of a record's features, the 1 of an intercept included.
     step : float
         Learning rate.
     clip : float

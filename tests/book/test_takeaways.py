@@ -39,6 +39,8 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "40_exposure",
     "41_earlier",
     "first_run",
+    "60_data",
+    "61_linear",
     "71_insiders_attack",
     "72_one_run",
     "74_reconstruction",
