@@ -41,6 +41,8 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "first_run",
     "60_data",
     "61_linear",
+    "62_layers",
+    "63_clipping",
     "71_insiders_attack",
     "72_one_run",
     "74_reconstruction",
