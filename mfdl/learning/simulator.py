@@ -345,15 +345,15 @@ class _Stepping(_Recording):
 class _Kept(_Stepping):
     "Adds checkpoints."
     def digest(self, exact: bool = True) -> str:
-        """Return a SHA-256 of all that must agree when a simulation is resumed.
+        """Return a SHA-256 of all that must agree when a run is resumed.
 
         The secrets are part of it: without them it tells nothing about the data.
 
         Parameters
         ----------
         exact : bool, optional
-            Whether to include secrets, and what depends on rounding: the coefficients and
-            the scale of the noise.
+            Whether to include secrets, and what depends on rounding: the coefficients
+            and the scale of the noise.
 
         Returns
         -------
@@ -368,7 +368,7 @@ class _Kept(_Stepping):
         return fingerprint(*parts)
 
     def _draw_again(self, steps: int) -> None:
-        "Draw the noise of so many steps again, so that what follows is as it was."
+        "Draw the noise of so many steps again, so that the next noise is as it was."
         sources = [supply.source for supply in self.noise]
         streams = [stream for streams in self.streams.values() for stream in streams]
         for _ in range(steps):
@@ -399,7 +399,7 @@ class _Kept(_Stepping):
             vars(self).pop(drawn, None)
 
     def forget(self) -> None:
-        """Forget all secrets and all noise, so that the simulation cannot be resumed."""
+        """Forget all secrets and all noise, so that nothing can be resumed."""
         self._replace_secret(None)
         self.forgotten = True
 
@@ -539,8 +539,8 @@ class Simulation(_Resumed):
         Parameters
         ----------
         every : int, optional
-            Steps between tests, the first one before training; by default models are tested
-            only at the end.
+            Steps between tests, the first one before training; by default there is only
+            one test, at the end.
         records : int, optional
             How many test records to use, from the first.
         progress : bool, optional

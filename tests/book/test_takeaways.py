@@ -46,6 +46,8 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "64_noise_sources",
     "65_learner",
     "66_simulator",
+    "67_checking",
+    "68_training",
     "71_insiders_attack",
     "72_one_run",
     "74_reconstruction",
