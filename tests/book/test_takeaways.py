@@ -48,6 +48,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "66_simulator",
     "67_checking",
     "68_training",
+    "18_participation",
     "71_insiders_attack",
     "72_one_run",
     "74_reconstruction",
