@@ -557,7 +557,7 @@ def train(
         model.
     lots : str, optional
         'poisson', 'one lot' or 'new lots': each node draws its batches in secret. This
-        protects more against an eavesdropper, and only that (chapters 36 and 43).
+        protects more against an eavesdropper, and nobody else (chapters 36 and 43).
     largest : int, optional
         With lots='poisson': batches with more records are cut to so many at random,
         which is accounted for (chapter 44).
