@@ -40,6 +40,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "41_earlier",
     "49_lean",
     "50_certificates",
+    "51_gram",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
