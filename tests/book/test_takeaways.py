@@ -41,6 +41,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "49_lean",
     "50_certificates",
     "51_gram",
+    "52_newton",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
