@@ -42,6 +42,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "50_certificates",
     "51_gram",
     "52_newton",
+    "53_strategies",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
