@@ -43,6 +43,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "51_gram",
     "52_newton",
     "53_strategies",
+    "48_objectives",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
