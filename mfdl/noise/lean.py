@@ -31,7 +31,7 @@ def inverse_root(bands: int, momentum: float = 0.0) -> Floats:
     Raises
     ------
     ValueError
-        For what is no count, and a momentum out of range.
+        When bands is not a count, or momentum is out of range.
 
     References
     ----------
@@ -88,7 +88,7 @@ def _transposed(weights: Floats) -> Floats:  # (bands, T) to (bands, T)
     return upper
 
 def _sums_of_columns(weights: Floats, group: Ints) -> Floats:  # (T, patterns)
-    "What gradients of norm 1 in all steps of a pattern move."
+    "The sum of the columns of C that belong to each pattern."
     from scipy.linalg import solve_banded
     ones = np.eye(group.max() + 1)[group]
     moved: Floats = solve_banded((len(weights) - 1, 0), weights, ones)
@@ -96,7 +96,7 @@ def _sums_of_columns(weights: Floats, group: Ints) -> Floats:  # (T, patterns)
 
 # %% ../../nbs/noise/49_lean.ipynb #a4cca51c
 def _log_harm(weights: Floats, H: Floats, group: Ints) -> tuple[float, Floats]:
-    "Of C^-1 with bands (bands, T), each pattern scaled to sensitivity 1; gradient."
+    "Log of the harm of bands (bands, T), each pattern at sensitivity 1; gradient."
     from scipy.linalg import solve_banded
     bands, T = weights.shape
     moved = _sums_of_columns(weights, group)
@@ -116,7 +116,7 @@ def _log_harm(weights: Floats, H: Floats, group: Ints) -> tuple[float, Floats]:
 
 # %% ../../nbs/noise/49_lean.ipynb #6f29d4df
 def _each_its_own(H: Floats, alike: Floats, b: int) -> Floats:  # (bands, T)
-    "The best weights for each step, each pattern at sensitivity 1, from equal ones."
+    "The best weights for each step, each pattern at sensitivity 1: a local search."
     from scipy.optimize import minimize
     T = len(H)
     group = np.arange(T) % b
