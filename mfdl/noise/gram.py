@@ -94,7 +94,7 @@ def _symmetric_form(W: Floats, pi: Floats) -> tuple[Floats, Floats]:  # (n,), (n
 
 # %% ../../nbs/noise/51_gram.ipynb #00000013
 def modes(W: Floats) -> tuple[Floats, Floats]:
-    """How a symmetric or reversible gossip matrix acts on its frequencies.
+    """Eigenvalues of a symmetric or reversible gossip matrix, and weights of pairs.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def modes(W: Floats) -> tuple[Floats, Floats]:
     Raises
     ------
     ValueError
-        For what is no gossip matrix, and for one that is not reversible.
+        For anything that is not a gossip matrix, and for one that is not reversible.
 
     References
     ----------
@@ -142,7 +142,7 @@ def _reversible_gram(W: Floats, pi: Floats, T: int, per_node: bool) -> Floats:
 
 # %% ../../nbs/noise/51_gram.ipynb #00000017
 def consequences(Ws: Sequence[Floats]) -> list[Floats]:
-    """All that noise of a step will do, with noise of the same step.
+    """What noise of each step does to all models from then on, for pairs of nodes.
 
     Parameters
     ----------
