@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..ground.files import needed_for
+from .linear import does_more
 
 if TYPE_CHECKING:
     import torch
@@ -373,17 +374,12 @@ class NormPart(ExplicitPart):
 _PARTS: dict[str, type[Any]] = {
     "Linear": LinearPart, "Conv2d": ConvolutionPart, "GroupNorm": NormPart,
 }
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 def _free_layers() -> "tuple[type[torch.nn.Module], ...]":
     "Layers without parameters that treat each record by itself."
     with needed_for("training", "train"): from torch import nn
     pointwise = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Identity)
     return (*pointwise, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten)
-
-def _does_more(layer: Any) -> bool:
-    "Whether a layer has hooks, or a `forward` of its own."
-    return any(getattr(layer, hooks) for hooks in _HOOKS) or "forward" in vars(layer)
 
 def _fits(layer: Any, dimensions: int) -> bool:
     "Whether a layer is known here, for inputs of so many dimensions, records included."
@@ -423,7 +419,7 @@ def chain(model: "torch.nn.Module", record: "torch.Tensor") -> "list[torch.nn.Mo
         import torch
         from torch import nn
     if type(model) is not nn.Sequential: return None
-    if any(_does_more(layer) for layer in (model, *model)): return None
+    if any(does_more(layer) for layer in (model, *model)): return None
     expected = []
     for k, layer in enumerate(model):
         own = [name for name in ("weight", "bias") if getattr(layer, name, None) is not None]
