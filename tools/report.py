@@ -1,0 +1,237 @@
+"""Write the technical report from docs/report.md and from cells of the book: `make report`.
+
+The outline is Markdown in which Python cells are run, not shown. `{value EXPRESSION}` is
+what they computed. A paragraph that begins with a directive stands for something else:
+
+    {include} part/chapter#cell from "first words" to "last words"    text of a cell
+    {box} part/chapter#cell       its displayed equation, with the paragraph as its caption
+    {figure} part/chapter#cell    its picture, or that of a file; wide: across both columns
+    {table} EXPRESSION            a frame that was computed; wide, layout=llr
+"""
+import ast
+import base64
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+
+import pandas as pd
+
+ROOT = Path(__file__).parent.parent
+OUTLINE = ROOT / "docs" / "report.md"
+MADE = ROOT / "_report"
+NEEDED = {"pandoc": "pandoc", "pdflatex": "texlive-latex-extra texlive-fonts-recommended lmodern"}
+DIRECTIVE = r"^\{(include|box|figure|table)\} (.+)((?:\n.+)*)"
+
+
+def cell(target: str) -> dict:
+    "The cell of a notebook that has an id or a tag, `part/chapter#cell`."
+    name, _, wanted = target.partition("#")
+    path = ROOT / "nbs" / f"{name}.ipynb"
+    if not path.exists(): raise ValueError(f"{target}: there is no nbs/{name}.ipynb")
+    for one in json.loads(path.read_text())["cells"]:
+        if wanted in (one["id"], *one["metadata"].get("tags", [])): return one
+    raise ValueError(f"{target}: nbs/{name}.ipynb has no cell with this id or tag")
+
+
+def outputs(target: str, kind: str) -> list[str]:
+    "What a cell shows, of a kind such as text/plain or image/png; never nothing."
+    found = []
+    for one in cell(target).get("outputs", []):
+        data = {"text/plain": one["text"]} if "text" in one else one.get("data", {})
+        if kind in data: found.append("".join(data[kind]))
+    if not found: raise ValueError(f"{target}: the cell has no output {kind}")
+    return found
+
+
+def table(path: str) -> pd.DataFrame:
+    "The numbers of a committed file."
+    return pd.read_csv(ROOT / path)
+
+
+def frame(target: str) -> pd.DataFrame:
+    "The table that a cell shows; the names of its rows are the index."
+    html = outputs(target, "text/html")[-1]
+    rows = re.findall(r"<tr.*?>(.*?)</tr>", html, re.S)
+    found = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.S) for row in rows]
+    width = len(found[0])
+    head = found[0][1:]
+    if len(found[1]) == width and not any(found[1][1:]): del found[1]  # names of the rows
+    body = [[unescape(text) for text in [""] * (width - len(row)) + row] for row in found[1:]]
+    return pd.DataFrame([row[1:] for row in body], [row[0] for row in body], head).apply(numeric)
+
+
+def numeric(column: pd.Series) -> pd.Series:
+    "A column as numbers, where it has nothing else."
+    made = pd.to_numeric(column, errors="coerce")
+    return column if made.isna().any() else made
+
+
+def shown(target: str) -> object:
+    "The Python value that a cell shows."
+    text = outputs(target, "text/plain")[-1]
+    return ast.literal_eval(re.sub(r"np\.\w+\((.*?)\)", r"\1", text))
+
+
+def found(pattern: str, target: str) -> list:
+    "Numbers in the groups of a pattern, all matches: in what a cell prints, or in its code."
+    texts = ["".join(cell(target)["source"])]
+    if cell(target).get("outputs"): texts.insert(0, "".join(outputs(target, "text/plain")))
+    for text in texts:
+        if matches := re.findall(pattern, text):
+            rows = [(one,) if isinstance(one, str) else one for one in matches]
+            return [[ast.literal_eval(x.replace(",", "")) for x in row] for row in rows]
+    raise ValueError(f"{target}: neither its code nor what it prints has {pattern!r}")
+
+
+def power(x: float, digits: int = 1) -> str:
+    "A number in powers of ten, as a formula."
+    mantissa, exponent = f"{x:.{digits}e}".split("e")
+    return f"${mantissa} \\times 10^{{{int(exponent)}}}$"
+
+
+def filled(text: str, names: dict) -> str:
+    "Text with values in place of their expressions; a ValueError for what has none."
+    def value(match: re.Match) -> str:
+        try:
+            made = str(eval(f"f'''{{{match[1]}}}'''", names))
+        except Exception as error:
+            raise ValueError(f"{match[0]}: {type(error).__name__}: {error}") from error
+        if made in ("", "nan", "None"): raise ValueError(f"{match[0]}: there is no value")
+        return made
+    return re.sub(r"\{value ([^{}]+)\}", value, text)
+
+
+def titled(path: Path) -> tuple[str, str]:
+    "Number and title of a chapter; no number for what is no chapter."
+    first = "".join(json.loads(path.read_text())["cells"][0]["source"])
+    number = re.match(r"\d\d", path.name)
+    return number[0] if number else "", re.match(r"# (.+)", first)[1]
+
+
+def linked(text: str, folder: Path, chapters: dict) -> str:
+    "Links to notebooks become their titles, or get the number of the chapter."
+    def link(match: re.Match) -> str:
+        path = (folder / match[2]).resolve()
+        number, title = titled(path)
+        chapters[path.relative_to(ROOT / "nbs").as_posix()] = (number, title)
+        if not match[1]: return f"*{title}*" + f" (chapter {number})" * bool(number)
+        return match[1] + f" (chapter {number})" * (bool(number) and number not in match[1])
+    return re.sub(r"\[([^\]]*)\]\(([^)#\s]+\.ipynb)(?:#[^)\s]*)?\)", link, text)
+
+
+def cut(text: str, options: str, target: str) -> str:
+    "What stands from some words to others, both included; without headings."
+    ends = dict(re.findall(r'(from|to) "(.*?)"', options))
+    for words in ends.values():
+        if words not in text: raise ValueError(f"{target}: the cell does not say {words!r}")
+    text = text[text.index(ends["from"]):] if "from" in ends else text
+    end = text.index(ends["to"]) + len(ends["to"]) if "to" in ends else len(text)
+    return re.sub(r"^#+ .*\n", "", text[:end], flags=re.M)
+
+
+def latex(text: object) -> str:
+    "Text in a cell of a table; formulas stay."
+    parts = re.split(r"(\$.*?\$)", str(text))
+    return "".join(one if one[:1] == "$" else re.sub(r"([&%_#])", r"\\\1", one) for one in parts)
+
+
+def even(column: pd.Series) -> pd.Series:
+    "A column of numbers, with as many decimals as the longest needs."
+    if column.dtype != float: return column
+    digits = max(len(str(x).partition(".")[2]) for x in column)
+    return column.map(lambda x: f"{x:.{digits}f}")
+
+
+def tabular(made: pd.DataFrame, layout: str) -> str:
+    "A table in LaTeX, with the names of its rows in the first column."
+    made = made.rename_axis(made.index.name or "").reset_index().apply(even)
+    rows = [made.columns, *made.to_numpy(dtype=object)]
+    head, *body = [" & ".join(map(latex, row)) + r" \\" for row in rows]
+    lines = [rf"\begin{{tabular}}{{@{{}}{layout or 'l' + 'r' * (made.shape[1] - 1)}@{{}}}}", r"\toprule"]
+    return "\n".join([*lines, head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"])
+
+
+def floating(kind: str, content: str, caption: str, wide: bool) -> str:
+    "Something that LaTeX puts where there is room, across both columns if it is wide."
+    kind += "*" * wide
+    above, below = ("`\\caption{`{=latex}" + caption + "`}`{=latex}\n\n", "")
+    if kind[:5] != "table": above, below = below, above
+    raw = "```{{=latex}}\n{}\n```\n\n"
+    begin = raw.format(rf"\begin{{{kind}}}[tp]\centering\footnotesize")
+    return begin + above + raw.format(content) + below + raw.format(rf"\end{{{kind}}}")
+
+
+def picture(target: str, folder: Path) -> Path:
+    "The file of a picture: of a cell, or one that is committed."
+    path = ROOT / target if target.endswith(".png") else folder / f"{target.partition('#')[2]}.png"
+    if not target.endswith(".png"): path.write_bytes(base64.b64decode(outputs(target, "image/png")[0]))
+    if not path.exists(): raise ValueError(f"{target}: there is no such picture")
+    return path
+
+
+def placed(match: re.Match, names: dict, folder: Path) -> str:
+    "What a directive stands for, as Markdown with links as they are in the book."
+    kind, line, caption = match.groups()
+    what, options = re.match(r"(.*?)((?: wide| layout=\S+| from \".*| to \".*)*)$", line).groups()
+    wide = " wide" in options
+    if kind == "table":
+        layout = re.search(r"layout=(\S+)", options)
+        content = tabular(eval(what, names), layout[1] if layout else "")
+        return floating("table", content, caption.strip(), wide)
+    if kind == "figure":
+        content = rf"\includegraphics[width=\linewidth]{{{picture(what, folder)}}}"
+        return floating("figure", content, caption.strip(), wide)
+    text = "".join(cell(what)["source"])
+    if kind == "include": return cut(text, options, what)
+    equation = re.search(r"\$\$(.*?)\$\$", text, re.S)
+    if equation is None: raise ValueError(f"{what}: the cell has no displayed equation")
+    content = r"\begin{adjustbox}{max width=\linewidth}$\displaystyle " + equation[1].strip()
+    return floating("figure", content + r"$\end{adjustbox}", caption.strip(), wide)
+
+
+def document(outline: str, folder: Path) -> str:
+    "The whole report in Markdown: cells run, values filled in, directives replaced."
+    chapters: dict[str, tuple[str, str]] = {}
+    names = {one.__name__: one for one in (table, frame, shown, found, power)} | {"pd": pd}
+    names["chapters"] = lambda: pd.DataFrame(dict(sorted(chapters.values())), ["chapter"]).T
+    code = r"^```python\n(.*?)^```\n"
+    for one in re.findall(code, outline, re.M | re.S): exec(one, names)
+    written = []
+    for block in re.split(r"\n\n+", re.sub(code, "", outline, flags=re.M | re.S)):
+        block = filled(block, names)
+        directive = re.match(DIRECTIVE, block)
+        notebook = directive and re.match(r"(\S+)#", directive[2])
+        home = (ROOT / "nbs" / notebook[1]).parent if notebook else OUTLINE.parent
+        if notebook: linked(f"[]({ROOT / 'nbs' / notebook[1]}.ipynb)", home, chapters)
+        written.append(linked(placed(directive, names, folder) if directive else block, home, chapters))
+    return "\n\n".join(written)
+
+
+def build(folder: Path) -> Path:
+    "The report as PDF, in a folder that holds what it is made from."
+    missing = [package for program, package in NEEDED.items() if not shutil.which(program)]
+    if missing:
+        sys.exit(f"the report needs {' and '.join(NEEDED)}: apt-get install {' '.join(missing)}")
+    folder.mkdir(exist_ok=True)
+    (folder / "report.md").write_text(document(OUTLINE.read_text(), folder))
+    template = OUTLINE.with_suffix(".tex")
+    pandoc = ["pandoc", "report.md", "-t", "latex", "--template", str(template), "--number-sections"]
+    made = subprocess.run(pandoc, cwd=folder, check=True, capture_output=True, text=True).stdout
+    fitted = re.sub(r"(?<!\\)\\\[(.*?)\\\]", r"\\fitted{\1}", made, flags=re.S)
+    (folder / "report.tex").write_text(fitted)
+    for _ in range(2):
+        tex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
+        run = subprocess.run(tex, cwd=folder, capture_output=True, text=True, errors="replace")
+        if run.returncode: sys.exit(f"pdflatex failed, see {folder / 'report.log'}\n{run.stdout[-1500:]}")
+    return folder / "report.pdf"
+
+
+if __name__ == "__main__":
+    try:
+        print(f"wrote {build(MADE).relative_to(ROOT)}")
+    except ValueError as error:
+        sys.exit(f"error: {error}")
