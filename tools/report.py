@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from html import unescape
+from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
@@ -136,7 +137,8 @@ def cut(text: str, options: str, target: str) -> str:
 def latex(text: object) -> str:
     "Text in a cell of a table; formulas stay."
     parts = re.split(r"(\$.*?\$)", str(text))
-    return "".join(one if one[:1] == "$" else re.sub(r"([&%_#])", r"\\\1", one) for one in parts)
+    plain = [re.sub(r"([&%_#])", r"\\\1", one).replace("^", r"\^{}") for one in parts[::2]]
+    return "".join(map("".join, zip_longest(plain, parts[1::2], fillvalue="")))
 
 
 def even(column: pd.Series) -> pd.Series:
