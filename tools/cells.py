@@ -16,18 +16,18 @@ def cell(target: str) -> dict:
     path = ROOT / "nbs" / f"{name}.ipynb"
     if not path.exists(): raise ValueError(f"{target}: there is no nbs/{name}.ipynb")
     for one in json.loads(path.read_text())["cells"]:
-        if wanted in (one["id"], *one["metadata"].get("tags", [])): return one
+        if wanted in (one["id"], *one["metadata"].get("tags", [])):
+            return one
     raise ValueError(f"{target}: nbs/{name}.ipynb has no cell with this id or tag")
 
 
 def outputs(target: str, kind: str) -> list[str]:
     "What a cell shows, of a kind such as text/plain or image/png; never nothing."
-    found = []
-    for one in cell(target).get("outputs", []):
-        data = {"text/plain": one["text"]} if "text" in one else one.get("data", {})
-        if kind in data: found.append("".join(data[kind]))
-    if not found: raise ValueError(f"{target}: the cell has no output {kind}")
-    return found
+    every = cell(target).get("outputs", [])
+    data = [{"text/plain": one["text"]} if "text" in one else one.get("data", {}) for one in every]
+    texts = ["".join(one[kind]) for one in data if kind in one]
+    if not texts: raise ValueError(f"{target}: the cell has no output {kind}")
+    return texts
 
 
 def table(path: str) -> pd.DataFrame:
@@ -38,13 +38,14 @@ def table(path: str) -> pd.DataFrame:
 def frame(target: str) -> pd.DataFrame:
     "The table that a cell shows; the names of its rows are the index."
     html = outputs(target, "text/html")[-1]
-    rows = re.findall(r"<tr.*?>(.*?)</tr>", html, re.S)
-    found = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.S) for row in rows]
-    width = len(found[0])
-    head = found[0][1:]
-    if len(found[1]) == width and not any(found[1][1:]): del found[1]  # names of the rows
-    body = [[unescape(text) for text in [""] * (width - len(row)) + row] for row in found[1:]]
-    return pd.DataFrame([row[1:] for row in body], [row[0] for row in body], head).apply(numeric)
+    rows = [
+        [unescape(text) for text in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.S)]
+        for row in re.findall(r"<tr.*?>(.*?)</tr>", html, re.S)]
+    (_, *head), *body = rows
+    if not any(body[0][1:]):  # the name of the index
+        body = body[1:]
+    names = [row[0] for row in body]
+    return pd.DataFrame([row[1:] for row in body], names, head).apply(numeric)
 
 
 def numeric(column: pd.Series) -> pd.Series:
@@ -62,7 +63,8 @@ def shown(target: str) -> object:
 def found(pattern: str, target: str) -> list:
     "Numbers in the groups of a pattern, all matches: in what a cell prints, or in its code."
     texts = ["".join(cell(target)["source"])]
-    if cell(target).get("outputs"): texts.insert(0, "".join(outputs(target, "text/plain")))
+    if cell(target).get("outputs"):
+        texts.insert(0, "".join(outputs(target, "text/plain")))
     for text in texts:
         if matches := re.findall(pattern, text):
             rows = [(one,) if isinstance(one, str) else one for one in matches]

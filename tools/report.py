@@ -43,7 +43,8 @@ def linked(text: str, folder: Path, chapters: dict) -> str:
         path = (folder / match[2]).resolve()
         number, title = titled(path)
         chapters[path.relative_to(ROOT / "nbs").as_posix()] = (number, title)
-        if not match[1]: return f"*{title}*" + f", chapter {number}" * bool(number)
+        if not match[1]:
+            return f"*{title}*" + f", chapter {number}" * bool(number)
         return match[1] + f" (chapter {number})" * (bool(number) and number not in match[1])
     return re.sub(r"\[([^\]]*)\]\(([^)#\s]+\.ipynb)(?:#[^)\s]*)?\)", link, text)
 
@@ -57,7 +58,8 @@ def latex(text: object) -> str:
 
 def even(column: pd.Series) -> pd.Series:
     "A column of numbers, with as many decimals as the longest needs."
-    if column.dtype != float: return column
+    if column.dtype != float:
+        return column
     digits = max(len(str(x).partition(".")[2]) for x in column)
     return column.map(lambda x: f"{x:.{digits}f}")
 
@@ -76,18 +78,21 @@ def tabular(made: pd.DataFrame, layout: str) -> str:
 def floating(kind: str, content: str, caption: str, wide: bool) -> str:
     "Something that LaTeX puts where there is room, across both columns if it is wide."
     kind += "*" * wide
-    above, below = ("`\\caption{`{=latex}" + caption + "`}`{=latex}\n\n", "")
-    if kind[:5] != "table": above, below = below, above
-    raw = "```{{=latex}}\n{}\n```\n\n"
+    raw = "```{{=latex}}\n{}\n```"
     begin = raw.format(rf"\begin{{{kind}}}[tp]\centering\footnotesize")
-    return begin + above + raw.format(content) + below + raw.format(rf"\end{{{kind}}}")
+    inside = [raw.format(content), "`\\caption{`{=latex}" + caption + "`}`{=latex}"]
+    if kind.startswith("table"):
+        inside.reverse()
+    return "\n\n".join([begin, *inside, raw.format(rf"\end{{{kind}}}")])
 
 
 def picture(target: str, folder: Path) -> Path:
     "The file of a picture: of a cell, or one that is committed."
-    path = ROOT / target if target.endswith(".png") else folder / f"{target.partition('#')[2]}.png"
-    if not target.endswith(".png"): path.write_bytes(base64.b64decode(outputs(target, "image/png")[0]))
-    if not path.exists(): raise ValueError(f"{target}: there is no such picture")
+    if target.endswith(".png"):
+        if not (ROOT / target).exists(): raise ValueError(f"{target}: there is no such picture")
+        return ROOT / target
+    path = folder / f"{target.partition('#')[2]}.png"
+    path.write_bytes(base64.b64decode(outputs(target, "image/png")[0]))
     return path
 
 
@@ -104,7 +109,8 @@ def placed(match: re.Match, names: dict, folder: Path) -> str:
         content = rf"\includegraphics[width=\linewidth]{{{picture(what, folder)}}}"
         return floating("figure", content, caption.strip(), wide)
     text = "".join(cell(what)["source"])
-    if kind == "include": return cut(text, options, what)
+    if kind == "include":
+        return cut(text, options, what)
     equation = re.search(r"\$\$(.*?)\$\$", text, re.S)
     if equation is None: raise ValueError(f"{what}: the cell has no displayed equation")
     content = r"\begin{adjustbox}{max width=\linewidth}$\displaystyle " + equation[1].strip()
@@ -117,15 +123,19 @@ def document(outline: str, folder: Path) -> str:
     names = {one.__name__: one for one in (table, frame, shown, found, power)} | {"pd": pd}
     names["chapters"] = lambda: pd.DataFrame(dict(sorted(chapters.values())), ["chapter"]).T
     code = r"^```python\n(.*?)^```\n"
-    for one in re.findall(code, outline, re.M | re.S): exec(one, names)
+    for one in re.findall(code, outline, re.M | re.S):
+        exec(one, names)
     written = []
     for block in re.split(r"\n\n+", re.sub(code, "", outline, flags=re.M | re.S)):
         block = filled(block, names)
         directive = re.match(DIRECTIVE, block)
-        notebook = directive and re.match(r"(\S+)#", directive[2])
-        home = (ROOT / "nbs" / notebook[1]).parent if notebook else OUTLINE.parent
-        if notebook: linked(f"[]({ROOT / 'nbs' / notebook[1]}.ipynb)", home, chapters)
-        written.append(linked(placed(directive, names, folder) if directive else block, home, chapters))
+        home = OUTLINE.parent
+        if directive:
+            if source := re.match(r"(\S+)#", directive[2]):
+                home = (ROOT / "nbs" / source[1]).parent
+                linked(f"[]({ROOT / 'nbs' / source[1]}.ipynb)", home, chapters)
+            block = placed(directive, names, folder)
+        written.append(linked(block, home, chapters))
     return "\n\n".join(written)
 
 
@@ -137,7 +147,7 @@ def build(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "report.md").write_text(document(OUTLINE.read_text(), folder))
     template = OUTLINE.with_suffix(".tex")
-    pandoc = ["pandoc", "report.md", "-t", "latex", "--template", str(template), "--number-sections"]
+    pandoc = ["pandoc", "report.md", "-t", "latex", "-N", "--template", str(template)]
     made = subprocess.run(pandoc, cwd=folder, check=True, capture_output=True, text=True).stdout
     formula = r"(?:(?<=\w|,|:)\n\n)?(?<!\\)\\\[(.*?)\\\](?:\n\n(?=[a-z]))?"
     fitted = re.sub(formula, r"\n\\fitted{\1}\n", made, flags=re.S)
@@ -145,7 +155,8 @@ def build(folder: Path) -> Path:
     for _ in range(2):
         tex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
         run = subprocess.run(tex, cwd=folder, capture_output=True, text=True, timeout=300)
-        if run.returncode: sys.exit(f"pdflatex failed, see {folder / 'report.log'}\n{run.stdout[-1500:]}")
+        if run.returncode:
+            sys.exit(f"pdflatex failed, see {folder / 'report.log'}\n{run.stdout[-1500:]}")
     return folder / "report.pdf"
 
 
