@@ -41,6 +41,7 @@ def linked(text: str, folder: Path, chapters: dict) -> str:
     "Links to notebooks become their titles, or get the number of the chapter."
     def link(match: re.Match) -> str:
         path = (folder / match[2]).resolve()
+        if not path.exists(): raise ValueError(f"{match[0]}: there is no such notebook")
         number, title = titled(path)
         chapters[path.relative_to(ROOT / "nbs").as_posix()] = (number, title)
         if not match[1]:
@@ -131,10 +132,10 @@ def document(outline: str, folder: Path) -> str:
         directive = re.match(DIRECTIVE, block)
         home = OUTLINE.parent
         if directive:
+            block = placed(directive, names, folder)
             if source := re.match(r"(\S+)#", directive[2]):
                 home = (ROOT / "nbs" / source[1]).parent
                 linked(f"[]({ROOT / 'nbs' / source[1]}.ipynb)", home, chapters)
-            block = placed(directive, names, folder)
         written.append(linked(block, home, chapters))
     return "\n\n".join(written)
 
