@@ -5,7 +5,7 @@ what they computed. A paragraph that begins with a directive stands for somethin
 
     {include} part/chapter#cell from "first words" to "last words"    text of a cell
     {box} part/chapter#cell       its displayed equation, with the paragraph as its caption
-    {figure} part/chapter#cell    its picture, or that of a file; wide: across both columns
+    {figure} part/chapter#cell    its picture, or that of a file; wide: across both columns, width=0.7
     {table} EXPRESSION            a frame that was computed; wide, layout=llr
 """
 import base64
@@ -80,7 +80,7 @@ def floating(kind: str, content: str, caption: str, wide: bool) -> str:
     "Something that LaTeX puts where there is room, across both columns if it is wide."
     kind += "*" * wide
     raw = "```{{=latex}}\n{}\n```"
-    begin = raw.format(rf"\begin{{{kind}}}[tp]\centering\footnotesize")
+    begin = raw.format(rf"\begin{{{kind}}}[t]\centering\footnotesize")
     inside = [raw.format(content), "`\\caption{`{=latex}" + caption + "`}`{=latex}"]
     if kind.startswith("table"):
         inside.reverse()
@@ -100,14 +100,16 @@ def picture(target: str, folder: Path) -> Path:
 def placed(match: re.Match, names: dict, folder: Path) -> str:
     "What a directive stands for, as Markdown with links as they are in the book."
     kind, line, caption = match.groups()
-    what, options = re.match(r"(.*?)((?: wide| layout=\S+| from \".*| to \".*)*)$", line).groups()
+    what, options = re.match(r"(.*?)((?: wide| width=\S+| layout=\S+| from \".*| to \".*)*)$", line).groups()
     wide = " wide" in options
     if kind == "table":
         layout = re.search(r"layout=(\S+)", options)
         content = tabular(eval(what, names), layout[1] if layout else "")
         return floating("table", content, caption.strip(), wide)
     if kind == "figure":
-        content = rf"\includegraphics[width=\linewidth]{{{picture(what, folder)}}}"
+        width = re.search(r"width=(\S+)", options)
+        content = rf"\includegraphics[width={width[1] if width else ''}\linewidth]"
+        content += f"{{{picture(what, folder)}}}"
         return floating("figure", content, caption.strip(), wide)
     text = "".join(cell(what)["source"])
     if kind == "include":
@@ -150,7 +152,7 @@ def build(folder: Path) -> Path:
     template = OUTLINE.with_suffix(".tex")
     pandoc = ["pandoc", "report.md", "-t", "latex", "-N", "--template", str(template)]
     made = subprocess.run(pandoc, cwd=folder, check=True, capture_output=True, text=True).stdout
-    formula = r"(?:(?<=\w|,|:)\n\n)?(?<!\\)\\\[(.*?)\\\](?:\n\n(?=[a-z]))?"
+    formula = r"(?:(?<=[\w,:)])\n\n)?(?<!\\)\\\[(.*?)\\\](?:\n\n(?=[a-z]|\\emph))?"
     fitted = re.sub(formula, r"\n\\fitted{\1}\n", made, flags=re.S)
     (folder / "report.tex").write_text(fitted)
     for _ in range(2):
