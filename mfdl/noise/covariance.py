@@ -22,7 +22,7 @@ from ..language.protocol import Protocol
 from mfdl.noise.certificates import (
     NotConverged, Optimum, check_tolerance, check_trace_bound,
 )
-from .objectives import Objective, responses
+from .objectives import Objective, check_objective, responses
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000006
 def _covariance_factor(W: Floats, horizon: int) -> Floats:  # (n, n) to (n, n)
@@ -544,6 +544,7 @@ def optimize_covariance(
     check_choice("method", method, COVARIANCE_METHODS)
     check_tolerance(tol)
     check_trace_bound(bound)
+    check_objective(objective)
     F = _harm_factor(W, check_count("horizon", horizon, "a number of rounds"), objective)
     unit = math.exp(np.log(budgets).mean())
     scaled = budgets / unit
