@@ -61,7 +61,7 @@ def shown(target: str) -> object:
 
 
 def found(pattern: str, target: str) -> list:
-    "Numbers in the groups of a pattern, every match: in what a cell prints, or its code."
+    "Numbers in the groups of a pattern: each match in what a cell prints, or its code."
     texts = ["".join(cell(target)["source"])]
     if cell(target).get("outputs"):
         texts.insert(0, "".join(outputs(target, "text/plain")))

@@ -5,8 +5,11 @@ what they computed. A paragraph that begins with a directive stands for somethin
 
     {include} part/chapter#cell from "first words" to "last words"    text of a cell
     {box} part/chapter#cell       its displayed equation, with the paragraph as its caption
-    {figure} part/chapter#cell    its picture, or that of a file; wide: across both columns, width=0.7
+    {figure} part/chapter#cell    its picture, or that of a file; wide, width=0.7
     {table} EXPRESSION            a frame that was computed; wide, layout=llr
+
+What is wide reaches across both columns. Digits in our own prose that no placeholder put
+there are found by tests/book/test_report.py.
 """
 import base64
 import re
@@ -22,6 +25,7 @@ from cells import ROOT, cell, cut, found, frame, outputs, power, shown, table, t
 OUTLINE = ROOT / "docs" / "report.md"
 MADE = ROOT / "_report"
 NEEDED = {"pandoc": "pandoc", "pdflatex": "texlive-latex-extra texlive-fonts-recommended lmodern"}
+OPTIONS = r"(.*?)((?: wide| width=\S+| layout=\S+| from \".*| to \".*)*)$"
 DIRECTIVE = r"^\{(include|box|figure|table)\} (.+)((?:\n.+)*)"
 
 
@@ -100,7 +104,7 @@ def picture(target: str, folder: Path) -> Path:
 def placed(match: re.Match, names: dict, folder: Path) -> str:
     "What a directive stands for, as Markdown with links as they are in the book."
     kind, line, caption = match.groups()
-    what, options = re.match(r"(.*?)((?: wide| width=\S+| layout=\S+| from \".*| to \".*)*)$", line).groups()
+    what, options = re.match(OPTIONS, line).groups()
     wide = " wide" in options
     if kind == "table":
         layout = re.search(r"layout=(\S+)", options)
