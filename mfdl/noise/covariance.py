@@ -547,8 +547,7 @@ def optimize_covariance(
     check_objective(objective)
     F = _harm_factor(W, check_count("horizon", horizon, "a number of rounds"), objective)
     unit = math.exp(np.log(budgets).mean())
-    scaled = budgets / unit
-    R, lower, trace_penalty, iterations = _by_method(method, W, F, scaled, tol, bound)
+    R, lower, trace_penalty, iterations = _by_method(method, W, F, budgets / unit, tol, bound)
     values = noise_after(F, R) / unit, float(lower) / unit
     found = Covariance(method, R / unit, budgets, *values, trace_penalty, iterations)
     if -tol <= found.gap <= tol: return found
