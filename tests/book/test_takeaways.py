@@ -38,6 +38,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "39_online",
     "40_exposure",
     "41_earlier",
+    "54_covariance",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
