@@ -39,6 +39,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "40_exposure",
     "41_earlier",
     "54_covariance",
+    "55_coalitions",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
