@@ -40,6 +40,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "41_earlier",
     "54_covariance",
     "55_coalitions",
+    "58_insiders",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
