@@ -41,6 +41,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "54_covariance",
     "55_coalitions",
     "58_insiders",
+    "59_kinds",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
