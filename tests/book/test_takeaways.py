@@ -42,6 +42,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "55_coalitions",
     "58_insiders",
     "59_kinds",
+    "56_space_time",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
