@@ -43,6 +43,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "58_insiders",
     "59_kinds",
     "56_space_time",
+    "57_directions",
     "first_run",
     "71_insiders_attack",
     "72_one_run",
