@@ -100,7 +100,7 @@ def check_account(
     chapter 38.
     """
     if not isinstance(run, Protocol | MatrixProtocol):
-        raise ValueError(f"protocol={run!r}: expected a Protocol, such as dp_dsgd(W, T)")
+        raise ValueError(f"protocol={run!r:.60}: expected a Protocol, such as dp_dsgd(W, T)")
     trusts = _trust_models(run, trust)
     check_participation(participation)
     if participation.T != run.T:

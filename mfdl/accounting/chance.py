@@ -674,8 +674,8 @@ def check_by_chance(
     chapter 36.
     """
     if not isinstance(protocol, Protocol):
-        raise ValueError(f"protocol={protocol!r}: expected a Protocol, such as dp_dsgd(W, T); of "
-                         "matrices from elsewhere it is not known who draws which noise")
+        raise ValueError(f"protocol={protocol!r:.60}: expected a Protocol, such as dp_dsgd(W, "
+                         "T); of matrices from elsewhere it is not known who draws which noise")
     _check_eavesdropper(trust)
     if participation.T != protocol.T:
         raise ValueError(f"participation covers {participation.T} steps: expected the "

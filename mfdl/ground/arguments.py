@@ -53,7 +53,7 @@ def check_choice(argument: str, value: object, choices: Iterable[str]) -> str:
     near = get_close_matches(str(value), names, n=3, cutoff=0.6)
     expected = f"expected one of: {', '.join(sorted(names))}"
     hint = f"did you mean {' or '.join(near)}?" if near else expected
-    raise ValueError(f"{argument}={value!r} is not known: {hint}")
+    raise ValueError(f"{argument}={value!r:.80} is not known: {hint}")
 
 # %% ../../nbs/ground/00_arguments.ipynb #0000000a
 def check_count(argument: str, value: object, what: str = "") -> int:
@@ -84,7 +84,7 @@ def check_count(argument: str, value: object, what: str = "") -> int:
     """
     said = f" is {what}" if what else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
-        raise ValueError(f"{argument}={value!r}{said}: expected an integer >= 1")
+        raise ValueError(f"{argument}={value!r:.80}{said}: expected an integer >= 1")
     if int(value) >= 2**63:
         raise ValueError(f"{argument}=2^63 or more{said}: expected an integer below 2^63")
     return int(value)
@@ -137,7 +137,8 @@ def check_confidence(confidence: float) -> float:
     chapter 00
     """
     if not 0 < real_number(confidence) < 1:
-        raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.95")
+        raise ValueError(f"confidence={confidence!r:.60}: expected a number in (0, 1), "
+                         "such as 0.95")
     return float(confidence)
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000010
@@ -166,7 +167,7 @@ def check_flag(argument: str, value: object) -> bool:
     chapter 00
     """
     if isinstance(value, bool | np.bool_): return bool(value)
-    raise ValueError(f"{argument}={value!r}: expected True or False")
+    raise ValueError(f"{argument}={value!r:.80}: expected True or False")
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000013
 def check_plain(argument: str, values: object) -> None:

@@ -89,7 +89,8 @@ def _ends(table: _Table, source: object, target: object) -> tuple[int, int]:
     listed = ", ".join(map(repr, names or []))
     which = f"it is unclear which of {listed}" if names else "no header says which"
     raise ValueError(f"{table.shown}: {width} columns, and {which} are the two ends; {_MEND}; or "
-                     "say it: load_graph(.., source=.., target=..)")
+                     "say it: load_graph(.., source=.., target=..); a matrix of links is read from "
+                     "a .npy, .npz or .mtx")
 
 def _weight(table: _Table, ends: tuple[int, int]) -> int | None:
     "Which column is the weight, if there is one."

@@ -486,4 +486,4 @@ def check_participation(participation: object) -> None:
     if isinstance(participation, RandomParticipation):
         participation.refuse()
     expected = "expected a Participation, such as Participation.every_step(T)"
-    raise ValueError(f"participation={participation!r}: {expected}")
+    raise ValueError(f"participation={participation!r:.60}: {expected}")

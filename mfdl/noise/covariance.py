@@ -22,7 +22,7 @@ from ..language.protocol import Protocol
 from mfdl.noise.certificates import (
     NotConverged, Optimum, check_tolerance, check_trace_bound,
 )
-from .objectives import Objective, responses
+from .objectives import Objective, check_objective, responses
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000006
 def _covariance_factor(W: Floats, horizon: int) -> Floats:  # (n, n) to (n, n)
@@ -544,10 +544,10 @@ def optimize_covariance(
     check_choice("method", method, COVARIANCE_METHODS)
     check_tolerance(tol)
     check_trace_bound(bound)
+    check_objective(objective)
     F = _harm_factor(W, check_count("horizon", horizon, "a number of rounds"), objective)
     unit = math.exp(np.log(budgets).mean())
-    scaled = budgets / unit
-    R, lower, trace_penalty, iterations = _by_method(method, W, F, scaled, tol, bound)
+    R, lower, trace_penalty, iterations = _by_method(method, W, F, budgets / unit, tol, bound)
     values = noise_after(F, R) / unit, float(lower) / unit
     found = Covariance(method, R / unit, budgets, *values, trace_penalty, iterations)
     if -tol <= found.gap <= tol: return found

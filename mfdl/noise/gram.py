@@ -15,7 +15,9 @@ from ..ground.arguments import Floats, check_count, real_array
 from ..ground.randomness import check_seed
 from ..language.gossip import check_gossip
 from ..language.workloads import gossip_sequence
-from .objectives import Objective, response_grams, responses, weighted_responses
+from mfdl.noise.objectives import (
+    Objective, check_objective, response_grams, responses, weighted_responses,
+)
 
 # %% ../../nbs/noise/51_gram.ipynb #0000000f
 def sum_diagonals(terms: Floats) -> Floats:
@@ -220,6 +222,7 @@ def _checked(
 ) -> Objective | None:
     """An objective for these matrices; None for all models and plain steps."""
     if objective is None: return None
+    check_objective(objective)
     objective.check(len(Ws), Ws[0].shape[0])
     return None if objective.plain else objective
 

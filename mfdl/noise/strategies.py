@@ -25,7 +25,7 @@ from ..language.workloads import gossip_sequence
 from .gram import PROBES, gram_estimates, local_gram, modes
 from .lean import INVERSE_BANDS, banded_inverse, inverse_root
 from .newton import Strategy, optimize, squared_error, unit_sensitivity
-from .objectives import Objective
+from .objectives import Objective, check_objective
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000021
 def toeplitz_harm(values: Floats, M: Floats, c: Floats, T: int) -> tuple[float, Floats]:
@@ -497,6 +497,7 @@ def strategy(
     """
     check_choice("name", name, STRATEGIES)
     check_participation(participation)
+    check_objective(objective)
     if objective is not None and objective.plain:
         objective = None
     if objective is not None and bound is None:

@@ -20,10 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nbformat import v4
 
+from mfdl.accounting.account import account
 from mfdl.accounting.exposure import exposure
 from mfdl.ground.files import json_values
 from mfdl.language.algorithms import dsgd
-from mfdl.language.attackers import PNDP
+from mfdl.language.attackers import LDP, PNDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph
 from mfdl.language.participation import Participation
@@ -272,3 +273,15 @@ def test_an_interrupted_sweep_names_its_folder(command, kept, tmp_path):
     said = interrupted([sys.executable, "-m", "mfdl", *command], tmp_path, begun)
     assert said == f"stopped; what was done is in {kept}, and the same command goes on from there"
     assert {path.name for path in (tmp_path / kept).iterdir()} == {".running"} and {path.suffix for path in (tmp_path / kept / ".running").iterdir()} == {".lock"}
+
+
+def test_errors_show_large_values_in_short():
+    large, few = np.eye(40), Participation.every_step(3)
+    for wrong in (lambda: account(large, LDP(), few, 1.0), lambda: account(dsgd(np.eye(2), 3), LDP(), large, 1.0), lambda: dsgd(large, large)):
+        with pytest.raises(ValueError, match="expected") as error: wrong()
+        assert len(str(error.value)) < 250
+
+
+def test_a_table_of_a_matrix_is_no_list_of_links(tmp_path):
+    np.savetxt(tmp_path / "matrix.csv", np.eye(5), delimiter=",", fmt="%d")
+    with pytest.raises(ValueError, match="a matrix of links is read from a .npy"): load_graph(tmp_path / "matrix.csv")
