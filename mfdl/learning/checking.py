@@ -14,9 +14,9 @@ from scipy.sparse import csr_array
 
 from ..accounting.schedules import ScheduledProtocol, without_schedule
 from ..accounting.state_space import NotStreamable, state_space
-from ..ground.arguments import Floats
+from ..ground.arguments import Floats, real_array
 from ..ground.files import needed_for
-from ..ground.randomness import block_size, derive_seed, draw_block
+from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
 from ..language.attackers import LDP
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.steps import Round, Step
@@ -99,7 +99,7 @@ def _recursed_models(
 def _expected(name: str, given: ArrayLike | None, own: Floats) -> Floats:  # the same shape
     "A given matrix, or that of the protocol; raises ValueError for a wrong shape."
     if given is None: return own
-    M = np.asarray(given, dtype=np.float64)
+    M = real_array(name, given)
     if M.shape != own.shape:
         raise ValueError(
             f"{name} has shape {M.shape}: expected {own.shape}, as that of the protocol")
@@ -177,7 +177,7 @@ def check_protocol(
     noise_to = _expected("M_Z", M_Z, whole.M_Z)
     d = 3
     scale = float(plain.drawn[-1] > 0)
-    G = np.random.default_rng(secret).normal(size=(protocol.T, protocol.n, d))
+    G = np.random.default_rng(check_seed("secret", secret)).normal(size=(protocol.T, protocol.n, d))
     G /= np.linalg.norm(G, axis=2, keepdims=True)
     Z = _drawn_variables(plain, secret, d)
     messages = gradients_to @ G.reshape(-1, d) + noise_to @ Z
