@@ -6,7 +6,7 @@ ifneq ($(origin NAME),command line)
 NAME :=# some systems have a variable of this name
 endif
 
-.PHONY: help setup hooks demo tour test test-browser chromium nightly export chapter refresh contents readme docs figures benchmarks
+.PHONY: help setup hooks demo tour test test-browser chromium nightly export chapter refresh contents readme docs report figures benchmarks
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
@@ -21,6 +21,7 @@ help:
 	@echo "make contents   write the tables of chapters in nbs/index.ipynb from the chapters, then the README"
 	@echo "make readme     write README.md from nbs/index.ipynb"
 	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
+	@echo "make report     set up, then write the technical report, a PDF: _report/report.pdf (needs pandoc and LaTeX)"
 	@echo "make figures    run every experiment again, at full size (about three hours; can be stopped, and goes on)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about twenty minutes; installs jax-privacy)"
 	@echo "PIP_ARGS='...'  given to pip when setting up, such as the --index-url of PyTorch's builds without CUDA"
@@ -97,6 +98,9 @@ readme: setup
 docs: setup
 	@echo "building the site (a few minutes)"
 	@$(BIN)/python docs/build.py
+
+report: setup
+	@$(BIN)/python tools/report.py
 
 figures: setup
 	@$(BIN)/mfdl reproduce all && $(BIN)/nbdev_clean --fname figures

@@ -31,7 +31,7 @@ def _full_patterns(start: int, k: int, b: int, T: int) -> Iterator[tuple[int, ..
             yield (first, *rest)
 
 def _tight_patterns(last: int, left: int, b: int, T: int) -> Iterator[tuple[int, ...]]:
-    "Continuations of a participation, with some to spare, whose gaps take no other."
+    "Continuations of a pattern by fewer steps, with gaps too small for another."
     if not left: return
     for step in range(last + b, min(last + 2 * b, T)):
         if step + b >= T:
@@ -66,8 +66,8 @@ def _checked_weights(weights: Floats, T: int) -> Floats:
     return numbers
 
 def _largest_sum(weights: Floats, k: int, b: int) -> float:
-    "Over at most k steps, at least b apart."
-    best = np.zeros(len(weights) + b)  # over steps t, t+1, .. with the participations left
+    "The largest sum of weights over at most k steps, at least b apart."
+    best = np.zeros(len(weights) + b)  # over steps from t on, with the participations left
     for _ in range(k):
         taken = weights + best[b:]
         best = np.append(np.maximum.accumulate(taken[::-1])[::-1], np.zeros(b))
@@ -80,7 +80,7 @@ _OF_KNOWN_STEPS = ("k", "b", "separation", "count", "patterns", "max_sum")
 class RandomParticipation:
     """Records that take part at random, by coins that no attacker knows.
 
-    It has no list of steps. Whatever needs one refuses it.
+    Such a scheme has no list of steps, and is refused wherever one is needed.
 
     References
     ----------
@@ -88,7 +88,7 @@ class RandomParticipation:
     """
 
     def refuse(self) -> NoReturn:
-        """Raise the error of whatever counts on known steps.
+        """Raise the error of a function that needs known steps.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class RandomParticipation:
 
 # %% ../../nbs/language/18_participation.ipynb #f838346b
 def _check_coins(scheme: Any, *counts: str) -> None:
-    "Make counts integers and q a float; raise a ValueError for others."
+    "Turn counts into integers and q into a float; raise a ValueError for bad ones."
     for name in counts:
         object.__setattr__(scheme, name, check_count(name, getattr(scheme, name)))
     if not 0 < real_number(scheme.q) <= 1:
@@ -119,21 +119,21 @@ def _check_coins(scheme: Any, *counts: str) -> None:
 
 @dataclass(frozen=True)
 class PoissonParticipation(RandomParticipation):
-    """Each record flips a coin whenever its group is in turn.
+    """Let each record flip a coin whenever its group has its turn.
 
     Parameters
     ----------
     chances : int
-        How often a group is in turn.
+        How often each group has its turn.
     groups : int
-        That take turns; a record of group j has its chances in steps j, j + groups, ..
+        The number of groups; group j has its turn in steps j, j + groups, and so on.
     q : float
-        Probability of taking part, in (0, 1].
+        The probability of taking part, in (0, 1].
 
     Raises
     ------
     ValueError
-        For numbers that are no counts, and for a q that is none of these probabilities.
+        For counts that are not positive integers, and for a q that is not in (0, 1].
 
     References
     ----------
@@ -148,7 +148,7 @@ class PoissonParticipation(RandomParticipation):
 
     @property
     def T(self) -> int:
-        "Steps of the run."
+        "The number of steps of the run."
         return self.chances * self.groups
 
     def draw(self, records: int, seed: int) -> Bools:
@@ -157,7 +157,7 @@ class PoissonParticipation(RandomParticipation):
         Parameters
         ----------
         records : int
-            How many there are.
+            The number of records.
         seed : int
             A secret of up to 128 bits.
 
@@ -177,26 +177,26 @@ class PoissonParticipation(RandomParticipation):
 # %% ../../nbs/language/18_participation.ipynb #cut44002
 @dataclass(frozen=True)
 class TruncatedParticipation(RandomParticipation):
-    """Each record flips a coin whenever its group is in turn; large batches are cut.
+    """Let records flip coins as in `PoissonParticipation`, and cut large batches.
 
     Parameters
     ----------
     chances : int
-        How often a group is in turn.
+        How often each group has its turn.
     groups : int
-        That take turns; a record of group j has its chances in steps j, j + groups, ..
+        The number of groups; group j has its turn in steps j, j + groups, and so on.
     q : float
-        Probability that a coin comes up, in (0, 1].
+        The probability that a record is drawn, in (0, 1].
     records : int
-        How many a node holds at most; places that are empty flip coins, too.
+        How many records a node holds at most; empty places flip coins, too.
     largest : int
-        Size of a batch at most; if more coins come up, so many of them are kept at
-        random.
+        The largest size of a batch; if more records are drawn, so many of them are kept
+        at random.
 
     Raises
     ------
     ValueError
-        For numbers that are no counts, and for a q that is none of these probabilities.
+        For counts that are not positive integers, and for a q that is not in (0, 1].
 
     References
     ----------
@@ -213,12 +213,12 @@ class TruncatedParticipation(RandomParticipation):
 
     @property
     def T(self) -> int:
-        "Steps of the run."
+        "The number of steps of the run."
         return self.chances * self.groups
 
     @property
     def places(self) -> int:
-        "Of a group, whether a record is there or not."
+        "The places of a group, whether a record is there or not."
         return -(-self.records // self.groups)
 
     def draw(self, records: int, seed: int) -> Bools:
@@ -227,7 +227,7 @@ class TruncatedParticipation(RandomParticipation):
         Parameters
         ----------
         records : int
-            How many there are; no more than places.
+            The number of records, at most `self.records`.
         seed : int
             A secret of up to 128 bits.
 
@@ -239,7 +239,7 @@ class TruncatedParticipation(RandomParticipation):
         Raises
         ------
         ValueError
-            For more records than places.
+            For more records than that.
 
         References
         ----------
@@ -258,21 +258,21 @@ class TruncatedParticipation(RandomParticipation):
 # %% ../../nbs/language/18_participation.ipynb #b1n50002
 @dataclass(frozen=True)
 class BinsParticipation(RandomParticipation):
-    """Each record is put into one of the batches of an epoch by lot.
+    """Put each record into one of the batches of an epoch by lot.
 
     Parameters
     ----------
     epochs : int
-        How often the batches are gone through.
+        How often all batches are used.
     bins : int
-        Batches of an epoch, each as likely as the others.
+        The number of batches of an epoch, all equally likely.
     anew : bool
-        Whether a new lot is drawn for each epoch; else one lot holds for all of them.
+        Whether a new lot is drawn for each epoch, instead of one for all epochs.
 
     Raises
     ------
     ValueError
-        For numbers that are no counts, and for what is neither True nor False.
+        For counts that are not positive integers, and if `anew` is not True or False.
 
     References
     ----------
@@ -289,7 +289,7 @@ class BinsParticipation(RandomParticipation):
 
     @property
     def T(self) -> int:
-        "Steps of the run."
+        "The number of steps of the run."
         return self.epochs * self.bins
 
     def draw(self, records: int, seed: int) -> Bools:
@@ -298,7 +298,7 @@ class BinsParticipation(RandomParticipation):
         Parameters
         ----------
         records : int
-            How many there are.
+            The number of records.
         seed : int
             A secret of up to 128 bits.
 
@@ -338,7 +338,7 @@ def _read(spec: str) -> re.Match[str]:
     raise ValueError(f"participation={spec!r}: {expected}")
 
 def _usual_steps(match: re.Match[str]) -> int:
-    "How many steps a text means that leaves them out: all of a cyclic scheme, else 10."
+    "The steps of a text that does not name them: k*b if cyclic, otherwise 10."
     return int(match[3]) * int(match[4]) if match[2] == "cyclic" else 10
 
 # %% ../../nbs/language/18_participation.ipynb #cut44005
@@ -359,7 +359,7 @@ class _ByChance:
     def truncated_poisson(
         cls, q: float, T: int, records: int, largest: int, groups: int = 1,
     ) -> TruncatedParticipation:
-        "As cyclic_poisson, with a largest batch, for nodes of so many records."
+        "As cyclic_poisson, with a largest batch, for nodes that hold so many records."
         steps = check_count("T", T)
         if steps % check_count("groups", groups):
             raise ValueError(f"T={T}: expected a multiple of groups={groups}, each of them as "
@@ -384,19 +384,19 @@ class Participation(_ByChance):
     Parameters
     ----------
     k : int
-        Participations, at most.
+        The largest number of participations.
     b : int
-        Separation in steps.
+        The separation, in steps.
     T : int
-        Steps of the run: k*b if the separation is exact, at least k*b otherwise.
+        The steps of the run: k*b if the separation is exact, at least k*b otherwise.
     separation : str
         'exactly' (cyclic) or 'at least' (min_sep).
 
     Raises
     ------
     ValueError
-        When k participations, b steps apart, do not fit into the run, or do not fill it
-        where the separation is exact.
+        If k participations, b steps apart, do not fit into the run, or do not fill it
+        although the separation is exact.
 
     References
     ----------
@@ -437,7 +437,7 @@ class Participation(_ByChance):
     def parse(cls, spec: str, T: int | None = None) -> "Participation":
         """Read 'every-step', 'single', 'cyclic:k,b' or 'min-sep:k,b' for T steps.
 
-        Without T these are the k*b steps of 'cyclic:k,b', and 10 of any other.
+        Without T the run has k*b steps for 'cyclic:k,b', and 10 for the others.
         """
         match = _read(spec)
         T = _usual_steps(match) if T is None else T
@@ -466,12 +466,12 @@ class Participation(_ByChance):
 
 # %% ../../nbs/language/18_participation.ipynb #0000000c
 def check_participation(participation: object) -> None:
-    """Refuse what is not a Participation.
+    """Refuse anything but a Participation.
 
     Parameters
     ----------
     participation : object
-        What was given.
+        The argument to be checked.
 
     Raises
     ------

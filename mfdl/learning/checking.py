@@ -14,9 +14,9 @@ from scipy.sparse import csr_array
 
 from ..accounting.schedules import ScheduledProtocol, without_schedule
 from ..accounting.state_space import NotStreamable, state_space
-from ..ground.arguments import Floats
+from ..ground.arguments import Floats, real_array
 from ..ground.files import needed_for
-from ..ground.randomness import block_size, derive_seed, draw_block
+from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
 from ..language.attackers import LDP
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.steps import Round, Step
@@ -32,11 +32,11 @@ def _simulated_messages(
     secret: int,
     scale: float,  # of the noise
 ) -> Floats:  # (messages, d)
-    "All messages of a real simulation in which the gradients are those of a plan."
+    "All messages of a real simulation whose gradients are given beforehand."
     with needed_for("check_protocol", "train"): import torch
     T, n, d = G.shape
     X = G.swapaxes(0, 1).reshape(n * T, d).astype(np.float32)
-    # targets so far away that every gradient is along its record, and longer than the clip
+    # targets are far away, so each gradient points along its record, and is clipped
     y = np.full(n * T, -1e6, dtype=np.float32)
     data = Dataset("planned", X, y, X[:1], y[:1])
     batches = Batches(np.arange(n * T).reshape(n, T, 1))
@@ -68,7 +68,7 @@ def _drawn_variables(protocol: Protocol, secret: int, d: int) -> Floats:  # (q, 
     return np.array(rows).reshape(-1, d)
 
 def _streamed_noise(protocol: Protocol, secret: int, d: int) -> Floats:  # (places, d)
-    "What nodes add, each from the seeds that it holds, in the order of the places."
+    "What each node adds, from the seeds that it holds, in the order of the places."
     added = np.zeros((len(protocol.mix.step), d))
     for u, (node, seeds) in enumerate(deal_seeds(protocol, secret).items()):
         added[protocol.mix.node == u] = np.vstack(list(noise_stream(protocol, node, seeds, d)))
@@ -80,7 +80,7 @@ def _recursed_models(
     G: Floats,  # (T, n, d), gradients
     Z: Floats,  # (q, d), noise variables
 ) -> Floats | None:  # (T, n, d)
-    "Models before the exchanges of each step; None where there is no recursion."
+    "Models before the exchanges of each step; None if there is no recursion."
     try:
         space = state_space(protocol, LDP())
     except NotStreamable:
@@ -97,9 +97,9 @@ def _recursed_models(
 
 # %% ../../nbs/learning/67_checking.ipynb #expect00
 def _expected(name: str, given: ArrayLike | None, own: Floats) -> Floats:  # the same shape
-    "A matrix that is given, or the protocol's; raises ValueError for another shape."
+    "A given matrix, or that of the protocol; raises ValueError for a wrong shape."
     if given is None: return own
-    M = np.asarray(given, dtype=np.float64)
+    M = real_array(name, given)
     if M.shape != own.shape:
         raise ValueError(
             f"{name} has shape {M.shape}: expected {own.shape}, as that of the protocol")
@@ -110,10 +110,10 @@ def _largest(values: Floats) -> float:
     return float(np.abs(values).max(initial=0))
 
 # %% ../../nbs/learning/67_checking.ipynb #3c5af937
-_MOST = 4000  # gradients of a sparse run whose matrices are made
+_MOST = 4000  # gradients at most for which matrices are formed
 
 def _with_tables(protocol: Protocol) -> Protocol:
-    "The same run with full gossip matrices."
+    "The same protocol with dense gossip matrices."
     if not protocol.sparse: return protocol
     if protocol.n * protocol.T > _MOST:
         raise ValueError(
@@ -129,7 +129,7 @@ def _with_tables(protocol: Protocol) -> Protocol:
 def _as_scheduled(
     protocol: Protocol | ScheduledProtocol, full: Protocol,
 ) -> Protocol | ScheduledProtocol:
-    "Another protocol with the schedule of this one, if it has any."
+    "The dense protocol, with the schedule of the given one if it has any."
     if not isinstance(protocol, ScheduledProtocol): return full
     return ScheduledProtocol(full, protocol.schedule)
 
@@ -140,30 +140,30 @@ def check_protocol(
     M_Z: ArrayLike | None = None,
     secret: int = 0,
 ) -> float:
-    """Compare everything that runs a protocol with its matrices, on random gradients.
+    """Compare training, noise and recursion of a protocol with its matrices.
 
     Parameters
     ----------
     protocol : Protocol or ScheduledProtocol
-        The run; it is trained once, with three parameters.
+        The protocol; it is trained once, with random gradients of three parameters.
     M_G : array (m, nT), optional
-        What gradients should do to messages; by default what the protocol says.
+        How messages should depend on gradients; by default as the protocol says.
     M_Z : array (m, q), optional
-        What noise variables should do to messages; by default what the protocol says.
+        How messages should depend on noise; by default as the protocol says.
     secret : int, optional
-        Of the noise and of the gradients.
+        The seed of the noise and of the gradients.
 
     Returns
     -------
     float
-        The largest deviation of any message or addition, relative to the largest:
-        around 1e-6, the rounding of float32, when all agree.
+        The largest deviation of a message or an addition, relative to the largest;
+        around 1e-6, the rounding of float32, if all agree.
 
     Raises
     ------
     ValueError
-        For what is not a Protocol, for matrices of another shape, and for sparse gossip
-        in a network whose matrices would be too large.
+        For anything but a Protocol, for matrices of another shape, and for sparse
+        gossip in a network whose matrices would be too large.
 
     References
     ----------
@@ -177,7 +177,7 @@ def check_protocol(
     noise_to = _expected("M_Z", M_Z, whole.M_Z)
     d = 3
     scale = float(plain.drawn[-1] > 0)
-    G = np.random.default_rng(secret).normal(size=(protocol.T, protocol.n, d))
+    G = np.random.default_rng(check_seed("secret", secret)).normal(size=(protocol.T, protocol.n, d))
     G /= np.linalg.norm(G, axis=2, keepdims=True)
     Z = _drawn_variables(plain, secret, d)
     messages = gradients_to @ G.reshape(-1, d) + noise_to @ Z

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def clip_factors(
     squares: "torch.Tensor", mask: "torch.Tensor", clip: float | None, size: int
 ) -> "torch.Tensor":
-    """Weigh the gradients of records in a clipped mean: min(1, clip / norm) / size.
+    """Compute factors of gradients in a clipped mean: min(1, clip / norm) / size.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ def clip_factors(
     mask : torch.Tensor (.., records)
         1 where there is a record, 0 for an empty place.
     clip : float or None
-        The norm to which gradients are clipped; None: not at all.
+        The norm to which gradients are clipped; with None they are not clipped.
     size : int
-        Places in a batch, by which the sum is divided.
+        The number by which the sum is divided.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def _squared(outputs: "torch.Tensor", y: "torch.Tensor") -> "torch.Tensor":
     return (outputs - y).square().sum(-1)
 
 def _huber(outputs: "torch.Tensor", y: "torch.Tensor") -> "torch.Tensor":
-    "e^2 / 2 for errors up to 1, |e| - 1/2 beyond, summed over outputs."
+    "Half the square of errors up to 1, |error| - 1/2 beyond, summed over outputs."
     errors = outputs - y
     near = errors.clamp(-1, 1)
     return (near * (errors - near / 2)).sum(-1)
@@ -84,8 +84,8 @@ def record_loss(kind: str) -> "Callable[[torch.Tensor, torch.Tensor], torch.Tens
     Returns
     -------
     callable
-        Of outputs (.., records, outputs) and targets: (.., records) classes, or for
-        numeric losses (.., records, outputs) numbers, over which losses are summed.
+        A function of outputs (.., records, outputs) and targets. Targets are classes
+        (.., records), or for numeric losses numbers (.., records, outputs).
 
     References
     ----------
@@ -101,13 +101,13 @@ class ClippingRule:
     Parameters
     ----------
     loss : callable
-        One number for each record, as from `record_loss`.
+        A function that gives one number for each record, as `record_loss` returns.
     clip : float or None
-        The norm to which gradients are clipped; None: not at all.
+        The norm to which gradients are clipped; with None they are not clipped.
     size : int
-        Places in a batch, by which sums over records are divided.
+        The number by which sums over records are divided.
     protect : str
-        'record': each record's gradient is clipped; 'node': the mean of a node's batch.
+        'record' to clip the gradient of each record, 'node' the mean of each batch.
 
     References
     ----------
@@ -140,7 +140,7 @@ class Batch(NamedTuple):
 
 # %% ../../nbs/learning/63_clipping.ipynb #a630000d
 def _total_loss(rule: ClippingRule, outputs: "torch.Tensor", batch: Batch) -> "torch.Tensor":
-    "Of outputs (nodes, runs, records, ..), over all records that are there."
+    "The sum of losses of outputs (nodes, runs, records, ..), without empty places."
     losses = rule.loss(outputs, batch.y[:, None])
     return (losses * batch.mask[:, None]).sum()
 
@@ -162,10 +162,10 @@ def _clipping(
     return factors, ~torch.isfinite(squares)
 
 # %% ../../nbs/learning/63_clipping.ipynb #a630000f
-_Pairs = list[tuple[Any, Any]]  # of a linear layer, and its activation or None
+_Pairs = list[tuple[Any, Any]]  # a linear layer, and its activation or None
 
 def _activations() -> dict:
-    "Of each activation: what it does in place, and what to a derivative."
+    "For each activation, functions that apply it and its derivative in place."
     with needed_for("training", "train"):
         import torch
         from torch import nn
@@ -200,21 +200,21 @@ def _dense_pairs(layers: list) -> _Pairs | None:
 
 # %% ../../nbs/learning/63_clipping.ipynb #a6300011
 class Scratch(dict):
-    """Memory for intermediate results, used again for the next ones (chapter 63).
+    """Memory for intermediate results that is used again in every step (chapter 63).
 
     References
     ----------
     chapter 63.
     """
     def __call__(self, key: object, like: "torch.Tensor", *shape: int) -> "torch.Tensor":
-        """Return memory of a shape, with contents left over from something else.
+        """Return memory of a shape; what it contains is left over from earlier use.
 
         Parameters
         ----------
         key : object
-            What it is for.
+            The purpose; memory is used again for the same purpose.
         like : torch.Tensor
-            Of the same type, on the same device.
+            A tensor of the same type, on the same device.
         *shape : int
             Its dimensions.
 
@@ -234,7 +234,7 @@ def _dense_forward(
     X: "torch.Tensor",  # (nodes, records, features)
     scratch: Scratch,
 ) -> "tuple[list, list]":
-    "Weights of each layer, and what it returns (nodes * runs, features, records)."
+    "Weights and results of each layer; results are (nodes * runs, features, records)."
     with needed_for("training", "train"): import torch
     nodes, runs, _ = theta.shape
     records = X.shape[1]
@@ -270,7 +270,7 @@ def _dense_backward(
     last: "torch.Tensor",  # (nodes * runs, outputs, records): derivatives by the last activation
     scratch: Scratch,
 ) -> list:
-    "For each layer derivatives by what it returned, before its activation."
+    "For each layer, derivatives by its result before the activation."
     with needed_for("training", "train"): import torch
     known = _activations()
     deltas = [last] * len(pairs)
@@ -402,7 +402,8 @@ def as_function(model: "torch.nn.Module") -> "Callable[..., torch.Tensor]":
     Returns
     -------
     callable
-        Of parameters (parameters,) and records (records, ..); gives (records, outputs).
+        A function of parameters (parameters,) and records (records, ..), which returns
+        (records, outputs).
 
     References
     ----------
@@ -425,7 +426,7 @@ def _clipped_records(
     outputs: "Callable[..., torch.Tensor]",
     rule: ClippingRule,
 ) -> "Callable[..., tuple[torch.Tensor, torch.Tensor]]":
-    "Of one model and its records: the clipped mean, and which records were left out."
+    "A function of one model: the clipped mean, and which records were left out."
     with needed_for("training", "train"):
         import torch
         from torch.func import grad, vmap
@@ -446,7 +447,7 @@ def _plain_mean(
     outputs: "Callable[..., torch.Tensor]",
     rule: ClippingRule,
 ) -> "Callable[..., tuple[torch.Tensor, torch.Tensor]]":
-    "Of one model and its records: the mean gradient, and that no record was left out."
+    "A function of one model: the mean gradient, and that no record was left out."
     with needed_for("training", "train"):
         import torch
         from torch.func import grad
@@ -476,12 +477,12 @@ def any_gradients(
     batch : Batch
         Records of each node.
     rule : ClippingRule
-        How they are clipped.
+        How gradients are clipped.
 
     Returns
     -------
     change : torch.Tensor (nodes, runs, parameters)
-        Clipped means; for the protection of nodes, means.
+        Clipped means; to protect nodes, means that are not yet clipped.
     bad : torch.Tensor (nodes, runs, records)
         Whether a record was left out, because its gradient was not finite.
 
@@ -513,7 +514,8 @@ def gradients(
     model : torch.nn.Module
         The model of which `theta` has the parameters.
     layers : list of torch.nn.Module, or None
-        What `mfdl.learning.layers.chain` gives for it; None forms gradients of records.
+        What `mfdl.learning.layers.chain` returns for the model; with None the third
+        route is taken.
     theta : torch.Tensor (nodes, runs, parameters)
         All models.
     batch : Batch
@@ -521,14 +523,14 @@ def gradients(
     rule : ClippingRule
         How their gradients are clipped.
     scratch : Scratch
-        Memory that is used again.
+        Memory for intermediate results.
 
     Returns
     -------
     change : torch.Tensor (nodes, runs, parameters)
         Clipped gradients.
     lost : torch.Tensor (nodes, runs)
-        How many gradients were not finite, and count as zero.
+        How many gradients were not finite; they count as zero.
 
     References
     ----------

@@ -64,7 +64,7 @@ def _check_index(index: ArrayLike) -> Ints:  # (n, b, m)
 # %% ../../nbs/learning/60_data.ipynb #00000004
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Which records a node uses in which step: batch j in steps j, j+b, j+2b, ..
+    """Which records a node uses in which step: batch j in steps j, j+b, j+2b, ...
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Batches:
     Raises
     ------
     ValueError
-        For records that are in two places, and for nodes without any.
+        For a record that is in two places, and for a node that holds none.
 
     References
     ----------
@@ -87,24 +87,24 @@ class Batches:
 
     @property
     def n(self) -> int:
-        "Nodes."
+        "The number of nodes."
         return self.index.shape[0]
 
     @property
     def b(self) -> int:
-        "Batches of each node."
+        "The number of batches of each node."
         return self.index.shape[1]
 
     @property
     def size(self) -> int:
         """The number m by which sums over a batch are divided.
 
-        One record's share is 1/m, however many its batch has.
+        The share of one record is 1/m, however many records its batch has.
         """
         return self.index.shape[2]
 
     def check_steps(self, T: int) -> None:
-        """Raise a ValueError unless records take part equally often in so many steps.
+        """Raise a ValueError unless T steps are whole rounds through the batches.
 
         Parameters
         ----------
@@ -117,11 +117,11 @@ class Batches:
 
     @property
     def described(self) -> list[Any]:
-        "What a resumed run has to share."
+        "What has to be the same in a run that is resumed."
         return [self.index]
 
     def with_secret(self, secret: int | None) -> "Batches":
-        """These batches, as nothing in them is drawn by lot.
+        """Return these batches unchanged, as nothing in them is drawn by lot.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class Batches:
         return self
 
     def participation(self, epochs: int) -> Participation:
-        """In which steps of so many rounds through the batches one record takes part.
+        """In which steps a record takes part, in so many rounds through the batches.
 
         Parameters
         ----------
@@ -185,18 +185,18 @@ def cut(holdings: Sequence[Any], b: int, size: int | None = None) -> Batches:
     b : int
         Batches of each node.
     size : int, optional
-        Places in a batch, m. By default as many as the largest has records, which a
-        node that cuts alone cannot know.
+        Places in a batch, m. By default the size of the largest batch, which a node
+        that cuts its records alone cannot know.
 
     Returns
     -------
     Batches
-        Those of all nodes are padded to m places.
+        The batches of all nodes, padded to m places.
 
     Raises
     ------
     ValueError
-        For an m that is too small for a batch, and as `Batches` does.
+        For an m that is smaller than a batch, and where `Batches` raises one.
 
     References
     ----------
@@ -221,23 +221,24 @@ Lots = PoissonParticipation | BinsParticipation | TruncatedParticipation
 
 @dataclass(frozen=True, eq=False)
 class RandomBatches(Batches):
-    """Batches that each node draws by lot, with a secret of its own.
+    """Batches that each node draws by lot, with its own secret.
 
     Parameters
     ----------
     index : ndarray of int64, (n, 1, records)
         What each node holds; -1 where it holds fewer.
     scheme : RandomParticipation
-        How lots are drawn.
+        How the lots are drawn.
     mean : int
-        The number m by which sums over a batch are divided, however many it has.
+        The number m by which the sum over a batch is divided, whatever its size.
     secret : int or None
-        From which each node's secret is derived; None: nothing can be drawn.
+        The secret from which those of the nodes are derived; with None nothing can be
+        drawn.
 
     Raises
     ------
     ValueError
-        As `Batches` does.
+        Where `Batches` raises one.
 
     References
     ----------
@@ -249,22 +250,22 @@ class RandomBatches(Batches):
 
     @property
     def size(self) -> int:
-        "The number m by which sums over a batch are divided: the mean of batch sizes."
+        "The number m by which the sum over a batch is divided: its mean size."
         return self.mean
 
     @property
     def b(self) -> int:
-        "Steps in which a record takes part about once."
+        "The number of steps in which a record takes part once on average."
         if isinstance(self.scheme, BinsParticipation): return self.scheme.bins
         return round(self.scheme.groups / self.scheme.q)
 
     @property
     def described(self) -> list[Any]:
-        "What a resumed run has to share; without the secret it tells of no lots."
+        "What has to be the same in a resumed run; it tells no lots without the secret."
         return [self.index, repr(self.scheme), self.size, str(self.secret)]
 
     def check_steps(self, T: int) -> None:
-        """Raise a ValueError unless lots are drawn for so many steps.
+        """Raise a ValueError unless the lots are drawn for T steps.
 
         Parameters
         ----------
@@ -274,7 +275,7 @@ class RandomBatches(Batches):
             raise ValueError(f"T={T}: batches are drawn for {self.scheme.T} steps; expected those")
 
     def participation(self, epochs: int) -> Any:
-        """When records take part, if all steps are so many rounds.
+        """In which steps records may take part, for so many rounds.
 
         Parameters
         ----------
@@ -288,12 +289,12 @@ class RandomBatches(Batches):
         return self.scheme
 
     def with_secret(self, secret: int | None) -> "RandomBatches":
-        """The same with other lots.
+        """Return the same batches with another secret, and so with other lots.
 
         Parameters
         ----------
         secret : int or None
-            Up to 128 bits; None: nothing can be drawn.
+            Up to 128 bits; with None nothing can be drawn.
 
         Returns
         -------
@@ -346,23 +347,23 @@ def named_lots(
     lots : str
         'poisson', 'one lot' or 'new lots'.
     k : int
-        Rounds.
+        Rounds through the data.
     b : int
-        Steps of each.
+        Steps of a round.
     holdings : sequence of sequences of int
         For each node, the records it holds.
     largest : int or None
-        Size of a batch at most, if it is to be cut; only with 'poisson'.
+        The size to which batches are cut, if they are; only with 'poisson'.
 
     Returns
     -------
     RandomParticipation
-        Of k*b steps.
+        A scheme for k*b steps.
 
     Raises
     ------
     ValueError
-        For another name, and a largest size for which nothing is proved.
+        For another name, and for a largest size with a scheme other than 'poisson'.
 
     References
     ----------
@@ -381,7 +382,7 @@ def by_lot(
     secret: int | None = None,
     size: int | None = None,
 ) -> RandomBatches:
-    """Each node's records in batches that it draws by lot.
+    """Each node's records, in batches that the node draws by lot.
 
     Parameters
     ----------
@@ -390,21 +391,21 @@ def by_lot(
     scheme : RandomParticipation
         Such as Participation.poisson(q, T) or Participation.balls_in_bins(k, b).
     secret : int, optional
-        Up to 128 bits, for one run only; may be given later (`with_secret`).
+        Up to 128 bits, for one run only; it can be given later (`with_secret`).
     size : int, optional
-        The number m by which sums are divided. By default the mean size of a batch of
-        the largest holding, rounded up, which a node that draws alone cannot know.
+        The number m by which sums are divided. By default the mean size of a batch
+        of the node that holds most, rounded up, which a node alone cannot know.
 
     Returns
     -------
     RandomBatches
-        Drawn when they are first asked for.
+        They are drawn when they are first asked for.
 
     Raises
     ------
     ValueError
-        For steps that are known, for more records than batches are cut for, and as
-        `Batches` does.
+        For a scheme without lots, for more records than the scheme provides for, and
+        where `Batches` raises one.
 
     References
     ----------
@@ -428,7 +429,7 @@ def _generator(seed: Any) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 def _one_each(name: str, values: Any) -> NDArray[Any]:  # (records,)
-    "One thing for each record; raises ValueError where they cannot be compared."
+    "One value for each record; raises ValueError where values cannot be compared."
     found = np.asarray(values)
     try:
         np.unique(found)
@@ -446,11 +447,11 @@ def round_robin(records: int, n: int, seed: int | None = 0) -> list[Ints]:
     Parameters
     ----------
     records : int
-        How many there are.
+        The number of records.
     n : int
-        Nodes.
+        The number of nodes.
     seed : int or None, optional
-        Of the shuffle before; None: they are dealt as they come.
+        Seed of the shuffle; with None, records are dealt in their order.
 
     Returns
     -------
@@ -460,7 +461,7 @@ def round_robin(records: int, n: int, seed: int | None = 0) -> list[Ints]:
     Raises
     ------
     ValueError
-        For numbers below 1, and a seed that is none.
+        For numbers below 1, and for a seed that is not an integer >= 0.
 
     References
     ----------
@@ -478,13 +479,13 @@ def dirichlet(labels: Iterable[Any], n: int, alpha: float, seed: int = 0) -> lis
     Parameters
     ----------
     labels : iterable, (records,)
-        Of each record.
+        The label of each record.
     n : int
-        Nodes.
+        The number of nodes.
     alpha : float
-        Concentration, > 0: large for equal shares.
+        Concentration, positive; the larger, the more equal the shares.
     seed : int, optional
-        Of the shares, and of who gets which record.
+        Seed of the shares, and of which record goes where.
 
     Returns
     -------
@@ -495,7 +496,7 @@ def dirichlet(labels: Iterable[Any], n: int, alpha: float, seed: int = 0) -> lis
     ------
     ValueError
         For a concentration that is not positive, labels that cannot be compared, a
-        number of nodes below 1, and a seed that is none.
+        number of nodes below 1, and a seed that is not an integer >= 0.
 
     References
     ----------
@@ -517,18 +518,18 @@ def dirichlet(labels: Iterable[Any], n: int, alpha: float, seed: int = 0) -> lis
 
 # %% ../../nbs/learning/60_data.ipynb #groupco0
 def by_group(groups: Iterable[Any], n: int, size: int, seed: int = 0) -> list[Ints]:
-    """Whole groups to each node; those that are left over are not used.
+    """Deal whole groups to the nodes; groups that are left over are not used.
 
     Parameters
     ----------
     groups : iterable, (records,)
-        Of each record, such as its writer.
+        The group of each record, such as its writer.
     n : int
-        Nodes.
+        The number of nodes.
     size : int
-        Groups for each node.
+        The number of groups for each node.
     seed : int, optional
-        Of the order in which groups are dealt, and of records within a node.
+        Seed of the order in which groups are dealt, and of records within a node.
 
     Returns
     -------
@@ -538,8 +539,8 @@ def by_group(groups: Iterable[Any], n: int, size: int, seed: int = 0) -> list[In
     Raises
     ------
     ValueError
-        For more groups than there are, groups that cannot be compared, numbers below 1,
-        and a seed that is none.
+        For too few groups, groups that cannot be compared, numbers below 1, and a seed
+        that is not an integer >= 0.
 
     References
     ----------
@@ -597,7 +598,7 @@ class Dataset:
     Parameters
     ----------
     name : str
-        What it is called.
+        Its name.
     X : ndarray of float32, (records, ..)
         Features to train on.
     y : ndarray of int64 or float32, (records,)
@@ -607,7 +608,7 @@ class Dataset:
     y_test : ndarray of int64 or float32, (tested,)
         Targets to test with.
     groups : ndarray of int64, (records,), optional
-        To whom each record belongs, such as the writer; None if nobody knows.
+        To whom each record belongs, such as the writer; None if it is not known.
 
     Raises
     ------
@@ -634,13 +635,13 @@ class Dataset:
 
     @property
     def classes(self) -> int | None:
-        "How many; None if y is a number."
+        "The number of classes; None if targets are real numbers."
         if self.y.dtype.kind != "i": return None
         return int(max(self.y.max(), self.y_test.max())) + 1
 
 # %% ../../nbs/learning/60_data.ipynb #00000011
 def _split(name: str, X: NDArray[Any], y: NDArray[Any], standardise: bool) -> Dataset:
-    "80% to train, 20% to test, always the same."
+    "The same records in every run: 80% to train on, 20% to test with."
     with needed_for("training data", "train"):
         from sklearn.model_selection import train_test_split
         from sklearn.preprocessing import StandardScaler
@@ -690,7 +691,7 @@ def housing_table(path: str | Path | None = None) -> "pd.DataFrame":
     Raises
     ------
     FileNotFoundError
-        If it is nowhere to be found.
+        If it is not found.
     ValueError
         If it is damaged.
 
@@ -842,11 +843,11 @@ def load_data(name: str, path: str | Path | None = None) -> Dataset:
     Raises
     ------
     ValueError
-        For an unknown name, and for a file that is damaged: checksums are compared.
+        For an unknown name, and for a damaged file, where a checksum is known.
     FileNotFoundError
-        If it is nowhere to be found.
+        If it is not found.
     ImportError
-        If an extra is missing.
+        If an optional package is missing.
 
     References
     ----------
@@ -856,7 +857,7 @@ def load_data(name: str, path: str | Path | None = None) -> Dataset:
 
 # %% ../../nbs/learning/60_data.ipynb #47efee12
 def as_dataset(data: Any) -> Dataset:
-    """Make a data set of what stands for one.
+    """Make a data set of its name or of arrays.
 
     Parameters
     ----------

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..ground.files import needed_for
+from .linear import does_more
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,7 @@ def check_model(model: "torch.nn.Module") -> None:
     Parameters
     ----------
     model : torch.nn.Module
-        A model that is to be trained; its modules are told not to work in place.
+        The model to be trained; working in place is switched off in its modules.
 
     Raises
     ------
@@ -81,7 +82,7 @@ def new_model(make_model: Any) -> "torch.nn.Module":
     Parameters
     ----------
     make_model : callable
-        Without arguments, gives a torch.nn.Module.
+        A function without arguments that returns a torch.nn.Module.
 
     Returns
     -------
@@ -90,7 +91,8 @@ def new_model(make_model: Any) -> "torch.nn.Module":
     Raises
     ------
     ValueError
-        For what cannot be called so, for what gives no model, and as `check_model`.
+        For what cannot be called without arguments or returns no model, and where
+        `check_model` raises one.
 
     References
     ----------
@@ -149,7 +151,7 @@ def squared_norm(x: "torch.Tensor", dim: int) -> "torch.Tensor":
     Parameters
     ----------
     x : torch.Tensor (.., d, ..)
-        Vectors of any float type.
+        Vectors, of any float type.
     dim : int
         The dimension of length d along which they lie.
 
@@ -167,7 +169,8 @@ def squared_norm(x: "torch.Tensor", dim: int) -> "torch.Tensor":
 def entering_norm(a: "torch.Tensor", dim: int) -> "torch.Tensor":
     """Squared norms of what enters a linear layer; infinite where that is not safe.
 
-    From 2^80 on, what float32 rounds to zero in the other factor would count.
+    Beyond 2^80, an entry of the other factor that float32 rounds to zero could have
+    made a noticeable gradient.
 
     Parameters
     ----------
@@ -200,12 +203,13 @@ def _weight_and_rest(
 class LinearPart:
     """A linear layer of every model, whose gradients of records are never formed.
 
-    Called in this order: `forward`, `backward`, `squares`, perhaps `drop`, `total`.
+    The methods are called in this order: `forward`, `backward`, `squares`, perhaps
+    `drop`, `total`.
 
     Parameters
     ----------
     layer : torch.nn.Linear
-        The layer of one model, which says the sizes.
+        The layer of one model, from which the sizes are taken.
 
     References
     ----------
@@ -218,14 +222,14 @@ class LinearPart:
         self.has_bias = layer.bias is not None
 
     def forward(self, theta: "torch.Tensor", entering: "torch.Tensor") -> "torch.Tensor":
-        """Return what it returns; theta is (nodes, runs, parameters of the layer)."""
+        """Return its outputs; theta is (nodes, runs, parameters of the layer)."""
         weight, bias = _weight_and_rest(theta, self.shape)
         self.entered = entering.detach()  # (nodes, runs or 1, records, features)
         returned = entering @ weight.mT
         return returned.add_(bias[..., None, :]) if self.has_bias else returned
 
     def backward(self, delta: "torch.Tensor") -> None:
-        """Take derivatives by what it returned, (nodes, runs, records, outputs)."""
+        """Take derivatives by what was returned, (nodes, runs, records, outputs)."""
         self.delta = delta
 
     def squares(self) -> "torch.Tensor":
@@ -233,7 +237,7 @@ class LinearPart:
         return squared_norm(self.delta, -1) * (entering_norm(self.entered, -1) + self.has_bias)
 
     def drop(self, bad: "torch.Tensor") -> None:
-        """Leave out records, bool (nodes, runs, records), whatever their numbers."""
+        """Leave out records, given as bool (nodes, runs, records)."""
         self.delta = self.delta.masked_fill(bad[..., None], 0)
         self.entered = self.entered.expand(*bad.shape, -1).masked_fill(bad[..., None], 0)
 
@@ -246,7 +250,7 @@ class LinearPart:
 
 # %% ../../nbs/learning/62_layers.ipynb #a6200018
 class ExplicitPart:
-    """A layer of every model whose gradients of records are formed, by `gradients`.
+    """A layer of every model; `gradients` forms the gradients of records.
 
     The methods are those of `LinearPart`.
 
@@ -265,7 +269,7 @@ class ExplicitPart:
         self.layer = layer
 
     def gradients(self, delta: "torch.Tensor") -> "torch.Tensor":
-        """Return gradients of records, (nodes, runs, records, parameters of it)."""
+        """Return gradients of records, (nodes, runs, records, parameters)."""
         raise NotImplementedError
 
     def backward(self, delta: "torch.Tensor") -> None:
@@ -277,7 +281,7 @@ class ExplicitPart:
         return squared_norm(self.each, -1)
 
     def drop(self, bad: "torch.Tensor") -> None:
-        """Leave out records, bool (nodes, runs, records), whatever their numbers."""
+        """Leave out records, given as bool (nodes, runs, records)."""
         self.each = self.each.masked_fill(bad[..., None], 0)
 
     def total(self, factors: "torch.Tensor") -> "torch.Tensor":
@@ -300,7 +304,7 @@ class ConvolutionPart(ExplicitPart):
     dimensions = 4  # records, channels, height, width
 
     def forward(self, theta: "torch.Tensor", entering: "torch.Tensor") -> "torch.Tensor":
-        """Return what it returns; entering is (nodes, runs or 1, records, ..)."""
+        """Return its outputs; entering is (nodes, runs or 1, records, ..)."""
         with needed_for("training", "train"): import torch
         layer = self.layer
         nodes, runs, _ = theta.shape
@@ -316,14 +320,14 @@ class ConvolutionPart(ExplicitPart):
         return torch.stack(returned).unflatten(0, (nodes, runs))
 
     def gradients(self, delta: "torch.Tensor") -> "torch.Tensor":
-        """Return gradients of records, (nodes, runs, records, parameters of it)."""
+        """Return gradients of records, (nodes, runs, records, parameters)."""
         with needed_for("training", "train"): import torch
         values = delta.flatten(-2)
         weight = (values @ self._windows().mT).flatten(-2)
         if self.layer.bias is None: return weight
         return torch.cat([weight, values.sum(-1)], dim=-1)
 
-    def _windows(self) -> "torch.Tensor":  # (nodes, runs or 1, records, numbers in one, windows)
+    def _windows(self) -> "torch.Tensor":  # (nodes, runs or 1, records, entries, windows)
         with needed_for("training", "train"): from torch.nn.functional import pad
         high, wide = self.layer.padding
         down, right = self.layer.stride
@@ -346,7 +350,7 @@ class NormPart(ExplicitPart):
     chapter 62.
     """
     def forward(self, theta: "torch.Tensor", entering: "torch.Tensor") -> "torch.Tensor":
-        """Return what it returns; entering is (nodes, runs or 1, records, ..)."""
+        """Return its outputs; entering is (nodes, runs or 1, records, ..)."""
         with needed_for("training", "train"): from torch.nn.functional import group_norm
         layer = self.layer
         normed = group_norm(entering.flatten(0, 2), layer.num_groups, eps=layer.eps)
@@ -359,7 +363,7 @@ class NormPart(ExplicitPart):
         return normed * factor.reshape(shape) + shift.reshape(shape)
 
     def gradients(self, delta: "torch.Tensor") -> "torch.Tensor":
-        """Return gradients of records, (nodes, runs, records, parameters of it)."""
+        """Return gradients of records, (nodes, runs, records, parameters)."""
         with needed_for("training", "train"): import torch
         by_factor = delta * self.entered
         if delta.ndim == 4: return torch.cat([by_factor, delta], dim=-1)
@@ -370,7 +374,6 @@ class NormPart(ExplicitPart):
 _PARTS: dict[str, type[Any]] = {
     "Linear": LinearPart, "Conv2d": ConvolutionPart, "GroupNorm": NormPart,
 }
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 def _free_layers() -> "tuple[type[torch.nn.Module], ...]":
     "Layers without parameters that treat each record by itself."
@@ -378,12 +381,8 @@ def _free_layers() -> "tuple[type[torch.nn.Module], ...]":
     pointwise = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Identity)
     return (*pointwise, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten)
 
-def _does_more(layer: Any) -> bool:
-    "Whether a layer has hooks, or a `forward` of its own."
-    return any(getattr(layer, hooks) for hooks in _HOOKS) or "forward" in vars(layer)
-
 def _fits(layer: Any, dimensions: int) -> bool:
-    "Whether a layer is known, for what has so many dimensions, records included."
+    "Whether a layer is known here, for inputs of so many dimensions, records included."
     with needed_for("training", "train"): from torch import nn
     if type(layer) is nn.Conv2d:
         plain = (layer.groups, *layer.dilation, layer.padding_mode) == (1, 1, 1, "zeros")
@@ -397,14 +396,14 @@ def _fits(layer: Any, dimensions: int) -> bool:
 
 # %% ../../nbs/learning/62_layers.ipynb #a6200021
 def chain(model: "torch.nn.Module", record: "torch.Tensor") -> "list[torch.nn.Module] | None":
-    """Take a model apart into layers, if it is a chain of those that are known here.
+    """Take a model apart into its layers, if it is a chain of layers known here.
 
     Parameters
     ----------
     model : torch.nn.Module
         Any model.
     record : torch.Tensor (1, ..)
-        One record, which goes through the layers.
+        One record, which is sent through the layers.
 
     Returns
     -------
@@ -420,7 +419,7 @@ def chain(model: "torch.nn.Module", record: "torch.Tensor") -> "list[torch.nn.Mo
         import torch
         from torch import nn
     if type(model) is not nn.Sequential: return None
-    if any(_does_more(layer) for layer in (model, *model)): return None
+    if any(does_more(layer) for layer in (model, *model)): return None
     expected = []
     for k, layer in enumerate(model):
         own = [name for name in ("weight", "bias") if getattr(layer, name, None) is not None]
@@ -455,7 +454,7 @@ def apply_layers(
     parts : list
         One `LinearPart` or `ExplicitPart` for each layer with parameters.
     returned : list of torch.Tensor (nodes, runs, records, ..)
-        What these layers returned, ready for derivatives by it.
+        What these layers returned; derivatives by it can be taken.
 
     References
     ----------
@@ -480,11 +479,11 @@ def apply_layers(
     return outputs, parts, returned
 
 # %% ../../nbs/learning/62_layers.ipynb #a620002c
-LIMIT = 2**28  # bytes that gradients of a part of all models may take
-CACHE = 2**22  # bytes that a processor has close at hand
+LIMIT = 2**28  # bytes that the gradients of a group of models may take
+CACHE = 2**22  # bytes that fit into the cache of a processor
 
 def numbers_of(layers: list, record: "torch.Tensor") -> int:
-    """Count the numbers that a chain computes on the way for one record.
+    """Count the numbers that a chain computes for one record.
 
     Parameters
     ----------
@@ -513,21 +512,21 @@ def numbers_of(layers: list, record: "torch.Tensor") -> int:
                 count += a.numel()
             if isinstance(layer, nn.Conv2d):
                 windows = layer.weight[0].numel() * a[0, 0].numel()
-                count += layer.weight.numel() + windows  # the gradient, and what it is made of
+                count += layer.weight.numel() + windows  # the gradient, and its windows
     return count
 
 # %% ../../nbs/learning/62_layers.ipynb #a6200030
 def how_many_fit(layers: list | None, device: "torch.device", numbers: int) -> int:
-    """Count how many times so many numbers fit where they should be.
+    """Count how many groups of so many numbers fit into the cache or into memory.
 
     Parameters
     ----------
     layers : list of torch.nn.Module, or None
         What `chain` gives for the model.
     device : torch.device
-        Where the numbers will be.
+        Where the numbers are kept.
     numbers : int
-        Of float32.
+        The size of a group, in numbers of type float32.
 
     Returns
     -------
@@ -548,7 +547,7 @@ def slices(whole: int, most: int) -> list[slice]:
     whole : int
         Its length.
     most : int
-        The longest part; at least one is allowed.
+        The greatest length of a part; taken as 1 if smaller.
 
     Returns
     -------
@@ -564,7 +563,7 @@ def slices(whole: int, most: int) -> list[slice]:
 def parts_of(
     layers: list | None, theta: "torch.Tensor", record: "torch.Tensor", size: int
 ) -> list[tuple[slice, slice]]:
-    """Cut all models into parts whose gradients fit.
+    """Cut all models into groups whose gradients fit.
 
     Parameters
     ----------
@@ -580,7 +579,7 @@ def parts_of(
     Returns
     -------
     list of tuple of slice
-        Nodes and runs of each part.
+        Nodes and runs of each group.
 
     References
     ----------

@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 # %% ../../nbs/learning/65_learner.ipynb #a6500007
 @dataclass(eq=False)
 class History:
-    """What was measured while training: one number for each metric, test, run and node.
+    """Keep what was measured in training: a number for each metric, test, run and node.
 
     Parameters
     ----------
     runs : list of str
-        Labels of the runs.
+        The labels of the runs.
     seeds : list of int
-        Their seeds.
+        The seeds of the runs.
     nodes : list
-        Labels of the nodes.
+        The labels of the nodes.
     steps : list of int
         Steps after which models were tested.
     metrics : dict of list
-        By name, for each test an array (runs, nodes).
+        For each name a list with an array (runs, nodes) for each test.
 
     References
     ----------
@@ -82,7 +82,7 @@ class History:
 
 # %% ../../nbs/learning/65_learner.ipynb #a650000e
 def _forward_code(module: "torch.nn.Module") -> tuple:
-    "What a class of modules does, as far as the code of `forward` shows."
+    "What a class of modules computes, as far as the code of `forward` tells."
     code = getattr(type(module).forward, "__code__", None)
     name = type(module).__qualname__
     if not code: return name, code
@@ -93,7 +93,7 @@ def _forward_code(module: "torch.nn.Module") -> tuple:
 def _probes(
     record: "torch.Tensor",  # (1, ..)
 ) -> "list[torch.Tensor]":  # float64 (4, ..)
-    "Records like this one, fixed, of three sizes."
+    "Fixed records in the shape of this one, of three sizes."
     with needed_for("training", "train"): import torch
     generator = torch.Generator().manual_seed(0)
     shape = (4, *record.shape[1:])
@@ -121,17 +121,17 @@ def _behaviour(
     model: "torch.nn.Module",
     record: "torch.Tensor",  # (1, ..)
 ) -> np.ndarray:  # float64 (numbers,)
-    "What `forward` does, whatever it calls: its answers to probes, to six digits."
+    "The answers of a model to the probes, to six digits."
     with needed_for("training", "train"): import torch
     twin = copy.deepcopy(model).cpu()
     probes = _probes(record)
     try:
         found = [part for probe in probes for part in _responses(twin.double(), probe)]
-    except RuntimeError:  # it computes in float32 only
+    except RuntimeError:  # the model computes in float32 only
         found = [part for probe in probes for part in _responses(twin.float(), probe.float())]
     largest = torch.stack([part.abs().max() for part in found]).max()
     size = float(largest.clamp_min(1e-30))
-    numbers = np.round(torch.cat(found).double().numpy() / size, 6) + 0.0  # and not -0.0
+    numbers = np.round(torch.cat(found).double().numpy() / size, 6) + 0.0  # no -0.0
     return np.append(numbers, float(f"{size:.5e}"))
 
 # %% ../../nbs/learning/65_learner.ipynb #a6500015
@@ -141,9 +141,9 @@ def describe_protocol(protocol: Protocol, exact: bool = True) -> list:
     Parameters
     ----------
     protocol : Protocol
-        The run.
+        The protocol of a run.
     exact : bool, optional
-        False: without the coefficients of noise, which depend on rounding.
+        Whether to include the coefficients of noise, which depend on rounding.
 
     Returns
     -------
@@ -188,14 +188,14 @@ def _check_clip(clip: float | None, on_nonfinite: str) -> None:
         )
 
 def choose_loss(loss: str | None, data: Dataset) -> str:
-    """Return the name of a loss; by default the one that the data ask for.
+    """Return the name of a loss; by default the usual one for the data.
 
     Parameters
     ----------
     loss : str or None
         'squared', 'huber' or 'cross-entropy'.
     data : Dataset
-        With classes, or with numbers.
+        Data with classes or with numbers as targets.
 
     Returns
     -------
@@ -226,7 +226,7 @@ def _first_models(
     make_model: Callable,
     seeds: Sequence[int],
 ) -> "tuple[dict[int, torch.Tensor], dict[str, torch.Tensor], torch.nn.Module]":
-    "Of each seed weights (parameters,); buffers by name; and a model."
+    "The weights (parameters,) of each seed, the buffers by name, and a model."
     with needed_for("training", "train"): import torch
     weights: dict[int, torch.Tensor] = {}
     buffers: dict[str, torch.Tensor] = {}
@@ -316,7 +316,7 @@ def _measure(
     y: "torch.Tensor",  # (records, ..)
     kind: str,  # of loss
 ) -> dict[str, np.ndarray]:  # float (models,)
-    "Mean loss, and of classes accuracy, of all models on all records."
+    "Mean loss, and for classes accuracy, of all models on all records."
     with needed_for("training", "train"): import torch
     loss = record_loss(kind)
     metrics = ["loss"] if kind in NUMERIC else ["loss", "accuracy"]
@@ -362,7 +362,7 @@ def _side_by_side(
 
 # %% ../../nbs/learning/65_learner.ipynb #a6500027
 class _Prepared:
-    "Models, data and batches of nodes, checked and in place."
+    "Models, data and batches of nodes, checked and on the device."
     def __init__(
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run],
         nodes: Sequence[Hashable], lr: Any, clip: float | None, protect: str = "record",
@@ -412,10 +412,10 @@ def _batch_of(
 
 # %% ../../nbs/learning/65_learner.ipynb #a650002b
 class _Gradients(_Prepared):
-    "What the gradients are."
+    "Adds the gradients of a step."
     @cached_property
     def own(self) -> np.ndarray:
-        """Of each node one of its records, (nodes, 1)."""
+        """One record of each node, (nodes, 1)."""
         return self.batches.index.max(axis=(1, 2))[:, None]
 
     def leave_room(self, spacing: float | None) -> None:
@@ -424,12 +424,12 @@ class _Gradients(_Prepared):
         Parameters
         ----------
         spacing : float or None
-            The grid to which gradients are rounded; None or 0: there is none.
+            The grid to which gradients are rounded; None or 0 if they are not rounded.
 
         Raises
         ------
         ValueError
-            When rounding takes more than a tenth.
+            When rounding takes more than a tenth of the norm.
         """
         if not spacing: return
         assert self.clip is not None  # there is noise, and none without clipping
@@ -442,7 +442,7 @@ class _Gradients(_Prepared):
         Parameters
         ----------
         t : int
-            The step, which says the batch.
+            The step, which decides the batch.
 
         Returns
         -------
@@ -452,7 +452,7 @@ class _Gradients(_Prepared):
         Raises
         ------
         FloatingPointError
-            Where a gradient is not finite, with on_nonfinite='stop'.
+            If a gradient is not finite, and on_nonfinite='stop'.
         """
         with needed_for("training", "train"): import torch
         batch = _batch_of(self.X, self.y, self.batches.at(t), self.own)
@@ -476,19 +476,19 @@ class _Gradients(_Prepared):
 
 # %% ../../nbs/learning/65_learner.ipynb #d15d80ae
 class _Updating(_Gradients):
-    "What updates are."
+    "Adds the direction of an update."
     def direction(self, change: "torch.Tensor") -> "torch.Tensor":
-        """Return where noisy gradients take the models; velocities change with them.
+        """Return the directions in which the models move, and change their velocities.
 
         Parameters
         ----------
         change : torch.Tensor (nodes, runs, parameters)
-            Gradients of this step, with noise.
+            The gradients of this step, with noise.
 
         Returns
         -------
         torch.Tensor (nodes, runs, parameters)
-            To be multiplied by the learning rate.
+            The directions, to be multiplied by the learning rate.
         """
         if self.velocity is None: return change
         self.velocity = self.schedule.momentum * self.velocity + change
@@ -497,17 +497,17 @@ class _Updating(_Gradients):
 
     @property
     def kept(self) -> float:
-        """Which share of the models weight decay leaves in this step."""
+        """The factor by which weight decay shrinks the models in this step."""
         return float(self.schedule.kept(len(self.rates))[self.t])
 
 # %% ../../nbs/learning/65_learner.ipynb #a650002d
-_METRIC = "metric "  # begins the names of arrays in a checkpoint that are those of a metric
+_METRIC = "metric "  # the names of arrays of metrics in a checkpoint begin with it
 
 class _Tested(_Updating):
-    "What the models are, and how good."
+    "Adds the models themselves, and tests of them."
     @property
     def T(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return len(self.rates)
 
     @property
@@ -516,12 +516,12 @@ class _Tested(_Updating):
         return self.models.swapaxes(0, 1)
 
     def test(self, records: int | None = None) -> dict[str, np.ndarray]:
-        """Measure all models on the test records, and remember it in the history.
+        """Measure all models on the test records, and add the result to the history.
 
         Parameters
         ----------
         records : int, optional
-            The first so many of them; by default all.
+            How many test records to use, from the first; by default all.
 
         Returns
         -------
@@ -562,10 +562,10 @@ class _Tested(_Updating):
 
 # %% ../../nbs/learning/65_learner.ipynb #70c47a4b
 class _Described(_Tested):
-    "What a resumed run has to share."
+    "Adds what has to be the same in a resumed run."
     @cached_property
     def behaviour(self) -> np.ndarray:
-        """What the model does, on a probe, (numbers,)."""
+        """The answers of the model to probes, (numbers,)."""
         return _behaviour(self.model, self.X[:1])
 
     def describe_model(self) -> list:
@@ -577,41 +577,41 @@ class _Described(_Tested):
         return [str(model), code, shapes, *buffers, *self.start, self.behaviour]
 
     def describe(self) -> list:
-        """Return what a resumed run must share: model, clipping, batches and data."""
+        """Return what has to agree in a resumed run: model, batches, data and clip."""
         rule = [self.loss_kind, self.clip, self.protect, self.on_nonfinite, tuple(self.theta.shape)]
         data = [self.X.cpu().numpy(), self.y.cpu().numpy()]
         return [*self.describe_model(), *rule, *self.batches.described, *data]
 
 # %% ../../nbs/learning/65_learner.ipynb #a650002f
 class Learner(_Described):
-    """Nodes that learn: a model, data, batches, and what the gradients are.
+    """Hold the models of nodes, and compute their clipped gradients.
 
-    `models` are those of the nodes, float32 (nodes, runs, parameters); `theta` are the
-    same, runs first. `t` counts steps, and who derives from this class takes them.
+    `models` are float32 (nodes, runs, parameters); `theta` are the same, runs first.
+    `t` counts steps, which classes derived from this one take.
 
     Parameters
     ----------
     make_model : callable
-        Without arguments, gives a torch.nn.Module without batch statistics; called once
-        for each seed.
+        A function without arguments that returns a torch.nn.Module without batch
+        statistics; it is called once for each seed.
     data : Dataset
         Records to train and to test with.
     batches : Batches
         Which records these nodes use in which step.
     runs : sequence of Run
-        With the same number of steps; labels and seeds are used here, secrets are not.
+        Runs with equally many steps. Labels and seeds are used here, secrets are not.
     nodes : sequence
-        Labels of these nodes.
+        The labels of these nodes.
     lr : float or array (T,), or None
-        Learning rate, or one for each step; None where protocols have a schedule.
+        Learning rate, or one for each step; None if the protocols have a schedule.
     clip : float or None
-        The norm to which gradients are clipped; None: not at all.
+        The norm to which gradients are clipped; with None they are not clipped.
     protect : str, optional
-        'record' or 'node'.
+        What is protected, 'record' or 'node'.
     loss : str, optional
-        'squared', 'huber' or 'cross-entropy'; by default as the data asks.
+        'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     device : str or torch.device, optional
-        Where models and data are.
+        Where models and data are kept.
     on_nonfinite : str, optional
         A gradient that is not finite stops the training ('stop') or counts as 'zero'.
 
@@ -637,14 +637,14 @@ class Learner(_Described):
         return {} if self.velocity is None else {"velocity": self.velocity}
 
     def restore(self, step: int, arrays: dict[str, np.ndarray]) -> None:
-        """Take models and history after so many steps, as `state` gave them.
+        """Continue from models and history that `state` returned.
 
         Parameters
         ----------
         step : int
-            How many steps were taken.
+            The number of steps that had been taken.
         arrays : dict of ndarray
-            What `state` gave: theta (runs, nodes, parameters), steps (tests,), metrics.
+            What `state` returned: theta (runs, nodes, parameters), steps and metrics.
 
         Raises
         ------

@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400007
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training run: a protocol, the strength of its noise, and where it comes from.
+    """One training run: a protocol, the strength of its noise, and its seeds.
 
     Parameters
     ----------
     label : str
         Its name in tables and messages.
     protocol : Protocol or ScheduledProtocol
-        Who trains when, which noise enters, who hears whom; and with which momentum,
-        learning rates and weight decay, if these are not those of plain steps.
+        Who trains when, which noise enters and who hears whom; a scheduled protocol
+        also has momentum, learning rates and weight decay.
     scale : float, optional
         Standard deviation of a noise variable, in the units of the gradient: sigma
         times the row sensitivity.
     seed : int, optional
-        Of initial weights, which everybody may know.
+        The seed of the initial weights, which everybody may know.
     secret : int, optional
-        Of the noise, up to 128 bits; None: derived from the seed, for simulations whose
-        results give nobody's data away.
+        The seed of the noise, up to 128 bits. By default it is derived from the public
+        seed, which is enough for simulations without anybody's private data.
     secure : bool, optional
-        Noise from a cryptographic generator, on one grid with the gradients.
+        Draw the noise from a cryptographic generator, on the same grid as gradients.
 
     References
     ----------
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def plain(self) -> Protocol:
-        """The protocol without its schedule: what of a step is not the update."""
+        """The protocol without its schedule."""
         return cast(Protocol, without_schedule(self.protocol))
 
     @property
@@ -81,7 +81,7 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
     run : Run
         The run.
     batches : Batches
-        Of its nodes.
+        The batches of its nodes.
     clip : float or None
         The norm to which gradients are clipped.
 
@@ -118,19 +118,19 @@ def schedule_of(runs: Sequence[Run], lr: Any) -> Schedule:
     Parameters
     ----------
     runs : sequence of Run
-        At least one, all with the same schedule, or none with one.
+        At least one run; all have the same schedule, or none has one.
     lr : float or array (T,), or None
-        Learning rates; None where protocols have a schedule.
+        Learning rates; None if the protocols have a schedule.
 
     Returns
     -------
     Schedule
-        Of the protocols, or with these learning rates.
+        That of the protocols, or one with these learning rates.
 
     Raises
     ------
     ValueError
-        For different schedules, and for learning rates in two places, or in none.
+        For different schedules, and for learning rates given twice or not at all.
 
     References
     ----------
@@ -148,12 +148,12 @@ def schedule_of(runs: Sequence[Run], lr: Any) -> Schedule:
 def max_noise_std(protocol: Protocol) -> float:
     """Estimate the largest standard deviation of what a node adds.
 
-    What is taken back is left aside.
+    Noise that is taken back from earlier additions is not counted.
 
     Parameters
     ----------
     protocol : Protocol
-        The run.
+        The protocol of a run.
 
     Returns
     -------
@@ -170,19 +170,19 @@ def max_noise_std(protocol: Protocol) -> float:
     return largest * (1 if mix.basis is None else np.linalg.norm(mix.basis, axis=1).max())
 
 def looks_back(protocol: Protocol) -> int:
-    """Count the steps back to the earliest variables on which an addition depends.
+    """Count the steps back to the earliest variable on which an addition depends.
 
-    What is taken back does not count: it is known from what was added.
+    Noise that is taken back does not count: it is known from what was added.
 
     Parameters
     ----------
     protocol : Protocol
-        The run.
+        The protocol of a run.
 
     Returns
     -------
     int
-        0 if every step uses variables of its own alone.
+        0 if each step uses only its own variables.
 
     References
     ----------
@@ -194,13 +194,13 @@ def looks_back(protocol: Protocol) -> int:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #dcef51a8
 class _Piece(NamedTuple):
-    "Consecutive variables of a row of the holders."
+    "Consecutive variables of one set of holders."
     row: int
     block: int
     number: int  # in the block
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640002a
-_AT_ONCE = 2**25  # numbers that are drawn ahead, of all rows and secrets together
+_AT_ONCE = 2**25  # numbers drawn ahead, for all rows and secrets together
 
 class _Blocks:
     "Blocks of noise variables, drawn piece by piece."
@@ -240,18 +240,18 @@ class _Blocks:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640000d
 class Draws:
-    """Noise variables as they are drawn, step by step, for several secrets.
+    """Draw noise variables step by step, for several secrets.
 
     Parameters
     ----------
     variables : Variables
-        What is drawn; the same for all protocols that share the draws.
+        The variables; the same for all protocols that share the draws.
     secrets : sequence of int
         One for each realisation.
     dimension : int
-        Parameters of a model.
+        Number of parameters of a model.
     keep : int
-        Of how many earlier steps variables are kept, in `kept`.
+        For how many steps variables are kept, in `kept`.
 
     References
     ----------
@@ -267,7 +267,7 @@ class Draws:
         self.keep = keep
         counts = np.bincount(variables.step)  # variables of each step
         shape = (counts.max(), min(keep + 1, len(counts)), self.width) if keep else (0, 0, 0)
-        self.kept = np.zeros(shape, dtype=np.float32)  # by number in its step, and step in turn
+        self.kept = np.zeros(shape, dtype=np.float32)  # by number, and by step modulo keep + 1
         self.t = -1
         self.fresh = np.zeros((0, self.width), dtype=np.float32)
 
@@ -301,7 +301,7 @@ class Draws:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400010
 class _FreshMix:
-    "Combines the variables of the step alone."
+    "Combines variables of a single step."
     def __init__(
         self,
         D: csr_array,  # float32 (places, variables)
@@ -322,7 +322,7 @@ class _FreshMix:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400012
 class _KeptMix:
-    "Combines the variables that are kept; the arguments are those of `_FreshMix`."
+    "Combines variables that are kept; the arguments are those of `_FreshMix`."
     def __init__(self, D: csr_array, starts: np.ndarray, draws: Draws) -> None:
         self.starts = starts
         self.draws = draws
@@ -383,7 +383,7 @@ class _TakeBack:
         self.starts = starts
         rows, columns = L.nonzero()
         self.reach = int((rows - columns).max(initial=0))
-        self.added: dict[int, np.ndarray] = {}  # by place, as long as later ones take it back
+        self.added: dict[int, np.ndarray] = {}  # by place, while later places take it back
 
     def _weights(self, place: int) -> dict[int, float]:  # by place
         start, stop = self.L.indptr[place:place + 2]
@@ -406,7 +406,7 @@ class _TakeBack:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400018
 class _Recombine:
-    "What nodes add to models, as combinations of n directions."
+    "Turns n directions of noise into what n nodes add to their models."
     def __init__(
         self,
         basis: np.ndarray,  # float32 (protocols, n, n)
@@ -422,7 +422,7 @@ class _Recombine:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640001a
 def _in_order(mixes: Sequence[NoiseMixing], T: int) -> tuple[np.ndarray, np.ndarray]:
-    "The order of all places, and with it the first of each step and the end."
+    "The order of all places, and in it the first place of each step, and the end."
     def joined(name: str) -> np.ndarray:
         return np.concatenate([getattr(mix, name) for mix in mixes])
 
@@ -449,21 +449,22 @@ def _passes(
 class NoiseSource:
     """What nodes add, step by step, under protocols that combine the same variables.
 
-    `next` gives what enters models, float32 (nodes, protocols * secrets, parameters).
-    After it `shares` has what is added to single messages, float32 (shares, secrets *
-    parameters), in the order of the protocol, which is then alone.
+    `next` returns what enters models, float32 (nodes, protocols * secrets, parameters).
+    After that, `shares` is what is added to single messages, float32 (shares, secrets *
+    parameters), in the order of the protocol. A protocol with shares has no others
+    beside it.
 
     Parameters
     ----------
     protocols : sequence of Protocol
-        With equal variables, and all with a basis or none.
+        Protocols with equal variables; all have a basis, or none has.
     draws : Draws
-        Of these variables, kept as long as one of the protocols looks back.
+        Draws of these variables, kept for as long as a protocol looks back.
 
     Raises
     ------
     ValueError
-        For draws that are not kept so long.
+        For draws that are kept too short a time.
 
     References
     ----------
@@ -512,11 +513,11 @@ class Supply(NamedTuple):
     source : NoiseSource
         What nodes add, (nodes, protocols * secrets, parameters) in each step.
     runs : torch.Tensor (members,)
-        Numbers of the runs.
+        The numbers of the runs.
     places : torch.Tensor (members,)
-        For each, its place among protocols and secrets.
+        For each run, its place among protocols and secrets.
     scales : torch.Tensor (members,)
-        For each, the standard deviation of a variable.
+        For each run, the standard deviation of a variable.
 
     References
     ----------
@@ -529,7 +530,7 @@ class Supply(NamedTuple):
 
 def _supply(
     runs: Sequence[Run],
-    groups: list[list[int]],  # of each protocol, the numbers of its runs
+    groups: list[list[int]],  # for each protocol, the numbers of its runs
     draws: Draws,
     secrets: tuple[int, ...],
     device: Any,
@@ -554,23 +555,23 @@ def _variables_of(protocol: Protocol) -> str:
     return fingerprint(drawn.step, csr_array(drawn.holder_sets), drawn.holder_set)
 
 def _combination_of(protocol: Protocol) -> tuple[bool, bool, bool, str]:
-    "Whether it looks back and takes back; and more that has to agree."
+    "What has to be equal for protocols to share a source."
     alone = protocol.digest if any(step.shares for step in protocol.distinct) else ""
     mix = protocol.mix
     return looks_back(protocol) > 0, mix.takes_back, mix.basis is None, alone
 
 def noise_sources(runs: Sequence[Run], dimension: int, device: Any) -> list[Supply]:
-    """Sort runs by what they draw and by how they combine it, and make their sources.
+    """Group runs by what they draw and how they combine it, and make their sources.
 
     Parameters
     ----------
     runs : sequence of Run
-        Runs with the same nodes and steps; of those without noise, and of secure ones,
-        nothing is drawn.
+        Runs with the same nodes and steps. Nothing is drawn for those without noise and
+        for secure ones.
     dimension : int
-        Parameters of a model.
+        Number of parameters of a model.
     device : str or torch.device
-        Where the numbers of a supply are.
+        Where the tensors of a supply are kept.
 
     Returns
     -------
@@ -604,7 +605,7 @@ def rounded(change: "torch.Tensor", spacing: float) -> "torch.Tensor":
     Parameters
     ----------
     change : torch.Tensor
-        Gradients, of any shape.
+        The gradients, of any shape.
     spacing : float
         The power of two.
 
@@ -621,14 +622,14 @@ def rounded(change: "torch.Tensor", spacing: float) -> "torch.Tensor":
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #12e184e1
 def room_for_rounding(clip: float, spacing: float, dimension: int, size: int) -> float:
-    """Return the norm to clip to, so that after all rounding nothing is too long.
+    """Return the norm to clip to, so that no rounded gradient is too long.
 
     Parameters
     ----------
     clip : float
-        The norm that the account believes.
+        The norm that the account assumes.
     spacing : float
-        Of the grid to which gradients are rounded.
+        The spacing of the grid to which gradients are rounded.
     dimension : int
         Number of parameters.
     size : int
@@ -642,7 +643,7 @@ def room_for_rounding(clip: float, spacing: float, dimension: int, size: int) ->
     Raises
     ------
     ValueError
-        When rounding takes more than a tenth.
+        When rounding takes more than a tenth of the norm.
 
     References
     ----------

@@ -60,7 +60,7 @@ def _check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, recor
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660001d
 def _spacings(runs: Sequence[Run], clip: float | None) -> dict[int, float]:
-    "Of each secure run that has noise, by number, the grid to which all is rounded."
+    "The grid spacing of each secure run with noise, by the number of the run."
     found = {
         i: grid_spacing(run.scale * max_noise_std(run.plain), clip)
         for i, run in enumerate(runs) if run.secure and run.scale and clip is not None
@@ -74,7 +74,7 @@ def _spacings(runs: Sequence[Run], clip: float | None) -> dict[int, float]:
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660000a
 def _secure_streams(run: Run, dimension: int) -> list:
-    "Of each node what it adds, in turn: float64 (1, parameters)."
+    "For each node the noise that it adds, step by step: float64 (1, parameters)."
     dealt = deal_seeds(run.plain, run.noise_secret).items()
     return [
         noise_stream(run.plain, node, held, dimension, secure=True) for node, held in dealt
@@ -103,7 +103,7 @@ class _Noisy(Learner):
         super().__init__(
             make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite)
         self.runs = list(runs)
-        self.broken = False  # in the middle of a step
+        self.broken = False  # whether a step has begun and not ended
         self.forgotten = False
         self.gossip: dict[tuple[Round, ...], list[torch.Tensor]] = {}
         self.transcript: list[torch.Tensor] | None = [] if record else None
@@ -112,12 +112,12 @@ class _Noisy(Learner):
 
     @cached_property
     def noise(self) -> list[Supply]:
-        """Who draws what for which runs, secure ones apart."""
+        """The sources of noise, without those of secure runs."""
         return noise_sources(self.runs, self.models.shape[2], self.device)
 
     @cached_property
     def streams(self) -> dict[int, list]:
-        """The noise of secure runs, by number: of each node what it adds."""
+        """For each secure run, by its number, the noise that each node adds."""
         dimension = self.models.shape[2]
         return {i: _secure_streams(self.runs[i], dimension) for i in self.spacing}
 
@@ -148,16 +148,16 @@ def _multiplied(
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660000f
 class MessageNoise(NamedTuple):
-    """By how much the messages of a step differ from the models of their senders.
+    """Differences between the messages of a step and the models of their senders.
 
     Parameters
     ----------
     step : Step
         The step of the protocol.
     runs : torch.Tensor (members,)
-        Numbers of the runs.
+        The numbers of the runs.
     parts : list of torch.Tensor (pairs, members, parameters)
-        One for each round; without pairs where a round has no noise.
+        One for each exchange; it has no pairs if there is no noise in it.
 
     References
     ----------
@@ -188,7 +188,7 @@ def _message_noise(
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600011
 class _Exchanging(_Noisy):
-    "Exchanges models, with what noise there is in messages."
+    "Adds the exchange of models, and noise in messages."
     def _matrices(self, step: Step) -> "list[torch.Tensor]":
         if step.rounds not in self.gossip:
             sparse = any(isinstance(one.W, csr_array) for one in step.rounds)
@@ -202,7 +202,7 @@ class _Exchanging(_Noisy):
         Parameters
         ----------
         steps : sequence of Step
-            One for each run.
+            The step of each run.
 
         Returns
         -------
@@ -240,14 +240,14 @@ class _Exchanging(_Noisy):
         return found
 
     def arrived(self, step: Step, parts: "list[torch.Tensor]") -> "torch.Tensor":
-        """Return what the noise of messages has become at the end of a step.
+        """Return what the noise of messages adds to the models at the end of a step.
 
         Parameters
         ----------
         step : Step
             The step.
         parts : list of torch.Tensor (pairs, members, parameters)
-            As in `MessageNoise`.
+            The parts of a `MessageNoise`.
 
         Returns
         -------
@@ -265,16 +265,16 @@ class _Exchanging(_Noisy):
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600013
 class _Recording(_Exchanging):
-    "Keeps messages."
+    "Adds a record of all messages."
     def sent(self, step: Step, noisy: list[MessageNoise]) -> "torch.Tensor":
-        """Return what nodes say in this step, between gradients and gossip.
+        """Return the messages that nodes send in this step.
 
         Parameters
         ----------
         step : Step
             The step of all runs.
         noisy : list of MessageNoise
-            What `share_noise` gave.
+            What `share_noise` returned.
 
         Returns
         -------
@@ -299,7 +299,7 @@ class _Recording(_Exchanging):
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600015
 class _Stepping(_Recording):
-    "Takes steps."
+    "Adds steps."
     def step(self) -> None:
         """Take one gradient step of the nodes that train in it, with its exchanges.
 
@@ -310,7 +310,7 @@ class _Stepping(_Recording):
         StopIteration
             After the last step.
         FloatingPointError
-            Where a gradient is not finite, with on_nonfinite='stop'.
+            If a gradient is not finite, and on_nonfinite='stop'.
         """
         if self.broken:
             raise RuntimeError(
@@ -320,7 +320,7 @@ class _Stepping(_Recording):
         if self.t >= self.T:
             raise StopIteration(
                 f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
-        self.broken = True  # until all of it is done
+        self.broken = True  # until the step is complete
         steps = [run.plain.steps[self.t] for run in self.runs]
         change = self.changes(self.t)
         trains = np.array([step.trains for step in steps]).T
@@ -343,17 +343,17 @@ class _Stepping(_Recording):
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600017
 class _Kept(_Stepping):
-    "Is kept in a file, and resumed."
+    "Adds checkpoints."
     def digest(self, exact: bool = True) -> str:
-        """Return SHA-256 of all that a resumed simulation must share, with secrets.
+        """Return a SHA-256 of all that must agree when a run is resumed.
 
-        For whoever lacks the secrets it says nothing about the data.
+        The secrets are part of it: without them it tells nothing about the data.
 
         Parameters
         ----------
         exact : bool, optional
-            False: without what depends on rounding, the numbers in the mix of noise and
-            its scale, and without secrets.
+            Whether to include secrets, and what depends on rounding: the coefficients
+            and the scale of the noise.
 
         Returns
         -------
@@ -368,7 +368,7 @@ class _Kept(_Stepping):
         return fingerprint(*parts)
 
     def _draw_again(self, steps: int) -> None:
-        "Draw what was drawn in so many steps, so that the next comes as it would have."
+        "Draw the noise of so many steps again, so that the next noise is as it was."
         sources = [supply.source for supply in self.noise]
         streams = [stream for streams in self.streams.values() for stream in streams]
         for _ in range(steps):
@@ -381,7 +381,7 @@ class _Kept(_Stepping):
         Parameters
         ----------
         secret : int or None
-            Up to 128 bits; None: from the seeds of the runs.
+            Up to 128 bits; with None, noise comes from the seeds of the runs.
 
         Raises
         ------
@@ -399,12 +399,12 @@ class _Kept(_Stepping):
             vars(self).pop(drawn, None)
 
     def forget(self) -> None:
-        """Let go of all secrets and of what was drawn; nothing can go on any more."""
+        """Forget all secrets and all noise, so that nothing can be resumed."""
         self._replace_secret(None)
         self.forgotten = True
 
     def save(self, path: str | Path) -> Path:
-        """Write models, step and history to one file; whole or not at all.
+        """Write models, step and history to one file, completely or not at all.
 
         Parameters
         ----------
@@ -432,7 +432,7 @@ class _Kept(_Stepping):
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600019
 class _Resumed(_Kept):
-    "Goes on where a checkpoint stopped."
+    "Adds how to resume from a checkpoint."
     def _check_checkpoint(self, path: str | Path, about: dict[str, Any]) -> None:
         if about.get("training") != self.digest():
             raise ValueError(
@@ -456,17 +456,17 @@ class _Resumed(_Kept):
             )
 
     def resume(self, path: str | Path) -> "Simulation":
-        """Go on where a checkpoint stopped.
+        """Continue from a checkpoint.
 
         Parameters
         ----------
         path : str or Path
-            What `save` wrote.
+            A file that `save` wrote.
 
         Returns
         -------
         Simulation
-            This one.
+            This simulation.
 
         Raises
         ------
@@ -475,50 +475,50 @@ class _Resumed(_Kept):
         """
         about, arrays = unseal(path)
         self._check_checkpoint(path, about)
-        self.broken = True  # until all of it is done
+        self.broken = True  # until all is restored
         self._draw_again(min(about["step"], self.T))
         self.restore(about["step"], arrays)
         self.broken = False
-        return self  # type: ignore[return-value]  # there are no others
+        return self  # type: ignore[return-value]  # all are of this class
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660001b
 class Simulation(_Resumed):
-    """All nodes of all runs, advanced together in float32 (chapter 66).
+    """Train all nodes of all runs together, in float32 (chapter 66).
 
-    A step is models -> W (models - lr (clipped gradients + scale * noise)), with the
-    exchanges of the step as W; where protocols have a schedule, momentum and weight
-    decay are those of chapter 37. `step()` takes one, `run()` all of them, `test()`
-    measures, `save(path)` and `resume(path)` keep and restore; the noise is drawn again
-    from the seeds, so that a resumed simulation gives the numbers of an uninterrupted
-    one. `theta` are all models, a tensor (runs, nodes, parameters).
+    A step is models -> W (models - lr (clipped gradients + scale * noise)), where W
+    stands for the exchanges of the step; schedules add momentum and weight decay as in
+    chapter 37. `step()` takes one step and `run()` all of them, `test()` measures, and
+    `save(path)` and `resume(path)` write and read checkpoints. A resumed simulation
+    ends with the numbers of an uninterrupted one. `theta` are all models, a tensor
+    (runs, nodes, parameters).
 
     Parameters
     ----------
     make_model : callable
-        Without arguments, gives a torch.nn.Module without batch statistics; called once
-        for each seed.
+        A function without arguments that returns a torch.nn.Module without batch
+        statistics; it is called once for each seed.
     data : Dataset
         Records to train and to test with.
     batches : Batches
         Which records the nodes use in which step.
     runs : sequence of Run
-        With the same nodes and steps.
+        Runs with the same nodes and steps.
     lr : float or array (T,), or None
-        Learning rate, or one for each step; None where protocols have a schedule.
+        Learning rate, or one for each step; None if the protocols have a schedule.
     clip : float or None
-        The norm to which gradients are clipped; None: not at all.
+        The norm to which gradients are clipped; with None they are not clipped.
     protect : str, optional
-        'record': each record's gradient is clipped; 'node': the mean of a node's batch
-        (its account: every_step(T), row_sensitivity(clip, 1, ..)).
+        'record' to clip the gradient of each record, 'node' the mean of a node's batch
+        (for its account use every_step(T) and row_sensitivity(clip, 1, ..)).
     loss : str, optional
-        'squared', 'huber' or 'cross-entropy'; by default as the data asks.
+        'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     device : str or torch.device, optional
-        Where models and data are.
+        Where models and data are kept.
     on_nonfinite : str, optional
-        A gradient that is not finite stops the run ('stop'), which somebody may see; or
-        counts as 'zero', and the guarantee covers it.
+        'stop' to stop at a gradient that is not finite, which somebody may notice, or
+        'zero' to count it as zero, which the guarantee covers.
     record : bool, optional
-        Keep every message, in `transcript`: for each step a tensor (messages, runs,
+        Keep all messages in `transcript`: for each step a tensor (messages, runs,
         parameters), as in protocol.messages.
 
     Raises
@@ -534,20 +534,21 @@ class Simulation(_Resumed):
         self, every: int | None = None, records: int | None = None, progress: bool = True,
         checkpoint: str | Path | None = None, spent: Callable | None = None,
     ) -> History:
-        """Take all steps that are left; test at the end, with `every` at first, too.
+        """Take all steps that are left, and test at the end.
 
         Parameters
         ----------
         every : int, optional
-            Steps between tests; by default there is one, at the end.
+            Steps between tests, the first one before training; by default there is only
+            one test, at the end.
         records : int, optional
-            Test on the first so many records.
+            How many test records to use, from the first.
         progress : bool, optional
-            Show how far it is.
+            Show a progress bar.
         checkpoint : str or Path, optional
-            A file that is written over after every test.
+            A file that is written anew after every test.
         spent : callable, optional
-            Of the number of steps taken; gives mu, to be shown.
+            A function of the number of steps taken that returns mu, to be shown.
 
         Returns
         -------

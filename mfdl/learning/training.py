@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/learning/68_training.ipynb #a6800008
 def in_words(trust: "TrustModel | Sequence[TrustModel]") -> str:
-    """Describe a trust model, or several, for a statement.
+    """Describe one or several trust models in words.
 
     Parameters
     ----------
     trust : TrustModel or sequence of TrustModel
-        Who sees what.
+        The attackers: who sees what.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def _promises(
     report: Report | AmplifiedReport,
     budget: str,  # in words
     neighbour: str,  # in words
-    sure: str | None,  # what is promised where the report is an estimate
+    sure: str | None,  # what is promised if the report is an estimate
     feature_norm: float | None,
 ) -> list[str]:
     budget = f"{budget} when {neighbour}"
@@ -146,29 +146,29 @@ def _noise_in_words(run: Run, fresh: bool) -> str:
 # %% ../../nbs/learning/68_training.ipynb #a680000f
 @dataclass(eq=False)
 class Trained:
-    """Models, their history, and what the training promises: what `train` returns.
+    """Hold models, their history and what is promised; returned by `train`.
 
     Parameters
     ----------
     simulation : Simulation
-        The run, whose steps are taken.
+        The run, after its last step.
     report : Report or AmplifiedReport
-        Its account, calibrated.
+        The account of the run, calibrated.
     epsilon : float
-        Of the budget.
+        Epsilon of the budget.
     delta : float
-        Of the budget.
+        Delta of the budget.
     adjacency : str
         'replace-one' or 'zero-out'.
     attackers : str
-        Against whom, in words.
+        The attackers, in words.
     fresh : bool
-        Whether nobody knows the secret of the noise.
+        Whether the secret of the noise is one that nobody knows.
     overhearing : GaussianDP, optional
-        Where the account is an estimate: what the same attackers learn at most if they
+        If the account is an estimate: what the same attackers learn at most if they
         hear everything.
     feature_norm : float, optional
-        The norm to which features were scaled down, where that makes a promise.
+        The norm to which features were scaled down, if they were.
 
     References
     ----------
@@ -191,12 +191,12 @@ class Trained:
 
     @property
     def history(self) -> "pd.DataFrame":
-        """Tests of all models while training."""
+        """Tests of all models during training."""
         return self.simulation.history.to_frame()
 
     @property
     def statement(self) -> str:
-        """What is protected, against whom, at which adjacency."""
+        """What is protected, against whom, and for which neighbouring data."""
         return _statement(self)
 
     def _repr_html_(self) -> str:
@@ -232,10 +232,10 @@ def _statement(trained: Trained) -> str:
     ])
 
 # %% ../../nbs/learning/68_training.ipynb #9636ba76
-_TESTS = 100  # in the picture
+_TESTS = 100  # the number of tests in the picture, at most
 
 def _plot_tests(history: History, ax: "Axes") -> None:
-    "Draw how the models did in the tests: their mean, and their range."
+    "Draw the mean and the range of all models in the tests."
     name = "accuracy" if "accuracy" in history.metrics else "loss"
     values = np.array(history.metrics[name])[:, 0]  # (tests, nodes)
     some = np.unique(np.linspace(0, len(values) - 1, _TESTS).astype(int))
@@ -247,7 +247,7 @@ def _plot_tests(history: History, ax: "Axes") -> None:
     ax.set_title("mean and range of the models")
 
 def _rows(trained: Trained) -> list[list]:
-    "Of the card: how much is learned, at most, and whether that is a promise."
+    "Rows of the card: how much is learned at most, and whether that is a promise."
     report = trained.report
     delta = trained.delta
     if isinstance(report, AmplifiedReport):
@@ -262,7 +262,7 @@ def _rows(trained: Trained) -> list[list]:
     return rows
 
 def _card(trained: Trained) -> str:
-    "A training in HTML: what is promised, how the models did, and the whole statement."
+    "A training in HTML: what is promised, how good the models are, and the statement."
     history = trained.simulation.history
     title = f"{trained.simulation.runs[0].protocol.name}: {len(history.nodes)} models, "
     title += f"{trained.report.participation.T} steps, privacy of each training record"
@@ -277,9 +277,9 @@ def _card(trained: Trained) -> str:
 class _Claim:
     "What is to be promised by a run."
     protocol: Protocol | ScheduledProtocol
-    trust: Any  # trust model, or several, for each of which the budget holds
-    participation: Any  # steps that are known, or lots
-    updates: Any = None  # how strongly they react
+    trust: Any  # one trust model or several; the budget holds for each
+    participation: Any  # known steps, or lots
+    updates: Any = None  # how strongly updates react, if known
 
     def account(self, sigma: float | None = None) -> Any:
         run = (self.protocol, self.trust, self.participation)
@@ -287,7 +287,7 @@ class _Claim:
         return account(*run, sigma=size, updates=self.updates)
 
     def spent(self, t: int, sigma: float) -> float:
-        "Mu at the end of the round in which step t is."
+        "Mu at the end of the round that step t belongs to."
         b = self.participation.b
         ends = -(-t // b) * b
         scheme = Participation.cyclic(ends // b, b)
@@ -325,9 +325,9 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
         )
 
 def _hears_everything(claim: _Claim, found: Report | AmplifiedReport) -> GaussianDP | None:
-    "What they learn at most if they hear everything; None if that is not known."
+    "What attackers learn at most if they hear everything; None if it is not known."
     if isinstance(found, AmplifiedReport) or found.adaptive: return None
-    attackers: Any = LDP()  # no more than an eavesdropper, where noise is held by its node alone
+    attackers: Any = LDP()  # no more than an eavesdropper, if nodes do not share noise
     if not claim.protocol.variables.held_alone:
         inside = [SecLDP(attacker.nodes) for attacker in claim.watchers if attacker.nodes]
         attackers = inside or LDP()
@@ -343,7 +343,7 @@ def _bounded(
     step: float,  # the largest learning rate
     clip: float,
 ) -> tuple[Dataset, Any]:
-    "The data with features of bounded norm, and how strongly updates react then."
+    "The data with features of bounded norm, and how strongly updates can react."
     if feature_norm is None: return data, None
     with needed_for("training", "train"): import torch
     with torch.random.fork_rng():
@@ -374,7 +374,7 @@ def _check_options(
 
 # %% ../../nbs/learning/68_training.ipynb #5bf67d51
 def _check_lots(lots: str | None, schedule: Schedule, feature_norm: float | None) -> None:
-    "Raise a ValueError where nothing is proved about lots."
+    "Raise a ValueError for settings for which nothing is proved about lots."
     if lots is not None and not (schedule.plain and feature_norm is None):
         raise ValueError(
             f"lots={lots!r}: with batches by lot nothing is proved about learning rates that "
@@ -385,7 +385,7 @@ def _dealt(
     data: Dataset | str | Sequence, network: nx.Graph, holdings: list | None, epochs: int, b: int,
     lots: str | None, largest: int | None,
 ) -> tuple[Dataset, Batches, Participation]:
-    "Records, batches, and when records take part if batches are used in turn."
+    "Records, batches, and the steps of a record if batches are used in turn."
     known = Participation.cyclic(check_count("epochs", epochs), check_count("b", b))
     records = as_dataset(data)
     if holdings is not None and isinstance(data, list | tuple) and len(data) == 2:
@@ -426,12 +426,12 @@ def _protocol_of(
 
 # %% ../../nbs/learning/68_training.ipynb #a680001b
 def _noise_key(
-    simulation: Simulation,  # whose secret is 0
-    asked: tuple,  # settings that the simulation does not know
-    exact: bool,  # whether the protocol was given, and not optimised here
+    simulation: Simulation,  # with the secret 0
+    asked: tuple,  # settings that are not part of the simulation
+    exact: bool,  # whether the protocol was given, not optimised
     secret: int | None,
 ) -> int:
-    "A secret for these settings: other settings, other noise."
+    "Derive a secret from the given one and all settings."
     asked_for = repr(asked) + simulation.digest(exact=exact)
     settings = hashlib.sha256(asked_for.encode()).hexdigest()
     given = fresh_secret() if secret is None else check_seed("secret", secret)
@@ -443,10 +443,10 @@ def _finish(
     every: int | None,
     checkpoint: str | Path | None,
     progress: bool,
-    spent: Callable | None,  # of the number of steps; None: nothing is said of it
+    spent: Callable | None,  # mu after so many steps, for the progress bar
     forget: bool,
 ) -> None:
-    "Train, and forget the secret if nobody is to know it."
+    "Take all steps, and forget the secret if it was not given."
     if checkpoint is not None and Path(checkpoint).exists():
         simulation.resume(checkpoint)
     every = simulation.batches.b if every is None else every
@@ -486,24 +486,25 @@ def train(
     lots: str | None = None,
     largest: int | None = None,
 ) -> Trained:
-    """Train one model for each node of a graph within a budget of privacy.
+    """Train one model for each node of a graph within a privacy budget.
 
     Parameters
     ----------
     make_model : callable
-        Without arguments, gives a torch.nn.Module without batch statistics.
+        A function without arguments that returns a torch.nn.Module without batch
+        statistics.
     data : Dataset, str or tuple of array_like
         Records, the name of a data set, or arrays (X, y), of which a fifth is put aside
         for tests, or (X, y, X_test, y_test).
     graph : networkx.Graph or str
         The network, or the name of one.
     epsilon : float
-        Of the budget, > 0.
+        Epsilon of the budget, positive.
     delta : float, optional
-        Of the budget.
+        Delta of the budget.
     trust : TrustModel or list of TrustModel, optional
-        Such as LDP() (by default: an eavesdropper) or PNDP.each(nodes); the budget
-        holds for each.
+        Attackers, such as LDP(), an eavesdropper (the default), or PNDP.each(nodes);
+        the budget holds for each of them.
     strategy : str or Protocol, optional
         A name of mfdl.noise.strategies.STRATEGIES, or a Protocol of epochs * b steps.
     holdings : list, optional
@@ -511,50 +512,54 @@ def train(
     epochs : int, optional
         Rounds through the batches.
     b : int, optional
-        Batches of each node.
+        Number of batches of each node.
     lr : float or array (T,), optional
-        Learning rate, or one for each step; against insiders these need a promise.
+        Learning rate, or one for each step. Against insiders, rates that change need a
+        promise.
     clip : float, optional
-        Norm of each record's gradient.
+        The norm to which the gradient of each record is clipped.
     adjacency : str, optional
         'replace-one' or 'zero-out'.
     weights : str, optional
-        Of gossip.
+        The weights of gossip.
     seed : int, optional
-        Of initial weights, which everybody may know.
+        The seed of the initial weights, which everybody may know.
     secret : int, optional
-        Of the noise, up to 128 bits, for runs of one model that are to be repeated or
-        resumed; by default a fresh one, which nobody knows.
+        The secret of the noise, up to 128 bits, for runs of one model that are to be
+        repeated or resumed; by default a fresh one that nobody knows.
     secure : bool, optional
-        Noise from a cryptographic generator, whose last digits tell nothing; slower.
+        Draw noise from a cryptographic generator, so that not even its last digits tell
+        anything; slower.
     loss : str, optional
-        'squared', 'huber' or 'cross-entropy'; by default as the data asks.
+        'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     on_nonfinite : str, optional
-        A gradient that is not finite stops the training ('stop'), which somebody may
-        see; or counts as 'zero', and the guarantee covers it.
+        'stop' to stop at a gradient that is not finite, which somebody may notice, or
+        'zero' to count it as zero, which the guarantee covers.
     feature_norm : float, optional
-        Scale features down to this norm (with the 1 of an intercept), for a promise
+        Scale features down to this norm (the 1 of an intercept included), for a promise
         against insiders; the model must be linear (chapter 61).
     every : int, optional
-        Steps between tests; by default a round.
+        Steps between tests; by default one round.
     device : str, optional
-        Where models and data are.
+        Where models and data are kept.
     checkpoint : str or Path, optional
-        Kept after every test, and resumed from when it exists; then give a secret.
+        A file that is written after every test, and resumed from if it exists; needs a
+        secret.
     progress : bool, optional
-        Show loss, and what is spent; before, how far strategy and account are.
+        Show progress bars, and in training the loss and what has been spent.
     momentum : float, optional
-        In [0, 1), of noisy gradients (chapter 37); with it nothing is promised against
-        insiders.
+        Momentum of noisy gradients, in [0, 1) (chapter 37); with it nothing is promised
+        against insiders.
     nesterov : bool, optional
-        Whether momentum is Nesterov's; otherwise it is the heavy ball's.
+        Use Nesterov's momentum instead of that of the heavy ball.
     weight_decay : float, optional
-        Share of a model that a step of size one takes away; for who sees every model.
+        Share of a model that a step of size one takes away, for attackers who see every
+        model.
     lots : str, optional
-        'poisson', 'one lot' or 'new lots': each node draws its batches in secret, which
+        'poisson', 'one lot' or 'new lots': each node draws its batches in secret. This
         protects more against an eavesdropper, and nobody else (chapters 36 and 43).
     largest : int, optional
-        With lots='poisson': if more records come, a batch is cut to so many, at random,
+        With lots='poisson': batches with more records are cut to so many at random,
         which is accounted for (chapter 44).
 
     Returns
@@ -565,9 +570,9 @@ def train(
     Raises
     ------
     ValueError
-        For arguments that do not fit together, and when no noise meets the budget.
+        For arguments that do not fit together, and if no noise meets the budget.
     FileNotFoundError
-        Where a checkpoint has no folder.
+        If the folder of a checkpoint does not exist.
 
     References
     ----------

@@ -118,7 +118,7 @@ class NotConverged(RuntimeError):
 
 # %% ../../nbs/noise/50_certificates.ipynb #00000008
 def check_steps(T: int | None, planned: int) -> int:
-    """The steps for which noise was made, if nothing else is asked for.
+    """Return the steps for which noise was made; refuse another number of them.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def check_steps(T: int | None, planned: int) -> int:
     raise ValueError(f"T={T!r}: this noise is for {planned} steps; expected that, or nothing")
 
 def check_tolerance(tol: float) -> None:
-    """Refuse what is no relative gap.
+    """Refuse a tolerance that is not between 0 and 1.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def check_tolerance(tol: float) -> None:
         raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
 
 def check_trace_bound(bound: float) -> None:
-    """Refuse what is no bound on the trace of a covariance.
+    """Refuse a bound on the trace of a covariance that is below 2 or infinite.
 
     Parameters
     ----------

@@ -274,14 +274,14 @@ class _SharedLimit:
     diagonal: Any  # cvxpy's
 
 def _own_limit(protected: Bools, covered: Ints, c: Floats, sigma2: Any) -> _OwnLimit | None:
-    """Of protected nodes that are in no hidden group, if there are any."""
+    """For protected nodes in no hidden group; None if there are none."""
     bare = np.setdiff1d(np.flatnonzero(protected), covered)
     if not len(bare): return None
     u = bare[c[bare].argmin()]
     return _OwnLimit(u, sigma2 >= 1 / c[u])
 
 def _shared_limit(protected: Bools, covered: Ints, unknown: Any) -> _SharedLimit | None:
-    """Of protected nodes in hidden groups, under unknown noise (n, n), if any."""
+    """For protected nodes in hidden groups; None if there are none."""
     cp = _cvxpy()
     inside = covered[protected[covered]]
     if not len(inside): return None
@@ -318,7 +318,7 @@ def _multipliers(
 _TOLERANCES = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 def _constraints(limits: Iterable[tuple[_OwnLimit | None, _SharedLimit | None]]) -> list[Any]:
-    """Those of all sets of hidden groups, as cvxpy takes them."""
+    """The constraints of all sets of hidden groups, as cvxpy takes them."""
     found = []
     for own, shared in limits:
         if own is not None:

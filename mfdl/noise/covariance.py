@@ -22,7 +22,7 @@ from ..language.protocol import Protocol
 from mfdl.noise.certificates import (
     NotConverged, Optimum, check_tolerance, check_trace_bound,
 )
-from .objectives import Objective, responses
+from .objectives import Objective, check_objective, responses
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000006
 def _covariance_factor(W: Floats, horizon: int) -> Floats:  # (n, n) to (n, n)
@@ -125,7 +125,10 @@ def _largest_mu(epsilon: float, delta: float, calibration: str) -> float:
 _HALF_OF_THE_DIGITS = 1e-8  # smaller eigenvalues of a square, relative to the largest, are noise
 
 def _spectrum(A: Floats) -> tuple[Floats, Floats]:  # singular values (n,), right vectors (n, n)
-    """Of A (n, n): from A.T @ A, or from A, five times slower, if ill-conditioned."""
+    """Singular values and right vectors of A (n, n).
+
+    From A.T @ A, or, where that is ill-conditioned, from A, five times slower.
+    """
     values, vectors = np.linalg.eigh(A.T @ A)
     if values[0] > _HALF_OF_THE_DIGITS * values[-1]: return np.sqrt(values), vectors
     _, s, V = np.linalg.svd(A)
@@ -136,7 +139,7 @@ def _dual_step(
     c: Floats,  # (n,)
     multiplier: Floats,  # (n,)
 ) -> tuple[Floats, float, Floats]:  # R (n, n), lower bound, next multiplier (n,)
-    """From multipliers: the R that they suggest, with [R^-1]_ii = c_i, and a bound."""
+    """The R of some multipliers, with [R^-1]_ii = c_i; a bound; the next ones."""
     s, vectors = _spectrum(F * np.sqrt(multiplier))
     diagonal = vectors**2 @ s
     root = vectors / np.sqrt(s) * np.sqrt(diagonal / c)[:, None]
@@ -307,7 +310,7 @@ class _Decor:
 
 # %% ../../nbs/noise/54_covariance.ipynb #decor002
 def _decor_interval(decor: _Decor, r: float) -> tuple[float, float]:
-    """Ratios between which the best one is; of the second, the trace is at most r."""
+    """An interval of the best ratio; at its upper end the trace is at most r."""
     from scipy.optimize import brentq
     if not decor.L.any(): return 0.0, 0.0
     low = 0.0
@@ -460,7 +463,7 @@ def check_budgets(c: float | Floats, n: int) -> Floats:
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000025
 def _rescaled(R: Floats, c: Floats) -> Floats:  # (n, n) to (n, n)
-    """R, raised by what rounding has taken, so that its inverse keeps to c."""
+    """R, scaled up where rounding left it short of the budgets c."""
     inverse = np.linalg.inv(np.linalg.cholesky(R))
     excess: float = ((inverse**2).sum(axis=0) / c).max()
     return R * max(1.0, excess)
@@ -544,10 +547,10 @@ def optimize_covariance(
     check_choice("method", method, COVARIANCE_METHODS)
     check_tolerance(tol)
     check_trace_bound(bound)
+    check_objective(objective)
     F = _harm_factor(W, check_count("horizon", horizon, "a number of rounds"), objective)
     unit = math.exp(np.log(budgets).mean())
-    scaled = budgets / unit
-    R, lower, trace_penalty, iterations = _by_method(method, W, F, scaled, tol, bound)
+    R, lower, trace_penalty, iterations = _by_method(method, W, F, budgets / unit, tol, bound)
     values = noise_after(F, R) / unit, float(lower) / unit
     found = Covariance(method, R / unit, budgets, *values, trace_penalty, iterations)
     if -tol <= found.gap <= tol: return found

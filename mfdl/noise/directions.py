@@ -20,7 +20,7 @@ from ..ground.files import progress_bar
 from ..language.participation import Participation
 from ..language.workloads import gossip_sequence
 from .gram import consequences, sum_diagonals
-from .objectives import Objective
+from .objectives import Objective, check_objective
 from mfdl.noise.space_time import (
     SpaceTime, block_index, block_multipliers, check_optimizer, check_partition, exact_space_time,
     following_blocks, largest_absolute_sum, largest_square, patterns_of, scattered,
@@ -424,6 +424,7 @@ def optimize_space_time(
     Ws = gossip_sequence(W, participation.T)
     partition = check_partition(groups, len(Ws[0]))
     fixed = all(Wt is Ws[0] or np.array_equal(Wt, Ws[0]) for Wt in Ws)
+    check_objective(objective)
     plain = objective is None or objective.plain
     by_directions = fixed and len(partition) == 1 and plain
     if method == "directions" and not by_directions:

@@ -15,7 +15,9 @@ from ..ground.arguments import Floats, check_count, real_array
 from ..ground.randomness import check_seed
 from ..language.gossip import check_gossip
 from ..language.workloads import gossip_sequence
-from .objectives import Objective, response_grams, responses, weighted_responses
+from mfdl.noise.objectives import (
+    Objective, check_objective, response_grams, responses, weighted_responses,
+)
 
 # %% ../../nbs/noise/51_gram.ipynb #0000000f
 def sum_diagonals(terms: Floats) -> Floats:
@@ -92,7 +94,7 @@ def _symmetric_form(W: Floats, pi: Floats) -> tuple[Floats, Floats]:  # (n,), (n
 
 # %% ../../nbs/noise/51_gram.ipynb #00000013
 def modes(W: Floats) -> tuple[Floats, Floats]:
-    """How a symmetric or reversible gossip matrix acts on its frequencies.
+    """Eigenvalues of a symmetric or reversible gossip matrix, and weights of pairs.
 
     Parameters
     ----------
@@ -109,7 +111,7 @@ def modes(W: Floats) -> tuple[Floats, Floats]:
     Raises
     ------
     ValueError
-        For what is no gossip matrix, and for one that is not reversible.
+        For anything that is not a gossip matrix, and for one that is not reversible.
 
     References
     ----------
@@ -140,7 +142,7 @@ def _reversible_gram(W: Floats, pi: Floats, T: int, per_node: bool) -> Floats:
 
 # %% ../../nbs/noise/51_gram.ipynb #00000017
 def consequences(Ws: Sequence[Floats]) -> list[Floats]:
-    """All that noise of a step will do, with noise of the same step.
+    """What noise of each step does to all models from then on, for pairs of nodes.
 
     Parameters
     ----------
@@ -220,6 +222,7 @@ def _checked(
 ) -> Objective | None:
     """An objective for these matrices; None for all models and plain steps."""
     if objective is None: return None
+    check_objective(objective)
     objective.check(len(Ws), Ws[0].shape[0])
     return None if objective.plain else objective
 

@@ -31,7 +31,7 @@ def inverse_root(bands: int, momentum: float = 0.0) -> Floats:
     Raises
     ------
     ValueError
-        For what is no count, and a momentum out of range.
+        When bands is not a count, or momentum is out of range.
 
     References
     ----------
@@ -45,7 +45,7 @@ def inverse_root(bands: int, momentum: float = 0.0) -> Floats:
 
 # %% ../../nbs/noise/49_lean.ipynb #c2a08a20
 def _squared_norm(d: Floats, first: Floats) -> tuple[float, Floats]:
-    "Of the sum of columns of a pattern (T,), for coefficients (bands,); gradient."
+    "Squared norm of the sum of columns of a pattern, and its gradient in d (bands,)."
     from scipy.signal import lfilter
     moved = lfilter([1.0], d, first)
     back = lfilter([1.0], d, 2 * moved[::-1])[::-1]
@@ -53,18 +53,18 @@ def _squared_norm(d: Floats, first: Floats) -> tuple[float, Floats]:
     return float(moved @ moved), gradient
 
 def _alike(H: Floats, first: Floats, bands: int) -> Floats:  # (T, T), (T,) to (bands,)
-    "The best coefficients of C^-1 for all columns alike, from those of BISR."
+    "The best coefficients of C^-1 that are the same in all steps, from those of BISR."
     from scipy.optimize import minimize
     if bands == 1: return np.ones(1)
     lags = range(bands)
-    G = np.array([[np.trace(H[i:, j:]) for j in lags] for i in lags])
+    Q = np.array([[np.trace(H[i:, j:]) for j in lags] for i in lags])
 
     def loss(x: Floats) -> tuple[float, Floats]:
         total = 1 + x.sum()
         d = np.append(1.0, -x / total)
         square, in_square = _squared_norm(d, first)
-        harm = d @ G @ d
-        in_weights = -(2 * G @ d / harm + in_square / square)[1:]
+        harm = d @ Q @ d
+        in_weights = -(2 * Q @ d / harm + in_square / square)[1:]
         return np.log(harm * square), (in_weights - in_weights @ x / total) / total
 
     w = -inverse_root(bands)[1:]
@@ -88,7 +88,7 @@ def _transposed(weights: Floats) -> Floats:  # (bands, T) to (bands, T)
     return upper
 
 def _sums_of_columns(weights: Floats, group: Ints) -> Floats:  # (T, patterns)
-    "What gradients of norm 1 in all steps of a pattern move."
+    "The sum of the columns of C that belong to each pattern."
     from scipy.linalg import solve_banded
     ones = np.eye(group.max() + 1)[group]
     moved: Floats = solve_banded((len(weights) - 1, 0), weights, ones)
@@ -96,7 +96,7 @@ def _sums_of_columns(weights: Floats, group: Ints) -> Floats:  # (T, patterns)
 
 # %% ../../nbs/noise/49_lean.ipynb #a4cca51c
 def _log_harm(weights: Floats, H: Floats, group: Ints) -> tuple[float, Floats]:
-    "Of C^-1 with bands (bands, T), each pattern scaled to sensitivity 1; gradient."
+    "Log of the harm of bands (bands, T), each pattern at sensitivity 1; gradient."
     from scipy.linalg import solve_banded
     bands, T = weights.shape
     moved = _sums_of_columns(weights, group)
@@ -116,7 +116,7 @@ def _log_harm(weights: Floats, H: Floats, group: Ints) -> tuple[float, Floats]:
 
 # %% ../../nbs/noise/49_lean.ipynb #6f29d4df
 def _each_its_own(H: Floats, alike: Floats, b: int) -> Floats:  # (bands, T)
-    "The best weights for each step, each pattern at sensitivity 1, from equal ones."
+    "The best weights for each step, each pattern at sensitivity 1: a local search."
     from scipy.optimize import minimize
     T = len(H)
     group = np.arange(T) % b
@@ -149,11 +149,11 @@ def _checked_gram(H: Floats, T: int) -> Floats:  # (T, T)
 def banded_inverse(
     H: Floats, participation: Participation, bands: int = INVERSE_BANDS
 ) -> Floats:
-    """The C^-1 with few bands that does little harm: a node remembers few variables.
+    """A C^-1 with few bands that does little harm, so that a node remembers little.
 
     Minimises tr(H N N^T) over the N = C^-1 with so many bands whose entries off the
-    diagonal are at most 0, at sensitivity 1: a local minimum. Under min-separation all
-    columns are alike, and it is the pattern 0, b, 2b, .. that has sensitivity 1.
+    diagonal are at most 0, at sensitivity 1: a local minimum. Under min-separation the
+    weights are the same in all steps, and the pattern 0, b, 2b, .. has sensitivity 1.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ class _Shape:
     k: int  # participations
 
     def mean(self, diagonal: Floats) -> Floats:  # (T,) to (T,)
-        """Of its group, for each step."""
+        """The mean over the group of each step."""
         means: Floats = np.bincount(self.group, diagonal) / np.bincount(self.group)
         return means[self.group]
 
@@ -254,7 +254,7 @@ def _multiplier_iterates(
     patterns: _Patterns,
     tol: float,
 ) -> Iterator[tuple[Floats, float, float]]:  # X, what it does, and a lower bound
-    """Better from step to step, until a multiplier leads to nothing better."""
+    """Iterates that improve, until a multiplier leads to nothing better."""
     value = np.inf
     lower = -np.inf
     candidate: Floats | None = 0.97 * patterns.allowed(H_root) + 0.03 * X
@@ -278,7 +278,7 @@ def _newton_iterates(
     patterns: _Patterns | None,  # of multipliers, where there are few
     tol: float,
 ) -> Iterator[tuple[Floats, float, float]]:  # X, what it does, and a lower bound
-    """Better from step to step; the bounds are -inf while the steps are long."""
+    """Iterates that improve; the bounds are -inf while the steps are long."""
     H_root = _symmetric_root(H)
     if patterns is not None:
         iterates = enumerate(_multiplier_iterates(H, H_root, X, patterns, tol))
@@ -485,7 +485,7 @@ def _least_harm(
     H: Floats, X: Floats, shape: _Shape, tol: float,  # (T, T)
     patterns: _Patterns | None = None,
 ) -> _Least:
-    """From an X that is allowed to the best one."""
+    """Minimise the harm, starting from an X that satisfies the constraints."""
     lower = -np.inf
     with progress_bar(desc="Newton steps", leave=False) as bar:
         for iterations, iterate in enumerate(_newton_iterates(H, X, shape, patterns, tol)):
@@ -573,7 +573,7 @@ def optimize(
 
     Solves min tr(H X^-1) with X_st = 0 for different steps s, t in which one record may
     take part, and sum of X_ss at most 1 over each pattern of steps, by Newton's method.
-    With `bands` or `equal_norm` the C is the least among these with orthogonal
+    With `bands` or `equal_norm` the C is the best among these with orthogonal
     co-participating columns. Under min-separation, bands are b by default and columns
     have equal norm.
 

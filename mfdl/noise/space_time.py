@@ -23,7 +23,7 @@ from ..language.steps import Noise
 from ..language.protocol import Protocol
 from ..language.workloads import gossip_sequence, workload
 from .certificates import NotConverged, Optimum, check_steps
-from .objectives import Objective, model_workload
+from .objectives import Objective, check_objective, model_workload
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000006
 def space_time_workload(
@@ -57,6 +57,7 @@ def space_time_workload(
     ----------
     arXiv 2510.17480, Lemma 12; chapter 56.
     """
+    check_objective(objective)
     if objective is not None and not objective.plain: return model_workload(W, T, objective)
     Ws = gossip_sequence(W, T)
     n = len(Ws[0])

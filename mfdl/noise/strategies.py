@@ -25,7 +25,7 @@ from ..language.workloads import gossip_sequence
 from .gram import PROBES, gram_estimates, local_gram, modes
 from .lean import INVERSE_BANDS, banded_inverse, inverse_root
 from .newton import Strategy, optimize, squared_error, unit_sensitivity
-from .objectives import Objective
+from .objectives import Objective, check_objective
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000021
 def toeplitz_harm(values: Floats, M: Floats, c: Floats, T: int) -> tuple[float, Floats]:
@@ -116,7 +116,7 @@ def toeplitz(c: Floats, T: int) -> Floats:
 def best_toeplitz(
     W: Floats | Sequence[Floats], participation: Participation, bands: int
 ) -> Floats:
-    """The numbers that do least harm on the diagonals of C.
+    """The coefficients on the diagonals of C that do least harm.
 
     A local minimum of harm times squared norm, found from the banded square root of the
     prefix workload.
@@ -236,7 +236,7 @@ class Harm:
     bound: float | None = None
 
     def optimum(self, participation: Participation, tol: float, **shape: Any) -> Strategy:
-        """The noise that does least of it.
+        """The noise for which they are smallest.
 
         Parameters
         ----------
@@ -355,7 +355,7 @@ def _bsr(participation: Participation, harm: Harm | None, bands: int, tol: float
 
 # %% ../../nbs/noise/53_strategies.ipynb #ec3d0c88
 def _inverse(N: Floats) -> Floats:  # (T, T)
-    """Of a lower-triangular matrix."""
+    """The inverse of a lower-triangular matrix."""
     from scipy.linalg import solve_triangular
     C: Floats = solve_triangular(N, np.eye(len(N)), lower=True)
     return C
@@ -392,7 +392,7 @@ def _banded(participation: Participation, harm: Harm, bands: int, tol: float) ->
 
 @named("toeplitz", network=True, banded=True, plain=True)
 def _toeplitz(participation: Participation, harm: Harm, bands: int, tol: float) -> Strategy:
-    """A local optimum with bands, all columns alike."""
+    """A local optimum with bands and the same entries in all columns."""
     C = toeplitz(best_toeplitz(harm.W, participation, bands), participation.T)
     return fixed("toeplitz", C, participation, harm)
 
@@ -497,6 +497,7 @@ def strategy(
     """
     check_choice("name", name, STRATEGIES)
     check_participation(participation)
+    check_objective(objective)
     if objective is not None and objective.plain:
         objective = None
     if objective is not None and bound is None:

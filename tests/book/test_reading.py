@@ -1,6 +1,7 @@
 """Every chapter and tutorial opens with its question and a picture, and ends with what to take away, what to try and where to read on; a project has its task and a solution."""
 import re
 from collections import Counter
+from itertools import pairwise
 
 import nbformat
 import pytest
@@ -122,3 +123,13 @@ def test_a_link_to_another_chapter_is_noticed():
     assert len(misnamed("38_account", text)) == 7
     right = "[38](38_account.ipynb), [chapter 68](../learning/68_training.ipynb#A-b), [the next chapter](39_online.ipynb), [The account](38_account.ipynb)"
     assert not misnamed("38_account", right) and not misnamed("index", "[audit](experiments/audit.ipynb), [37,700 nodes](large.ipynb)")
+
+
+def test_each_chapter_leads_to_the_next():
+    "In the order of the site: parts as its contents have them, and chapters by number."
+    parts = re.findall(r"^(\w+)/\*$", (ROOT / "docs" / "contents.md").read_text(), re.M)
+    order = [path for part in parts for path in CHAPTERS if path.parent.name == part]
+    assert sorted(order) == CHAPTERS
+    for path, following in pairwise(order):
+        leads = re.findall(r"^Next: \[[^\]]+\]\(([^)]+)\)", nbformat.read(path, as_version=4).cells[-1].source, re.M)
+        assert [(path.parent / lead).resolve() for lead in leads] == [following.resolve()], path.stem

@@ -246,6 +246,18 @@ def test_what_does_not_fit_a_run_is_refused():
         with pytest.raises(ValueError, match=f"{name}: "): local_gram(csr_array(W), 5, objective=one)
 
 
+def test_what_is_no_objective_is_refused_by_all():
+    W, steps = gossip_matrix(nx.path_graph(3)), Participation.every_step(4)
+    calls = (
+        lambda one: local_gram(W, 4, objective=one), lambda one: optimize_covariance(W, objective=one), lambda one: space_time_workload(W, 4, objective=one),
+        lambda one: optimize_space_time(W, steps, objective=one), lambda one: strategy("mafalda", steps, W, objective=one),
+    )
+    for call in calls:
+        for wrong in ("last", {"T": 4}, [1.0] * 200):
+            with pytest.raises(ValueError, match="objective=.*: expected an Objective") as error: call(wrong)
+            assert len(str(error.value)) < 200
+
+
 @pytest.mark.parametrize("nesterov, most", [(False, 3.8), (True, 3.8 / 2.8)])
 def test_curvature_is_refused_from_where_one_node_diverges(nesterov, most):
     alone, schedule = np.ones((1, 1)), {"momentum": 0.9, "nesterov": nesterov}

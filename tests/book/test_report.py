@@ -1,0 +1,106 @@
+"""The technical report: what it takes from the book is there, and every number in it was computed."""
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+import cells
+import report
+
+OUTLINE = report.OUTLINE.read_text()
+
+
+def typed_numbers(outline):
+    """Digits in the prose of an outline that are neither a placeholder nor a reference: of a theorem, a paper or a year; and in formulas, more than 0, 1 or 2."""
+    text = re.sub(r"^```python\n.*?^```\n", "", outline, flags=re.M | re.S).split("# References")[0]
+    values = re.findall(r"\{value ([^{}]+)\}", text)
+    text = re.sub(r"\{value [^{}]+\}", "", text)
+    text = re.sub(r"^\{(include|box|figure|table)\} .*$", "", text, flags=re.M)
+    text = re.sub(r"\]\([^)]*\)|\\(ref|label)\{\w+\}|\{#\w+\}|`[^`]*`", "", text)
+    text = re.sub(r"\$\$.*?\$\$|\$.*?\$", lambda formula: re.sub(r"(?<![\d.])[012](?![\d.])", "", formula[0]), text, flags=re.S)
+    text = re.sub(r"arXiv \d{4}\.\d{5}|\b20\d\d\b|(Theorem|Lemma|chapter|problem|node) \(?\d+\)?", "", text)
+    return re.findall(r"\d[\d.,]*", text) + [value for value in values if not re.search(r"[A-Za-z_]", value.split(":")[0])]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return report.document(OUTLINE, tmp_path_factory.mktemp("report"))
+
+
+def test_everything_that_the_outline_names_is_there(written):
+    assert not re.search(r"\{value |^\{\w+\} |\.ipynb\)", written, re.M)
+    assert len(re.findall(r"\\includegraphics", written)) == len(re.findall(r"^\{figure\}", OUTLINE, re.M))
+    for picture in re.findall(r"\\includegraphics\[.*?\]\{(.*?)\}", written): assert open(picture, "rb").read(4) == b"\x89PNG"
+    labels, references = (set(re.findall(pattern, written)) for pattern in (r"\\label\{(\w+)\}|\{#(\w+)\}", r"\\ref\{(\w+)\}"))
+    assert references <= {first or second for first, second in labels}
+
+
+def test_no_number_is_typed():
+    assert typed_numbers(OUTLINE) == []
+
+
+@pytest.mark.parametrize("text", ["It leaves 16% of the harm.", "The factor is {value 2.8:.1f}.", r"At $\varepsilon = 8$ it", "in 1,000 steps", r"$\mu = 0.25$"])
+def test_a_typed_number_is_noticed(text):
+    assert len(typed_numbers(text)) == 1
+    assert not typed_numbers(r"Theorem 8 of Feldman et al. (2018), arXiv 1808.06651, with $\sigma = 1$: {value few:.2f}, Table \ref{claims1}")
+
+
+def test_a_value_comes_from_what_is_committed(written):
+    """Read here by other means: the first family's number in a table, a file's largest entry, and what a cell prints."""
+    nodes = max(int(line.split(",")[0]) for line in (ROOT / "figures" / "large_6.csv").read_text().splitlines()[1:])
+    assert f"up to {nodes:,} nodes" in written
+    claims = (ROOT / "figures" / "claims.csv").read_text().splitlines()[1:]
+    assert f"We test {len(claims)} claims" in written and f"{sum(line.endswith(',confirmed') for line in claims)} are confirmed" in written
+    assert re.search(r"Ridolfi & 2 & 0\.1730 & 0\.1595 & 0\.1901", written)
+    assert cells.shown("accounting/30_reactions#00000006") == (0.253, 0.361)
+    assert cells.found(r"the optimum: (\S+)", "noise/57_directions#00000011") == [[0.2243]]
+
+
+def test_links_become_titles(written, tmp_path):
+    links = "[](../nbs/accounting/38_account.ipynb), [the promise](../nbs/accounting/32_promises.ipynb#attack-it) and [chapter 36](../nbs/accounting/36_chance.ipynb)"
+    text = report.document(f"See {links}.\n\n{{table}} chapters()\nAll.", tmp_path)
+    assert text.startswith("See *The account*, chapter 38, the promise (chapter 32) and chapter 36.")
+    assert r"32 & The promise \\" in text and r"38 & The account \\" in text
+
+
+@pytest.mark.parametrize(("outline", "said"), [
+    ("{value nothing}", "{value nothing}: NameError"),
+    ("{value float('nan'):.2f}", "is 'nan'"),
+    ("{include} accounting/30_reactions#nowhere", "has no cell with this id or tag"),
+    ("{include} accounting/nowhere#00000000", "there is no nbs/accounting/nowhere.ipynb"),
+    ('{include} accounting/30_reactions#00000000 from "never said"', "does not say 'never said'"),
+    ("{figure} accounting/30_reactions#00000000\nA picture.", "has no output image/png"),
+    ("{figure} figures/nowhere.png\nA picture.", "there is no such picture"),
+    ("{box} accounting/30_reactions#00000000\nA box.", "has no displayed equation"),
+    ("[](../nbs/accounting/nowhere.ipynb)", "there is no such notebook"),
+    ('```python\nfound(r"no such (\\d+)", "accounting/30_reactions#00000012")\n```\n', "neither its code nor what it prints"),
+])
+def test_what_is_missing_is_named(outline, said, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(said)): report.document(outline, tmp_path)
+
+
+def test_a_sentence_that_is_not_so_stops_the_report(tmp_path):
+    with pytest.raises(AssertionError): report.document("```python\nassert table('figures/claims.csv').measured.max() < 0\n```\n", tmp_path)
+
+
+def test_tables_keep_decimals_and_escape_what_is_special():
+    text = report.tabular(cells.pd.DataFrame({"a_b": [0.25, 1.0], "50%": ["x^2", "$\\mu_1$"]}, ["one & two", "three"]), "")
+    assert r" & a\_b & 50\% \\" in text and r"one \& two & 0.25 & x\^{}2 \\" in text and r"three & 1.00 & $\mu_1$ \\" in text
+
+
+def test_without_latex_one_line_says_what_to_install(tmp_path):
+    told = subprocess.run([sys.executable, ROOT / "tools" / "report.py"], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert told.returncode == 1 and told.stderr.count("\n") == 1 and "apt-get install pandoc texlive-latex-extra" in told.stderr
+
+
+@pytest.mark.skipif(not all(map(shutil.which, report.NEEDED)), reason="needs pandoc and pdflatex")
+def test_report_is_built(tmp_path):
+    """About a dozen pages, on which everything has room and every reference leads somewhere."""
+    made = report.build(tmp_path / "made")
+    log = made.with_suffix(".log").read_text(errors="replace")
+    assert made.read_bytes().startswith(b"%PDF") and 10 <= int(re.search(r"report\.pdf \((\d+) pages", log)[1]) <= 14
+    assert not re.findall(r"Overfull \\hbox.*|.*undefined.*|Missing character.*", log)
