@@ -41,6 +41,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "40_exposure",
     "41_earlier",
     "42_rare",
+    "43_bins",
     "48_objectives",
     "49_lean",
     "50_certificates",
