@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400007
 @dataclass(frozen=True)
 class _CutCoin(Coin):
-    "A coin that may come up in vain."
+    "A coin that may come up without the record being kept."
     places: int
     largest: int
 
@@ -36,7 +36,7 @@ class _CutCoin(Coin):
 def _mixed(
     parts: Sequence[tuple[float, "PrivacyLossDistribution"]],
 ) -> "PrivacyLossDistribution":
-    "Privacy loss where it is drawn, and told, which of several steps is taken."
+    "Privacy loss if one of several steps is drawn, and the attacker is told which."
     weight, losses = parts[0]
     for more, other in parts[1:]:
         weight += more
@@ -45,14 +45,14 @@ def _mixed(
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400009
 class OthersTold(_CutCoin):
-    """A coin of which it is told who else is in the batch.
+    """A coin, for an attacker who is told which other places are in the batch.
 
     Parameters
     ----------
     q : float
         Probability that it comes up.
     places : int
-        Of records, each with such a coin.
+        How many places for records there are, each with such a coin.
     largest : int
         Size of a batch, smaller than `places`; more are cut at random.
 
@@ -62,7 +62,7 @@ class OthersTold(_CutCoin):
     """
     @property
     def chances(self) -> list[tuple[float, float]]:
-        "Probabilities of what is told, and the chance of taking part given each."
+        "Probability of each case that is told, and the chance of taking part in it."
         B = self.largest
         came = stats.binom(self.places, self.q)
         others = stats.binom(self.places - 1, self.q)
@@ -102,14 +102,14 @@ class OthersTold(_CutCoin):
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c440000f
 class PushesOut(_CutCoin):
-    """A coin of which it is told which record it pushes out of a full batch.
+    """A coin, for an attacker who is told which record it pushes out of a full batch.
 
     Parameters
     ----------
     q : float
         Probability that it comes up.
     places : int
-        Of records, each with such a coin.
+        How many places for records there are, each with such a coin.
     largest : int
         Size of a batch, smaller than `places`; more are cut at random.
 
@@ -157,8 +157,8 @@ class TruncatedReport(AmplifiedReport):
 
     It is made by `account`. It holds for a run whose batches are really drawn, and cut,
     as its participation does it, with coins that only the node knows, for nodes that
-    hold no more records than it says, and for neighbours of which both are of the same
-    number of places.
+    hold no more records than it says, and for neighbours with the same number of
+    places.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class TruncatedReport(AmplifiedReport):
         What differs between nodes: for each group of records, lengths of steps at
         sigma = 1, and how many have each.
     case : ndarray
-        int (victims,), which of them each victim is.
+        int (victims,), which of these each victim has.
     adjacency : str, optional
         'zero-out' or 'replace-one'; None for the worse of both.
     row_sensitivity : float, optional
@@ -186,7 +186,7 @@ class TruncatedReport(AmplifiedReport):
     """
     @property
     def coins(self) -> tuple[Coin, ...]:
-        "Two ways to account for the cut, of which the better one counts."
+        "Two ways to account for the cut; the better one counts."
         scheme = self.participation
         assert isinstance(scheme, TruncatedParticipation)
         cut = (scheme.q, scheme.places, scheme.largest)
@@ -230,7 +230,7 @@ def amplified_if_cut(
     Raises
     ------
     ValueError
-        For arguments that do not fit together, and where nothing is proved.
+        If the arguments do not fit together, or if nothing is proved about them.
 
     References
     ----------

@@ -42,6 +42,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "41_earlier",
     "42_rare",
     "43_bins",
+    "44_truncated",
     "48_objectives",
     "49_lean",
     "50_certificates",
