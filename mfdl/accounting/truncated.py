@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400007
+_Parts = Sequence[tuple[float, "PrivacyLossDistribution"]]
+
 @dataclass(frozen=True)
 class _CutCoin(Coin):
     "A coin that may come up without the record being kept."
@@ -33,9 +35,15 @@ class _CutCoin(Coin):
         "Whether the record takes part in any case."
         return False
 
-def _mixed(
-    parts: Sequence[tuple[float, "PrivacyLossDistribution"]],
-) -> "PrivacyLossDistribution":
+    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
+        "Probability and privacy loss of each case that the attacker is told."
+        raise NotImplementedError
+
+    def losses(self, noise: float, adjacency: str, interval: float) -> "PrivacyLossDistribution":
+        "Privacy loss of a step, where it is told which case was drawn."
+        return _mixed(self.parts(noise, adjacency, interval))
+
+def _mixed(parts: _Parts) -> "PrivacyLossDistribution":
     "Privacy loss if one of several steps is drawn, and the attacker is told which."
     weight, losses = parts[0]
     for more, other in parts[1:]:
@@ -73,32 +81,13 @@ class OthersTold(_CutCoin):
         told = others.cdf(B - 2), joins + stays, full - joins
         return list(zip(map(float, told), (self.q, float(last), 0.0), strict=True))
 
-    def losses(self, noise: float, adjacency: str, interval: float) -> "PrivacyLossDistribution":
-        """Privacy loss of a step.
-
-        Parameters
-        ----------
-        noise : float
-            In lengths of a gradient that is zeroed out.
-        adjacency : str
-            'replace-one' or 'zero-out'.
-        interval : float
-            Width of the intervals into which losses are put.
-
-        Returns
-        -------
-        PrivacyLossDistribution
-            With rounding on the safe side.
-
-        References
-        ----------
-        chapter 44.
-        """
+    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
+        "Probability and privacy loss of each row of the table."
         with needed_for("a privacy loss distribution", "accountants"):
             from dp_accounting.pld.privacy_loss_distribution import identity
-        return _mixed([
+        return [
             (weight, Coin(chance).losses(noise, adjacency, interval) if chance
-             else identity(interval)) for weight, chance in self.chances if weight])
+             else identity(interval)) for weight, chance in self.chances if weight]
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c440000f
 class PushesOut(_CutCoin):
@@ -122,34 +111,15 @@ class PushesOut(_CutCoin):
         "How far a record can move what is seen, in lengths of its step."
         return 2.0
 
-    def losses(self, noise: float, adjacency: str, interval: float) -> "PrivacyLossDistribution":
-        """Privacy loss of a step.
-
-        Parameters
-        ----------
-        noise : float
-            In lengths of a gradient that is zeroed out.
-        adjacency : str
-            'replace-one' or 'zero-out'.
-        interval : float
-            Width of the intervals into which losses are put.
-
-        Returns
-        -------
-        PrivacyLossDistribution
-            With rounding on the safe side.
-
-        References
-        ----------
-        arXiv 2508.15089; chapter 44.
-        """
+    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
+        "Probability and privacy loss of a batch with room left, and of a full one."
         B = self.largest
         joins = Coin(self.q).losses(noise, adjacency, interval)
         full = float(stats.binom.sf(B - 1, self.places - 1, self.q))
-        if not full: return joins
+        if not full: return [(1.0, joins)]
         pushes = float(stats.binom.sf(B, self.places, self.q)) * B / self.places / full
         swaps = Coin(pushes).losses(noise / 2, "replace-one", interval)
-        return _mixed([(1 - full, joins), (full, swaps)])
+        return [(1 - full, joins), (full, swaps)]
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400012
 class TruncatedReport(AmplifiedReport):
