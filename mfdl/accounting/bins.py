@@ -27,7 +27,7 @@ from ..language.participation import BinsParticipation
 from ..language.protocol import MatrixProtocol, Protocol
 
 # %% ../../nbs/accounting/43_bins.ipynb #b430008
-_ROUNDING = 1e-10  # relatively: what is left of a zero when C is inverted
+_ROUNDING = 1e-10  # relative size of what is left of a zero when C is inverted
 
 def _refuse_negative(P: Floats) -> None:  # P (T, T)
     "Raise a ValueError unless C, lower triangular with C'C = P, has entries >= 0 only."
@@ -40,7 +40,7 @@ def _refuse_negative(P: Floats) -> None:  # P (T, T)
                          "negative ones; expected a strategy C >= 0, or independent noise")
 
 def _refuse_new_lots(P: Floats, scheme: BinsParticipation) -> None:  # P (T, T)
-    "Raise a ValueError where steps tell on each other, and lots are drawn anew."
+    "Raise a ValueError if noise has a memory and lots are drawn anew."
     size = np.sqrt(P.diagonal())
     off = np.abs(P / np.outer(size, size) - np.eye(len(P))).max()
     if scheme.anew and off > _ROUNDING:
@@ -50,13 +50,13 @@ def _refuse_new_lots(P: Floats, scheme: BinsParticipation) -> None:  # P (T, T)
 
 # %% ../../nbs/accounting/43_bins.ipynb #b43000b
 def _grams(P: Floats, scheme: BinsParticipation) -> list[Floats]:  # P (T, T), (b, b) each
-    "What all epochs together tell of each pair of bins, or each epoch by itself."
+    "Gram matrices of the bins: of all epochs together, or of each epoch."
     parts = P.reshape(scheme.epochs, scheme.bins, scheme.epochs, scheme.bins)
     if not scheme.anew: return [parts.sum(axis=(0, 2))]
     return [parts[e, :, e] for e in range(scheme.epochs)]
 
 def _gathered(grams: list[Floats]) -> Mixtures:
-    "Rounds that tell the same are counted; nothing is left of those that tell nothing."
+    "Mixtures in which equal rounds are counted, and rounds of zeros are left out."
     alike: dict[bytes, list[Floats]] = {}
     for gram in filter(np.any, grams):
         alike.setdefault(gram.tobytes(), []).append(gram)
@@ -64,7 +64,7 @@ def _gathered(grams: list[Floats]) -> Mixtures:
 
 # %% ../../nbs/accounting/43_bins.ipynb #b43000e
 def _informations(run: Protocol) -> tuple[Callable[[int], Floats], bool]:
-    "What is learned of each node, (T, T); whether steps are independent."
+    "Information about each node, (T, T); whether steps are independent."
     new = step_by_step(run)
     if new is not None: return new.information, True
     found = check_overheard(run)
@@ -76,7 +76,7 @@ def _informations(run: Protocol) -> tuple[Callable[[int], Floats], bool]:
 
 # %% ../../nbs/accounting/43_bins.ipynb #b43split2
 def _find_mixtures(run: Protocol, scheme: BinsParticipation) -> tuple[tuple[Mixtures, ...], Ints]:
-    "Mixtures that differ between nodes, and which of these each node has, (n,)."
+    "The different mixtures, and which of these each node has, (n,)."
     information, plain = _informations(run)
     found: dict[bytes, int] = {}
     cases: list[Mixtures] = []
@@ -96,14 +96,14 @@ def _find_mixtures(run: Protocol, scheme: BinsParticipation) -> tuple[tuple[Mixt
 # %% ../../nbs/accounting/43_bins.ipynb #b43base
 @dataclass(frozen=True, eq=False)
 class _InBins(AmplifiedReport):
-    "What an account of records in bins has found."
+    "The result of accounting for records in bins."
     participation: BinsParticipation  # type: ignore[assignment]
     cases: tuple[Mixtures, ...]  # type: ignore[assignment]
     sampling: Sampling = Sampling()
     looks: int = 1
 
     def measured(self, name: str, argument: float, pick: Callable[..., float]) -> Floats:
-        "Epsilon, delta or beta, the worst of all adjacencies, for each victim."
+        "Epsilon, delta or beta of each victim, for the worst adjacency."
         kinds = ADJACENCY if self.adjacency is None else (self.adjacency,)
         looks = self.looks * len(self.cases) * len(ADJACENCY)
 
@@ -138,8 +138,8 @@ def _told(report: _InBins) -> str:
     ])
 
 # %% ../../nbs/accounting/43_bins.ipynb #b430012
-_TRIES = 8  # of noise that practice suggests, each a little larger
-_LARGER = 2.5e-3  # than the one before, relatively
+_TRIES = 8  # how many values of the noise are judged, each a little larger
+_LARGER = 2.5e-3  # by which relative amount
 
 def _practiced(fits: Callable[[float], bool], enough: float) -> float:
     "A sigma that fits, and is hardly larger than one that does not."
@@ -160,9 +160,9 @@ class BinsReport(_InBins):
     """How much an eavesdropper learns about records that are put into batches by lot.
 
     It is made by `account`. It holds for a run whose batches are really drawn so, with
-    lots that only the node knows, and sums that are divided by a fixed number. Numbers
-    are bounds by Monte Carlo; the probability that samples mislead is inside every
-    delta. For replaced records they are not tight.
+    lots that only the node knows, and sums that are divided by a fixed number. Its
+    numbers are bounds by Monte Carlo, and every delta includes the probability that
+    samples mislead. For replaced records the bounds are not tight.
 
     Parameters
     ----------
@@ -175,9 +175,9 @@ class BinsReport(_InBins):
     victims : tuple
         Labels of the nodes.
     cases : tuple of Mixtures
-        What differs between nodes.
+        The different mixtures of nodes.
     case : ndarray
-        int (victims,), which of them each victim is.
+        int (victims,), which of these each victim has.
     adjacency : str, optional
         'zero-out' or 'replace-one'; None for the worse of both.
     row_sensitivity : float, optional
@@ -185,7 +185,7 @@ class BinsReport(_InBins):
     sampling : Sampling, optional
         How samples are drawn; see `with_samples`.
     looks : int, optional
-        At how many sigmas their outcome was looked at.
+        For how many sigmas the outcome of samples was looked at.
 
     References
     ----------
@@ -202,7 +202,7 @@ class BinsReport(_InBins):
         samples : int, optional
             Of each order; more of them make bounds tighter.
         seed : int, optional
-            Picked without a look at the outcome.
+            Chosen before the outcome is known.
         failure : float, optional
             Probability, at most, that any bound is wrong; every delta is larger.
         keep : Path, optional
@@ -230,7 +230,7 @@ class BinsReport(_InBins):
         Parameters
         ----------
         epsilon : float
-            From 0.
+            Not negative.
         delta : float
             Larger than the probability that samples mislead.
 
@@ -242,7 +242,7 @@ class BinsReport(_InBins):
         Raises
         ------
         ValueError
-            For bad arguments, where no noise is enough, and for too few samples.
+            For bad arguments, if no noise is enough, or for too few samples.
 
         References
         ----------
@@ -293,7 +293,7 @@ def amplified_by_lots(
     Raises
     ------
     ValueError
-        For arguments that do not fit together, and where nothing is proved.
+        If the arguments do not fit together, or if nothing is proved about them.
 
     References
     ----------

@@ -62,7 +62,7 @@ def _refuse_overlap(P: Floats, groups: int) -> None:  # P (T, T)
 
 # %% ../../nbs/accounting/36_chance.ipynb #1c30b8b6
 def _inverse_diagonal(step: Step) -> Floats:  # (n,)
-    "Of the covariance of noise that is new in a step; nan where a node is bare."
+    "Diagonal of the inverse covariance of fresh noise; nan if it covers less."
     basis = np.eye(step.n) if step.noise.basis is None else step.noise.basis
     D = basis @ step.noise.mix.toarray()
     axes, sizes, _ = np.linalg.svd(D, full_matrices=False)
@@ -80,8 +80,8 @@ def step_by_step(run: Protocol) -> Independent | None:
     Returns
     -------
     Independent or None
-        None if noise depends on other steps or does not cover all gradients, or if a
-        model is not heard.
+        None if the noise depends on other steps or does not cover all gradients, or if
+        the eavesdropper does not hear every model.
 
     References
     ----------
@@ -94,7 +94,7 @@ def step_by_step(run: Protocol) -> Independent | None:
     return None if np.isnan(told).any() else Independent(1 / told, run.kinds)
 
 def check_overheard(run: Protocol) -> Overheard:
-    """Refuse a run of which an eavesdropper may learn more than is proved.
+    """Refuse a run for which amplification is not proved.
 
     Parameters
     ----------
@@ -104,13 +104,13 @@ def check_overheard(run: Protocol) -> Overheard:
     Returns
     -------
     Overheard
-        What is learned of each node.
+        What an eavesdropper learns of each node.
 
     Raises
     ------
     ValueError
-        For a model that is not heard, and for noise that does not come apart into n
-        directions, or does not cover all gradients.
+        If a model is not heard, or if the noise does not split into n directions or
+        does not cover all gradients.
 
     References
     ----------
@@ -131,10 +131,10 @@ def _lengths_in_time(run: Protocol, groups: int) -> Floats:  # (n, T)
     return np.array([np.sqrt(found.information(u).diagonal()) for u in range(run.n)])
 
 # %% ../../nbs/accounting/36_chance.ipynb #69a7257e
-_Cases = tuple[tuple[_Chances, ...], ...]  # of the victims that differ, for every group
+_Cases = tuple[tuple[_Chances, ...], ...]  # of each different victim, for every group
 
 def _lengths(run: Protocol, groups: int) -> tuple[Floats, Ints]:  # (kinds, T), (n,)
-    "Length of each step in units of the noise, 0 without training; who is alike."
+    "Length of each step in units of the noise, 0 if away; each node's row."
     found = step_by_step(run)
     if found is None:
         return np.unique(_lengths_in_time(run, groups), axis=0, return_inverse=True)
@@ -144,7 +144,7 @@ def _lengths(run: Protocol, groups: int) -> tuple[Floats, Ints]:  # (kinds, T), 
 def different(
     run: Protocol, scheme: PoissonParticipation | TruncatedParticipation,
 ) -> tuple[_Cases, Ints]:
-    """What differs between nodes.
+    """Lists of the chances of records, each different one once.
 
     Parameters
     ----------
@@ -159,12 +159,12 @@ def different(
         Different cases: for each group of records, lengths of steps at sigma = 1, and
         how many have each.
     ndarray
-        int (n,), which of them each node is.
+        int (n,), which of these each node has.
 
     Raises
     ------
     ValueError
-        Where nothing is proved about the noise.
+        If nothing is proved about this kind of noise.
 
     References
     ----------
@@ -177,7 +177,7 @@ def different(
 
 # %% ../../nbs/accounting/36_chance.ipynb #d84dfe6a
 _RELATIONS = {"zero-out": "ADD_OR_REMOVE_ONE", "replace-one": "REPLACE_ONE"}
-RAREST = 1e-6  # smaller chances are counted as this one: losses vanish beside rounding
+RAREST = 1e-6  # smaller probabilities count as this one, as their losses vanish in rounding
 
 @dataclass(frozen=True)
 class Coin:
@@ -234,19 +234,19 @@ class Coin:
             neighboring_relation=relation)
 
 # %% ../../nbs/accounting/36_chance.ipynb #f95d74ee
-_WEAKEST = 0.05  # noise in units of the longest step; below it chance is not counted on
-_STRONGEST = 1e4  # above it neither: losses vanish beside the rounding of numbers
-_POINTS = 2e6  # of the distribution of a run, at most about so many
+_WEAKEST = 0.05  # noise in units of the longest step; below it participation counts as sure
+_STRONGEST = 1e4  # above it too, as losses vanish in rounding
+_POINTS = 2e6  # at most about so many in the distribution of a run
 
 def _span(q: float, noise: float, T: int) -> float:
-    "About how far the losses of a run reach."
+    "Approximate range of the losses of a run."
     exponent = 1 / (2 * noise**2) + 10 / noise
     one = math.log1p(q * math.expm1(exponent))
     mean = T * min(q**2 * math.expm1(1 / noise**2), 1 / (2 * noise**2))
     return one + mean + 8 * math.sqrt(2 * mean)
 
 def _interval(chances: _Chances, coin: Coin, sigma: float) -> float:
-    "Width of the intervals into which losses are put."
+    "Width of the intervals to which losses are rounded."
     q = max(coin.q, RAREST)
     T = sum(count for _, count in chances)
     noise = sigma / max(length for length, _ in chances)
@@ -255,12 +255,12 @@ def _interval(chances: _Chances, coin: Coin, sigma: float) -> float:
 
 # %% ../../nbs/accounting/36_chance.ipynb #57d37b1b
 def _gaussian(chances: _Chances, sigma: float) -> GaussianDP:
-    "The same steps, each of them sure."
+    "The same steps, if the record takes part in each of them."
     squared = sum(count * length**2 for length, count in chances)
     return GaussianDP(math.sqrt(squared) / sigma if squared else 0.0)
 
 def _is_sure(chances: _Chances, coin: Coin, sigma: float) -> bool:
-    "Whether steps count as sure: because they are, say nothing, or noise is extreme."
+    "Whether participation counts as sure: it is, or the noise is extreme."
     if coin.sure or not chances: return True
     noise = sigma / max(length for length, _ in chances)
     return not _WEAKEST <= noise <= _STRONGEST
@@ -277,10 +277,10 @@ def _losses(
     return reduce(lambda one, other: one.compose(other), steps)
 
 # %% ../../nbs/accounting/36_chance.ipynb #f31bf8c3
-_LEAST_DELTA = 1e-10  # that convolutions in floating point can tell
+_LEAST_DELTA = 1e-10  # the smallest that convolutions in floating point resolve
 
 def _epsilon(chances: _Chances, coin: Coin, sigma: float, adjacency: str, delta: float) -> float:
-    "Smallest epsilon of this delta."
+    "Smallest epsilon that is known to hold at this delta."
     sure = _gaussian(chances, sigma).epsilon(delta)
     if _is_sure(chances, coin, sigma): return sure
     if delta < _LEAST_DELTA:
@@ -290,7 +290,7 @@ def _epsilon(chances: _Chances, coin: Coin, sigma: float, adjacency: str, delta:
     return min(sure, float(found))
 
 def _delta(chances: _Chances, coin: Coin, sigma: float, adjacency: str, epsilon: float) -> float:
-    "Smallest delta of this epsilon that can be told."
+    "Smallest delta that is known to hold at this epsilon."
     sure = _gaussian(chances, sigma).delta(epsilon)
     if _is_sure(chances, coin, sigma): return sure
     found = float(_losses(chances, coin, sigma, adjacency).get_delta_for_epsilon(epsilon))
@@ -327,7 +327,7 @@ _MEASURES: dict[str, _Measure] = {"epsilon": _epsilon, "delta": _delta, "beta": 
 
 @dataclass(frozen=True, eq=False)
 class _ByChance:
-    "What an account of random participation has found."
+    "The result of accounting for a random participation."
     protocol: str
     participation: PoissonParticipation | TruncatedParticipation
     sigma: float
@@ -339,11 +339,11 @@ class _ByChance:
 
     @property
     def coins(self) -> tuple[Coin, ...]:
-        "How a record takes part in a step; of several accounts the best counts."
+        "How a record takes part in a step; the best of several valid accounts counts."
         return (Coin(self.participation.q),)
 
     def measured(self, name: str, argument: float, pick: Callable[..., float]) -> Floats:
-        "Epsilon, delta or beta, the worst of groups and adjacencies, for each victim."
+        "Epsilon, delta or beta of each victim, for the worst group and adjacency."
         measure = _MEASURES[name]
         kinds = ADJACENCY if self.adjacency is None else (self.adjacency,)
         best = min if pick is max else max
@@ -385,10 +385,10 @@ def _described(found: _ByChance) -> str:
     ])
 
 # %% ../../nbs/accounting/36_chance.ipynb #e1a25837
-_CALIBRATED = 1e-6  # by how much sigma, relatively, may be larger than needed, about
+_CALIBRATED = 1e-6  # relative amount by which sigma may exceed what is needed
 
 def _least_sigma(needs: Callable[[float], float], enough: float, epsilon: float) -> float:
-    "The least sigma for which epsilon is small enough, from above."
+    "The least sigma for which epsilon is small enough, rounded up."
     from scipy.optimize import brentq
     low = enough / 2
     while needs(low) <= epsilon and low > enough * 1e-6:
@@ -424,7 +424,7 @@ class AmplifiedReport(_ByChance):
         What differs between nodes: for each group of records, lengths of steps at
         sigma = 1, and how many have each.
     case : ndarray
-        int (victims,), which of them each victim is.
+        int (victims,), which of these each victim has.
     adjacency : str, optional
         'zero-out' or 'replace-one'; None for the worse of both.
     row_sensitivity : float, optional
@@ -467,7 +467,7 @@ class AmplifiedReport(_ByChance):
         Raises
         ------
         ValueError
-            For another delta.
+            For a delta out of this range.
         ImportError
             Without dp_accounting (`pip install 'mfdl[accountants]'`).
 
@@ -488,13 +488,13 @@ class AmplifiedReport(_ByChance):
         Returns
         -------
         Series
-            In the order of `victims`; smaller than 1e-10 only where sure participation
-            would have it so, too.
+            In the order of `victims`; smaller than 1e-10 only if it would be so for
+            sure participation, too.
 
         Raises
         ------
         ValueError
-            For an epsilon that is not a finite number from 0.
+            If epsilon is not a finite number >= 0.
 
         References
         ----------
@@ -518,7 +518,7 @@ class AmplifiedReport(_ByChance):
         Raises
         ------
         ValueError
-            For an alpha that is no probability.
+            If alpha is not a probability.
 
         References
         ----------
@@ -562,7 +562,7 @@ class AmplifiedReport(_ByChance):
         Raises
         ------
         ValueError
-            For what is no clip norm, batch or adjacency.
+            For an invalid clip norm, batch or adjacency.
 
         References
         ----------
@@ -589,7 +589,7 @@ class AmplifiedReport(_ByChance):
         Raises
         ------
         ValueError
-            For bad arguments, and where no noise is enough.
+            For bad arguments, and if no noise is enough.
 
         References
         ----------
@@ -616,7 +616,7 @@ def refuse_options(**options: object) -> None:
     Parameters
     ----------
     **options : object
-        By name; those that are as usual are ignored.
+        By name; defaults are ignored.
 
     Raises
     ------
@@ -646,7 +646,7 @@ def check_by_chance(
     participation: PoissonParticipation | BinsParticipation | TruncatedParticipation,
     sigma: float,
 ) -> Protocol:
-    """Refuse what no account of random participation is proved for.
+    """Refuse arguments for which no account of random participation is proved.
 
     Parameters
     ----------
@@ -713,7 +713,7 @@ def amplified(
     Raises
     ------
     ValueError
-        For arguments that do not fit together, and where nothing is proved.
+        If the arguments do not fit together, or if nothing is proved about them.
 
     References
     ----------

@@ -27,7 +27,7 @@ from ..ground.randomness import check_seed
 # %% ../../nbs/accounting/42_rare.ipynb #r420006
 @dataclass(frozen=True, eq=False)
 class Mixtures:
-    """Mixtures of bell curves that are told apart from one around 0, in several rounds.
+    """Mixtures of bell curves, compared with one around 0, in several rounds.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Mixtures:
         float64 (b, b) each: inner products of the b centers of a round, in units of
         the noise.
     counts : tuple of int
-        In how many rounds each is met.
+        In how many rounds each Gram matrix occurs.
 
     References
     ----------
@@ -45,12 +45,12 @@ class Mixtures:
     counts: tuple[int, ...]
 
     def length(self) -> float:
-        """Of the centers that are farthest from 0, one for each round.
+        """Length of the centers farthest from 0, one from each round, put together.
 
         Returns
         -------
         float
-            mu at sigma = 1, had the attacker known which one was drawn.
+            The mu at sigma = 1 if the attacker knew which center was drawn.
 
         References
         ----------
@@ -64,15 +64,15 @@ class Mixtures:
 _ORDERS = (*range(1, 17), 20, 24, 32, 48, 64, 96, 128)
 _MOST = max(_ORDERS)
 _COUNTS = np.arange(_MOST + 1)
-_LEFT = np.subtract.outer(_COUNTS, _COUNTS)  # (total, count): for the centers after
+_LEFT = np.subtract.outer(_COUNTS, _COUNTS)  # (total, count): left for later centers
 
 def _scaled(mixtures: Mixtures, noise: float) -> list[Floats]:
-    "Covariances K of the rounds, rounded up so that they have a root."
+    "Covariances K of the rounds, enlarged a little so that a Cholesky factor exists."
     grams = [gram / noise**2 for gram in mixtures.grams]
     return [K + 1e-12 * K.max() * np.eye(len(K)) for K in grams]
 
 def _is_diagonal(K: Floats) -> bool:
-    "Whether nothing but the diagonal differs from zero."
+    "Whether all entries off the diagonal are zero."
     return bool(np.count_nonzero(K) == np.count_nonzero(K.diagonal()))
 
 def _log_joint(weight: float, after: Floats) -> Floats:  # (total, count)
@@ -105,7 +105,7 @@ def _log_largest(K: Floats, sums: Floats) -> Floats:  # (orders,)
 
 @lru_cache(maxsize=64)
 def _log_all_largest(mixtures: Mixtures, noise: float) -> Floats:  # (orders,)
-    "The same for all rounds."
+    "Logarithm of the largest A of all rounds together."
     total = np.zeros(len(_ORDERS))
     scaled = zip(_scaled(mixtures, noise), _log_sums(mixtures, noise), mixtures.counts, strict=True)
     for K, sums, count in scaled:
@@ -119,13 +119,13 @@ def _log_heights(mixtures: Mixtures, noise: float, epsilons: Floats) -> Floats: 
     return np.asarray(_log_all_largest(mixtures, noise)[:, None] + steep - (r - 1) * epsilons)
 
 # %% ../../nbs/accounting/42_rare.ipynb #r420011
-_LEAST_DELTA = 1e-10  # that is told
+_LEAST_DELTA = 1e-10  # the smallest that is reported
 _END = 1e-13  # where the grid ends
 _POINTS = 128  # of the grid
 
 @lru_cache(maxsize=64)
 def _grid(mixtures: Mixtures, noise: float) -> tuple[Floats, Ints, Floats]:  # (points,) each
-    "Values of epsilon, the order of each, and the logarithm of its largest weight."
+    "Values of epsilon, the order used at each, the logarithm of its largest weight."
     at_zero = _log_heights(mixtures, noise, np.zeros(1))[1:, 0]
     end = ((at_zero - math.log(_END)) / (np.array(_ORDERS[1:]) - 1)).min()
     epsilons = np.linspace(0, end, _POINTS)
@@ -173,7 +173,7 @@ def _shift_one_by_one(
 def _draw_round(
     K: Floats, log_sums: Floats, order: int, rng: np.random.Generator, size: int,
 ) -> tuple[Floats, Floats]:  # (size,), (size,)
-    "Logarithms of L and A, of one round."
+    "Logarithms of L and A of one round."
     drawn = rng.standard_normal((size, len(K)))
     if _is_diagonal(K):
         X = _shift_by_counts(K, log_sums, order, rng, size) + drawn * np.sqrt(K.diagonal())
@@ -188,7 +188,7 @@ def _draw_round(
 def _draw(
     mixtures: Mixtures, noise: float, order: int, seed: tuple[int, ...], size: int,
 ) -> tuple[Floats, Floats]:  # (size,), (size,)
-    "Logarithms of L, and of the weight but for the part that depends on epsilon."
+    "Logarithms of L, and of A L / L^r, the weight without what depends on epsilon."
     rng = np.random.default_rng(seed)
     losses = np.zeros(size)
     log_weights = np.zeros(size)
@@ -203,20 +203,20 @@ def _draw(
 # %% ../../nbs/accounting/42_rare.ipynb #r42001c
 @dataclass(frozen=True)
 class Sampling:
-    """How many samples, from which seed, how sure, and where their sums are kept.
+    """How samples are drawn: how many, from which seed, and with which risk.
 
     Parameters
     ----------
     samples : int, optional
-        Of each order, at least 2.
+        How many of each order, at least 2.
     seed : int, optional
-        Picked without a look at the outcome.
+        Chosen before the outcome is known.
     failure : float, optional
         Probability, at most, that any bound is wrong, in (0, 1).
     keep : Path, optional
         A folder for sums of samples, from which an interrupted account goes on.
     practice : bool, optional
-        Other samples, for choosing what to bound.
+        Use different samples, meant for choosing what to bound.
 
     Raises
     ------
@@ -249,7 +249,7 @@ _BATCHES = 64  # in a part
 def _added_up(
     mixtures: Mixtures, noise: float, order: int, seed: tuple[int, ...], size: int,
 ) -> Floats:  # (2, points)
-    "Sums of weights in units of the largest, and of their squares, of one batch."
+    "Sums of the weights of a batch, in units of the largest, and of their squares."
     epsilons, orders, heights = _grid(mixtures, noise)
     loss, log_weight = _draw(mixtures, noise, order, seed, size)
     sums = np.zeros((2, _POINTS))
@@ -262,7 +262,7 @@ def _added_up(
 
 # %% ../../nbs/accounting/42_rare.ipynb #r420020
 def _kept(place: Path | None, work: Callable[[], Floats]) -> Floats:
-    "What a file holds; else what the work gives, which is written there."
+    "What a file holds; if there is none, what the work gives, which is then written."
     if place is None: return work()
     if place.exists(): return unseal(place)[1]["sums"]
     sums = work()
@@ -270,7 +270,7 @@ def _kept(place: Path | None, work: Callable[[], Floats]) -> Floats:
     return sums
 
 def _name(mixtures: Mixtures, noise: float, order: int, seed: tuple[int, ...]) -> str:
-    "Of the files of these samples."
+    "Name of the files of these samples."
     text = hashlib.sha256(repr((noise, order, seed, mixtures.counts, _ORDERS, _POINTS)).encode())
     for gram in mixtures.grams:
         text.update(gram.tobytes())
@@ -281,7 +281,7 @@ def _name(mixtures: Mixtures, noise: float, order: int, seed: tuple[int, ...]) -
 def _tally(
     mixtures: Mixtures, noise: float, order: int, sampling: Sampling,
 ) -> Floats:  # (2, points)
-    "The sums of all samples of an order."
+    "Sums over all samples of an order."
     seed = (sampling.seed, int(sampling.practice), sampling.samples, order)
     size = max(1, min(_BATCH // len(mixtures.grams[0]), sampling.samples))
     starts = range(0, sampling.samples, size)
@@ -301,12 +301,12 @@ def _tally(
 
 # %% ../../nbs/accounting/42_rare.ipynb #r420024
 class _Bound(NamedTuple):
-    "On delta, and how many samples it needs."
+    "A bound on delta, and how many samples would make it useful."
     value: float
     enough: float
 
 def _samples_needed(mean: float, variance: float, t: float, samples: int) -> float:
-    "Until the part of a bound that is due to chance is no larger than the mean."
+    "Samples for which the part that allows for chance is no larger than the mean."
     if not mean: return 64.0 * samples
     wide = math.sqrt(2 * variance * t)
     return ((wide + math.sqrt(wide**2 + 4 * mean * 7 * t / 3)) / (2 * mean)) ** 2 + 1
@@ -322,7 +322,7 @@ class _Single:
 
     @property
     def known(self) -> GaussianDP:
-        "Had the attacker known which centers were drawn."
+        "What holds if the attacker knows which centers were drawn."
         return GaussianDP(self.mixtures.length() / self.noise)
 
     @property
@@ -332,11 +332,11 @@ class _Single:
 
     @property
     def certain(self) -> Floats:
-        "Bounds that no sample has a part in, (points,)."
+        "Bounds that do not depend on samples, (points,)."
         return np.exp(_grid(self.mixtures, self.noise)[2])
 
     def bound(self, j: int) -> _Bound:
-        "On delta at a point of the grid."
+        "Bound on delta at a point of the grid."
         epsilons, orders, heights = _grid(self.mixtures, self.noise)
         sums = _tally(self.mixtures, self.noise, int(orders[j]), self.sampling)
         n = self.sampling.samples
@@ -351,12 +351,12 @@ class _Single:
 # %% ../../nbs/accounting/42_rare.ipynb #r420027
 @dataclass(frozen=True, eq=False)
 class _Chained:
-    "The same for two mixtures, by way of the bell curve between them."
+    "Bounds for two mixtures, by way of the bell curve between them."
     half: _Single
 
     @property
     def known(self) -> GaussianDP:
-        "Had the attacker known which centers were drawn."
+        "What holds if the attacker knows which centers were drawn."
         return GaussianDP(2 * self.half.known.mu)
 
     @property
@@ -365,7 +365,7 @@ class _Chained:
         return np.linspace(0, 2 * self.half.epsilons[-1], 2 * _POINTS - 1)
 
     def parted(self, j: int) -> tuple[int, float]:
-        "At which epsilon a point is parted best, and the bound that is certain then."
+        "The best first part of a point, and the bound that is certain for it."
         epsilons, _, heights = _grid(self.half.mixtures, self.half.noise)
         i = np.arange(max(0, j - _POINTS + 1), min(j, _POINTS - 1) + 1)
         both = np.logaddexp(heights[i], epsilons[i] + heights[j - i])
@@ -373,11 +373,11 @@ class _Chained:
 
     @property
     def certain(self) -> Floats:
-        "Bounds that no sample has a part in, (2 points - 1,)."
+        "Bounds that do not depend on samples, (2 points - 1,)."
         return np.array([self.parted(j)[1] for j in range(2 * _POINTS - 1)])
 
     def bound(self, j: int) -> _Bound:
-        "On delta at a point of the grid."
+        "Bound on delta at a point of the grid."
         epsilons = self.half.epsilons
         first, _ = self.parted(j)
         out = self.half.bound(first)
@@ -387,18 +387,18 @@ class _Chained:
         return _Bound(min(value, known), max(out.enough, back.enough))
 
 # %% ../../nbs/accounting/42_rare.ipynb #r420029
-_LOUDEST = 1e2  # squared length of centers in units of the noise; above it all are known
-_FAINTEST = 1e-6  # length; below it too
+_LOUDEST = 1e2  # squared length of centers in units of the noise; above it they count as known
+_FAINTEST = 1e-6  # the same for a length that is too small
 
 def _is_known(curve: _Single | _Chained) -> bool:
-    "Whether nothing is gained by hidden centers."
+    "Whether centers count as known."
     half = curve.half if isinstance(curve, _Chained) else curve
     if any(len(gram) == 1 for gram in half.mixtures.grams): return True
     loud = any(gram.max() > _LOUDEST * half.noise**2 for gram in half.mixtures.grams)
     return loud or half.known.mu < _FAINTEST
 
 def _delta(curve: _Single | _Chained, failure: float, epsilon: float) -> float:
-    "A bound on delta in which the failure of the bound is counted."
+    "A bound on delta that includes the probability that it fails."
     known = curve.known.delta(epsilon)
     if _is_known(curve): return known
     epsilons = curve.epsilons
@@ -411,7 +411,7 @@ def _delta(curve: _Single | _Chained, failure: float, epsilon: float) -> float:
 
 # %% ../../nbs/accounting/42_rare.ipynb #r42002b
 def _first_below(curve: _Single | _Chained, delta: float) -> int | None:
-    "A point of the grid of which the bound is small enough, and that before is not."
+    "A point of the grid whose bound is small enough, while that before it is not."
     high = int((curve.certain > delta).sum())  # whatever the samples are
     if high == len(curve.epsilons): return None
     low = high - 1
@@ -427,7 +427,7 @@ def _first_below(curve: _Single | _Chained, delta: float) -> int | None:
     return high
 
 def _room(delta: float, failure: float) -> float:
-    "What is left of delta if samples mislead with some probability."
+    "What is left of delta after the probability that samples mislead."
     if delta - failure < _LEAST_DELTA:
         raise ValueError(f"delta={delta!r}: holds the probability {failure:g} that samples "
                          f"mislead; expected at least {failure + _LEAST_DELTA:g}, or a smaller "
@@ -436,7 +436,7 @@ def _room(delta: float, failure: float) -> float:
 
 # %% ../../nbs/accounting/42_rare.ipynb #r42002d
 def _epsilon(curve: _Single | _Chained, sampling: Sampling, delta: float) -> float:
-    "The smallest epsilon that is told for this delta."
+    "The smallest epsilon that is known to hold at this delta."
     known = curve.known.epsilon(delta)
     if _is_known(curve): return known
     left = _room(delta, sampling.failure)
@@ -469,10 +469,10 @@ def _beta(curve: _Single | _Chained, failure: float, alpha: float) -> float:
 # %% ../../nbs/accounting/42_rare.ipynb #r420031
 @dataclass(frozen=True, eq=False)
 class SampledCurve:
-    """Bounds on epsilon, delta and beta of mixtures of bell curves, by samples.
+    """Bounds on epsilon, delta and beta of mixtures of bell curves, from samples.
 
-    The probability that samples mislead is inside every delta. Without rounds, nothing
-    is told.
+    Every delta includes the probability that samples mislead. Without rounds, nothing
+    is learned.
 
     Parameters
     ----------
@@ -483,10 +483,10 @@ class SampledCurve:
     sampling : Sampling, optional
         How samples are drawn.
     looks : int, optional
-        How many curves stand or fall together: their bounds fail, all in all, with the
-        probability `sampling.failure` at most.
+        On how many curves a claim depends: any of their bounds fails with probability
+        `sampling.failure` at most.
     replaced : bool, optional
-        Two mixtures are told apart, rather than one from a bell curve around 0.
+        Compare two mixtures, rather than one with a bell curve around 0.
 
     References
     ----------
@@ -504,7 +504,7 @@ class SampledCurve:
         return _Chained(half) if self.replaced else half
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon that is told.
+        """Bound on epsilon at this delta.
 
         Parameters
         ----------
@@ -519,7 +519,7 @@ class SampledCurve:
         Raises
         ------
         ValueError
-            For a smaller delta, and for too few samples.
+            For a smaller delta, or for too few samples.
 
         References
         ----------
@@ -528,12 +528,12 @@ class SampledCurve:
         return _epsilon(self._bounds, self.sampling, delta) if self.mixtures.grams else 0.0
 
     def delta(self, epsilon: float) -> float:
-        """The smallest delta that is told.
+        """Bound on delta at this epsilon.
 
         Parameters
         ----------
         epsilon : float
-            From 0.
+            Not negative.
 
         Returns
         -------
@@ -547,12 +547,12 @@ class SampledCurve:
         return _delta(self._bounds, self.sampling.failure, epsilon) if self.mixtures.grams else 0.0
 
     def beta(self, alpha: float) -> float:
-        """How often the best test misses.
+        """Bound on how often the best test of level alpha misses.
 
         Parameters
         ----------
         alpha : float
-            Its level, from 0 to 1.
+            Probability of a false alarm, from 0 to 1.
 
         Returns
         -------

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400007
+_Parts = Sequence[tuple[float, "PrivacyLossDistribution"]]
+
 @dataclass(frozen=True)
 class _CutCoin(Coin):
-    "A coin that may come up in vain."
+    "A coin that may come up without the record being kept."
     places: int
     largest: int
 
@@ -33,10 +35,16 @@ class _CutCoin(Coin):
         "Whether the record takes part in any case."
         return False
 
-def _mixed(
-    parts: Sequence[tuple[float, "PrivacyLossDistribution"]],
-) -> "PrivacyLossDistribution":
-    "Privacy loss where it is drawn, and told, which of several steps is taken."
+    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
+        "Probability and privacy loss of each case that the attacker is told."
+        raise NotImplementedError
+
+    def losses(self, noise: float, adjacency: str, interval: float) -> "PrivacyLossDistribution":
+        "Privacy loss of a step, where it is told which case was drawn."
+        return _mixed(self.parts(noise, adjacency, interval))
+
+def _mixed(parts: _Parts) -> "PrivacyLossDistribution":
+    "Privacy loss if one of several steps is drawn, and the attacker is told which."
     weight, losses = parts[0]
     for more, other in parts[1:]:
         weight += more
@@ -45,14 +53,14 @@ def _mixed(
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400009
 class OthersTold(_CutCoin):
-    """A coin of which it is told who else is in the batch.
+    """A coin, for an attacker who is told which other places are in the batch.
 
     Parameters
     ----------
     q : float
         Probability that it comes up.
     places : int
-        Of records, each with such a coin.
+        How many places for records there are, each with such a coin.
     largest : int
         Size of a batch, smaller than `places`; more are cut at random.
 
@@ -62,7 +70,7 @@ class OthersTold(_CutCoin):
     """
     @property
     def chances(self) -> list[tuple[float, float]]:
-        "Probabilities of what is told, and the chance of taking part given each."
+        "Probability of each case that is told, and the chance of taking part in it."
         B = self.largest
         came = stats.binom(self.places, self.q)
         others = stats.binom(self.places - 1, self.q)
@@ -73,43 +81,24 @@ class OthersTold(_CutCoin):
         told = others.cdf(B - 2), joins + stays, full - joins
         return list(zip(map(float, told), (self.q, float(last), 0.0), strict=True))
 
-    def losses(self, noise: float, adjacency: str, interval: float) -> "PrivacyLossDistribution":
-        """Privacy loss of a step.
-
-        Parameters
-        ----------
-        noise : float
-            In lengths of a gradient that is zeroed out.
-        adjacency : str
-            'replace-one' or 'zero-out'.
-        interval : float
-            Width of the intervals into which losses are put.
-
-        Returns
-        -------
-        PrivacyLossDistribution
-            With rounding on the safe side.
-
-        References
-        ----------
-        chapter 44.
-        """
+    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
+        "Probability and privacy loss of each row of the table."
         with needed_for("a privacy loss distribution", "accountants"):
             from dp_accounting.pld.privacy_loss_distribution import identity
-        return _mixed([
+        return [
             (weight, Coin(chance).losses(noise, adjacency, interval) if chance
-             else identity(interval)) for weight, chance in self.chances if weight])
+             else identity(interval)) for weight, chance in self.chances if weight]
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c440000f
 class PushesOut(_CutCoin):
-    """A coin of which it is told which record it pushes out of a full batch.
+    """A coin, for an attacker who is told which record it pushes out of a full batch.
 
     Parameters
     ----------
     q : float
         Probability that it comes up.
     places : int
-        Of records, each with such a coin.
+        How many places for records there are, each with such a coin.
     largest : int
         Size of a batch, smaller than `places`; more are cut at random.
 
@@ -122,34 +111,15 @@ class PushesOut(_CutCoin):
         "How far a record can move what is seen, in lengths of its step."
         return 2.0
 
-    def losses(self, noise: float, adjacency: str, interval: float) -> "PrivacyLossDistribution":
-        """Privacy loss of a step.
-
-        Parameters
-        ----------
-        noise : float
-            In lengths of a gradient that is zeroed out.
-        adjacency : str
-            'replace-one' or 'zero-out'.
-        interval : float
-            Width of the intervals into which losses are put.
-
-        Returns
-        -------
-        PrivacyLossDistribution
-            With rounding on the safe side.
-
-        References
-        ----------
-        arXiv 2508.15089; chapter 44.
-        """
+    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
+        "Probability and privacy loss of a batch with room left, and of a full one."
         B = self.largest
         joins = Coin(self.q).losses(noise, adjacency, interval)
         full = float(stats.binom.sf(B - 1, self.places - 1, self.q))
-        if not full: return joins
+        if not full: return [(1.0, joins)]
         pushes = float(stats.binom.sf(B, self.places, self.q)) * B / self.places / full
         swaps = Coin(pushes).losses(noise / 2, "replace-one", interval)
-        return _mixed([(1 - full, joins), (full, swaps)])
+        return [(1 - full, joins), (full, swaps)]
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400012
 class TruncatedReport(AmplifiedReport):
@@ -157,8 +127,8 @@ class TruncatedReport(AmplifiedReport):
 
     It is made by `account`. It holds for a run whose batches are really drawn, and cut,
     as its participation does it, with coins that only the node knows, for nodes that
-    hold no more records than it says, and for neighbours of which both are of the same
-    number of places.
+    hold no more records than it says, and for neighbours with the same number of
+    places.
 
     Parameters
     ----------
@@ -174,7 +144,7 @@ class TruncatedReport(AmplifiedReport):
         What differs between nodes: for each group of records, lengths of steps at
         sigma = 1, and how many have each.
     case : ndarray
-        int (victims,), which of them each victim is.
+        int (victims,), which of these each victim has.
     adjacency : str, optional
         'zero-out' or 'replace-one'; None for the worse of both.
     row_sensitivity : float, optional
@@ -186,7 +156,7 @@ class TruncatedReport(AmplifiedReport):
     """
     @property
     def coins(self) -> tuple[Coin, ...]:
-        "Two ways to account for the cut, of which the better one counts."
+        "Two ways to account for the cut; the better one counts."
         scheme = self.participation
         assert isinstance(scheme, TruncatedParticipation)
         cut = (scheme.q, scheme.places, scheme.largest)
@@ -230,7 +200,7 @@ def amplified_if_cut(
     Raises
     ------
     ValueError
-        For arguments that do not fit together, and where nothing is proved.
+        If the arguments do not fit together, or if nothing is proved about them.
 
     References
     ----------
