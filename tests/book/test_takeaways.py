@@ -64,6 +64,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "72_one_run",
     "74_reconstruction",
     "75_threats",
+    "94_lots_attacked",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
