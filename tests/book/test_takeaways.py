@@ -65,6 +65,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "74_reconstruction",
     "75_threats",
     "94_lots_attacked",
+    "73_faults",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
