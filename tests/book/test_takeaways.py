@@ -66,6 +66,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "75_threats",
     "94_lots_attacked",
     "73_faults",
+    "70_auditing",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
