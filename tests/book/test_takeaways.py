@@ -67,6 +67,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "94_lots_attacked",
     "73_faults",
     "70_auditing",
+    "76_reference",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
