@@ -68,6 +68,11 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "72_one_run",
     "74_reconstruction",
     "75_threats",
+    "94_lots_attacked",
+    "73_faults",
+    "70_auditing",
+    "76_reference",
+    "69_claims",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
