@@ -93,7 +93,7 @@ contents: setup
 readme: setup
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --output-dir . --output README \
 	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns='^#\|\s*hide' nbs/index.ipynb
-	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((where\.ipynb|(ground|language|accounting|first_run|noise|learning|evidence|workshop|tutorials|experiments)/))#](nbs/\1#g' README.md && rm README.md.bak
+	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((where\.ipynb|(ground|language|accounting|first_run|noise|learning|evidence|workshop|tutorials|projects|experiments)/))#](nbs/\1#g' README.md && rm README.md.bak
 
 docs: setup
 	@echo "building the site (a few minutes)"

@@ -1,5 +1,6 @@
-"""Every chapter and tutorial opens with its question and a picture, and ends with what to take away, what to try and where to read on."""
+"""Every chapter and tutorial opens with its question and a picture, and ends with what to take away, what to try and where to read on; a project has its task and a solution."""
 import re
+from collections import Counter
 from itertools import pairwise
 
 import nbformat
@@ -7,6 +8,8 @@ import pytest
 from conftest import CHAPTERS, ROOT
 
 TUTORIALS = sorted((ROOT / "nbs" / "tutorials").glob("*.ipynb"))
+PROJECTS = sorted((ROOT / "nbs" / "projects").glob("*.ipynb"))
+PARTS = sorted({path.parent.name for path in CHAPTERS})
 
 
 def is_picture(cell):
@@ -43,6 +46,44 @@ def test_chapter_has_its_parts(path): assert not lacks(path, within=8)
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda p: p.stem)
 def test_tutorial_has_its_parts(path): assert not lacks(path, within=6)
+
+
+def lacks_as_project(path):
+    "What the project at `path` lacks, in words."
+    cells = nbformat.read(path, as_version=4).cells
+    text = "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
+    task, _, solution = text.partition("\n## A solution\n")
+    code = [c.cell_type == "code" and re.search(r"^#\| *hide", c.source) is None for c in cells]
+    begin = next((i for i, c in enumerate(cells) if "## A solution\n" in c.source), 0)
+    links = re.findall(r"(?<!!)\[[^\]]+\]\(([^)#:]+\.ipynb)[^)]*\)", text)
+    wanted = {
+        "8 to 14 cells": 8 <= len(cells) <= 14,
+        "a first cell that is '# Project: title' and '> the question'": re.match(r"# Project: \S.*\n\n> \S.*\S\?", cells[0].source),
+        "'## What you need' with a link to a chapter": re.search(r"^## What you need\n[^#]*\]\(\.\./\w+/\d\d_\w+\.ipynb", task, re.M),
+        "'## The task' in at least three steps": len(items(task, "The task")) >= 3,
+        "'Stop here and try' before the solution": "Stop here and try" in task,
+        "'## A solution' with code, and none before it": begin and any(code[begin:]) and not any(code[:begin]),
+        "an assertion": any("assert " in c.source for c in cells if c.cell_type == "code"),
+        "'## Where to go from here' with two extensions": len(items(solution, "Where to go from here")) >= 2,
+        "links to notebooks that exist": all((path.parent / link).exists() for link in links),
+    }
+    return [part for part, there in wanted.items() if not there]
+
+
+@pytest.mark.parametrize("path", PROJECTS, ids=lambda p: p.stem)
+def test_project_has_its_parts(path): assert not lacks_as_project(path)
+
+
+def test_parts_with_projects_have_two():
+    parts = Counter(next(part for part in PARTS if path.stem.startswith(f"{part}_")) for path in PROJECTS)
+    assert min(parts.values()) >= 2, parts
+
+
+def test_what_a_project_lacks_is_noticed(tmp_path):
+    words = nbformat.v4.new_markdown_cell("# A project\\n\\n> No question.\\n\\n## The task\\n\\n1. One [thing](nowhere.ipynb).")
+    page = nbformat.v4.new_notebook(cells=[words, nbformat.v4.new_code_cell("x = 1")])
+    nbformat.write(page, tmp_path / "page.ipynb")
+    assert len(lacks_as_project(tmp_path / "page.ipynb")) == 9
 
 
 def test_what_is_missing_is_noticed(tmp_path):

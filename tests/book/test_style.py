@@ -1,4 +1,4 @@
-"""How the code reads: limits for every line of modules, experiments, tutorials and scripts, for cells, bodies, chapters and modules, and imports that run one way."""
+"""How the code reads: limits for every line of modules, experiments, tutorials, projects and scripts, for cells, bodies, chapters and modules, and imports that run one way."""
 import ast
 import importlib
 import inspect
@@ -17,7 +17,7 @@ DOCUMENTED = {"GL08", "SS03", "SS06", "PR01", "PR02", "RT01"}  # of numpydoc: a 
 UNITS = [ROOT / "mfdl" / f"{module.replace('.', '/')}.py" for module in MODULES]
 SOURCES = {path: path.read_text() for path in UNITS}
 EXPERIMENTS = sorted((ROOT / "nbs" / "experiments").glob("*.ipynb"))
-TUTORIALS = sorted((ROOT / "nbs" / "tutorials").glob("*.ipynb"))
+TUTORIALS = [path for folder in ("tutorials", "projects") for path in sorted((ROOT / "nbs" / folder).glob("*.ipynb"))]
 SCRIPTS = [path for folder in ("tools", "benchmarks") for path in sorted((ROOT / folder).glob("*.py"))]
 
 
