@@ -251,7 +251,7 @@ def _rows(trained: Trained) -> list[list]:
     report = trained.report
     delta = trained.delta
     if isinstance(report, AmplifiedReport):
-        return [["anyone outside", trained.epsilon, delta, "none", "a promise, by secret lots"]]
+        return [["an eavesdropper", trained.epsilon, delta, "none", "a promise, by secret lots"]]
     holds = "an estimate: if gradients did not react"
     if report.adaptive:
         holds = "a promise" if report.updates is None else "a promise, as updates are Lipschitz"
