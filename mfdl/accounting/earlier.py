@@ -36,7 +36,7 @@ def message_by_message(W: Floats, T: int, attacker: int, variant: str = "squared
     attacker : int
         Index of the attacking node.
     variant : {'squared', 'as_plotted'}, optional
-        The Gaussian divergence of each message, or the formula behind Figure 2 of
+        Each gradient against the noise of its step, or the formula behind Figure 2 of
         arXiv 2510.17480.
 
     Returns
