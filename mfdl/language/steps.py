@@ -590,7 +590,7 @@ class Step(ByContent):
             product = np.linalg.matrix_power(one.W, len(list(equal))) @ product
         return read_only(product)
 
-    @cached_property
+    @property
     def uses(self) -> tuple[Ints, Ints]:
         "Nodes, and the variables that they need, counted from the last: 1, 2, .."
         by_nodes = _used_by_rows if self.noise.alone else _used_by_all

@@ -201,6 +201,18 @@ def test_memory_of_a_stream_is_bounded_whatever_the_steps(monkeypatch):
     assert most(40) < 1.3 * most(10)
 
 
+def test_a_run_with_directions_keeps_no_table_of_all_nodes_and_variables():
+    n, T = 24, 48
+    W = 0.5 * np.eye(n) + 0.5 * gossip_matrix(nx.cycle_graph(n))
+    found = optimize_space_time(W, Participation.cyclic(2, T // 2), method="directions")
+    tracemalloc.start()
+    run = found.protocol(W)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    coefficients = 12 * n * T * (T + 1) / 2  # bytes: a number and its column, for each direction and pair of steps
+    assert run.T == T and kept < 6 * coefficients < 8 * n * n * T * T / 4
+
+
 def local_by_cvxpy(W, scheme, attackers, mu):
     """min sum tr(H_u S_u): each attacker's information about each pattern is below a diagonal matrix of trace mu^2."""
     n, T = len(W), scheme.T
