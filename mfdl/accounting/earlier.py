@@ -15,14 +15,14 @@ from ..language.gossip import check_gossip
 VARIANTS = ("squared", "as_plotted")
 
 def _revealed(power: Floats, hears: Bools, variant: str) -> Floats:  # (messages, n); power (n, n)
-    "What each message reveals of each node after some rounds, by itself."
+    "What is counted of each node in each message, after some rounds."
     if variant == "squared":
         heard = power[hears] ** 2
         return np.asarray(heard / heard.sum(axis=1, keepdims=True))
     return np.asarray((power[:, hears] / (power[:, hears] ** 2).sum(axis=0)).T)
 
 def message_by_message(W: Floats, T: int, attacker: int, variant: str = "squared") -> Floats:
-    """Earlier accounting of DP-D-SGD under PNDP: each message counts by itself.
+    """Earlier accounting of DP-D-SGD under PNDP, message by message.
 
     The total is at most T. Every step uses the same record, and there is one round of
     gossip in each.

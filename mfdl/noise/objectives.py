@@ -319,6 +319,7 @@ def model_workload(
     """
     Ws = gossip_sequence(W, check_count("T", T))
     n = len(Ws[0])
+    check_objective(objective)
     objective = Objective() if objective is None else objective
     objective.check(T, n)
     gossip = lambda t, half: np.tensordot(Ws[t], half, axes=1)  # noqa: E731
