@@ -55,7 +55,7 @@ def by_mfdl(what, k, b, sigma):
 
 
 def by_our_samples(k, b, sigma, samples=OURS):
-    "The formal epsilon by samples, the time it takes, and epsilon by four times as many."
+    "The formal epsilon by samples, its time, and epsilon by four times as many."
     report = account(run_of(k * b), LDP(), Participation.balls_in_bins(k, b), sigma)
     report = report.in_units(1.0, 1, "zero-out")
     start = time.process_time()
@@ -165,8 +165,8 @@ def report(table):
         if what == SMALL:
             one = by.loc["mfdl"]
             yield (f"- {what}, sigma={sigma:g}, delta={one.delta:g}: epsilon {one.epsilon:.4g} by "
-                   f"{OURS:,} samples in {one.cpu:.2g} s, {one.epsilon / one.low - 1:.2%} above that "
-                   "by four times as many")
+                   f"{OURS:,} samples in {one.cpu:.2g} s, {one.epsilon / one.low - 1:.2%} above "
+                   "that by four times as many")
         if len(by) < 2: continue
         ours = by.loc["mfdl"]
         theirs = by.loc["jax-privacy"]

@@ -249,7 +249,8 @@ def test_what_does_not_fit_a_run_is_refused():
 def test_what_is_no_objective_is_refused_by_all():
     W, steps = gossip_matrix(nx.path_graph(3)), Participation.every_step(4)
     calls = (
-        lambda one: local_gram(W, 4, objective=one), lambda one: model_workload(W, 4, one), lambda one: optimize_covariance(W, objective=one), lambda one: space_time_workload(W, 4, objective=one),
+        lambda one: local_gram(W, 4, objective=one), lambda one: model_workload(W, 4, one), lambda one: optimize_covariance(W, objective=one),
+        lambda one: space_time_workload(W, 4, objective=one),
         lambda one: optimize_space_time(W, steps, objective=one), lambda one: strategy("mafalda", steps, W, objective=one),
     )
     for call in calls:
