@@ -5,7 +5,7 @@ import re
 import nbformat
 import pytest
 from conftest import CHAPTERS
-from test_reading import items
+from test_reading import TUTORIALS, items
 
 CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "10_graphs",
@@ -74,10 +74,12 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "76_reference",
     "69_claims",
     "first_run",
+    "tour",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
 
+PAGES = [*CHAPTERS, *TUTORIALS]
 COMMENT = re.compile(r"\s*# takeaway: (.+)")
 CHECKS = re.compile(r"(test_|assert_|expect_fail)")
 
@@ -130,7 +132,7 @@ def unchecked(cells, advice=()):
 def is_converted(path): return path.parent.name in CONVERTED or path.stem in CONVERTED
 
 
-@pytest.mark.parametrize("path", [*filter(is_converted, CHAPTERS)], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [*filter(is_converted, PAGES)], ids=lambda p: p.stem)
 def test_takeaways_are_checked(path):
     assert not unchecked(nbformat.read(path, as_version=4).cells, ADVICE.get(path.stem, ()))
 
@@ -144,14 +146,14 @@ def dots(cells):
             if size: yield int(size[1]) / float(inches[1])
 
 
-@pytest.mark.parametrize("path", [*filter(is_converted, CHAPTERS)], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [*filter(is_converted, PAGES)], ids=lambda p: p.stem)
 def test_pictures_are_sharp(path):
     assert all(found > 109 for found in dots(nbformat.read(path, as_version=4).cells))
 
 
 def test_what_is_said_to_be_converted_exists():
-    names = {path.stem for path in CHAPTERS} | {path.parent.name for path in CHAPTERS}
-    assert set(CONVERTED) <= names and set(ADVICE) <= {path.stem for path in CHAPTERS if is_converted(path)}
+    names = {path.stem for path in PAGES} | {path.parent.name for path in PAGES}
+    assert set(CONVERTED) <= names and set(ADVICE) <= {path.stem for path in PAGES if is_converted(path)}
 
 
 def page(*sources):
