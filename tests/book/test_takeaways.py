@@ -75,6 +75,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "69_claims",
     "first_run",
     "tour",
+    "who_can_see",
     "which_noise",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
