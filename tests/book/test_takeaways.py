@@ -76,6 +76,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "first_run",
     "tour",
     "who_can_see",
+    "your_graph",
     "which_noise",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
