@@ -77,6 +77,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "tour",
     "who_can_see",
     "your_graph",
+    "your_large_graph",
     "which_noise",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
