@@ -78,6 +78,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "who_can_see",
     "your_graph",
     "your_large_graph",
+    "your_model",
     "which_noise",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
