@@ -74,6 +74,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "76_reference",
     "69_claims",
     "first_run",
+    "cluster",
     "tour",
     "who_can_see",
     "your_graph",
