@@ -74,13 +74,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "76_reference",
     "69_claims",
     "first_run",
-    "cluster",
-    "tour",
-    "who_can_see",
-    "your_graph",
-    "your_large_graph",
-    "your_model",
-    "which_noise",
+    "tutorials",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
