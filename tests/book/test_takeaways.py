@@ -11,6 +11,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "00_arguments",
     "01_files",
     "02_downloads",
+    "03_randomness",
     "10_graphs",
     "11_gossip",
     "12_workloads",
