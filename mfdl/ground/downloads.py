@@ -155,7 +155,7 @@ def fetch(
     url : str
         Where its owner publishes it.
     unpack : callable
-        Path -> bytes: makes the file of what that address gives.
+        Path -> bytes: takes the file out of what that address gives.
     path : str or Path, optional
         The file, when it is not where it is looked for.
 
