@@ -73,6 +73,8 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "70_auditing",
     "76_reference",
     "69_claims",
+    "77_answers",
+    "78_journal",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
