@@ -75,6 +75,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "69_claims",
     "77_answers",
     "78_journal",
+    "79_network",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
