@@ -76,6 +76,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "77_answers",
     "78_journal",
     "79_network",
+    "80_distributed",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
