@@ -34,9 +34,9 @@ class Cell:
     given : dict
         Parameters that differ from their defaults.
     about : dict
-        Everything that results follow from, as JSON can hold it.
+        What the results follow from, as values that JSON can hold.
     stem : str
-        Of the names of its results.
+        The beginning of the names of its results.
 
     References
     ----------
@@ -49,17 +49,17 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """SHA-256 of everything that results follow from."""
+        """SHA-256 of what the results follow from."""
         return hashlib.sha256(json.dumps(self.about, sort_keys=True).encode()).hexdigest()
 
     @property
     def name(self) -> str:
-        """What it is called, and its folder: readable, then 16 digits of the key."""
+        """The name of the cell and its folder: readable, then 16 digits of the key."""
         return f"{self.stem[:80]}-{self.key[:16]}"
 
 # %% ../../nbs/workshop/82_grids.ipynb #82000009
 def _notebook_source(path: Path) -> str:
-    "SHA-256 of what a notebook says, without what it shows."
+    "SHA-256 of the source of a notebook, without its outputs."
     with needed_for("a sweep", "notebooks"): import nbformat
     notebook = nbformat.read(path, as_version=4)
     cells = [
@@ -67,7 +67,7 @@ def _notebook_source(path: Path) -> str:
     return hashlib.sha256(repr(cells).encode()).hexdigest()
 
 def _named_file(value: Any, folder: Path) -> Path | None:
-    "The file that a parameter names, if it does; raises ValueError for a folder."
+    "The file that a parameter names, or None; raises ValueError for a folder."
     if not isinstance(value, str): return None
     if not Path(value).suffix and os.sep not in value: return None
     path = os.path.join(folder, value)
@@ -77,7 +77,7 @@ def _named_file(value: Any, folder: Path) -> Path | None:
     return Path(path).resolve() if os.path.isfile(path) else None
 
 def _check_plain_value(name: str, value: Any) -> None:
-    "Raise a ValueError for what JSON would not give back."
+    "Raise a ValueError for a value that JSON cannot hold and give back."
     try:
         same = json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError):
@@ -118,14 +118,14 @@ def _make_cell(
 def make_cells(
     experiment: str, combinations: Iterable[Mapping[str, Any]], folder: str | Path = ".",
 ) -> list[Cell]:
-    """Make the cells of one experiment, checked.
+    """Make the cells of one experiment, and check their parameters.
 
     Parameters
     ----------
     experiment : str
         One of experiments(), or the path of a notebook.
     combinations : iterable of dict
-        For each cell the parameters that differ from their defaults.
+        For each cell, the parameters that differ from their defaults.
     folder : str or Path
         Where relative files are looked for.
 
@@ -152,10 +152,10 @@ def make_cells(
     return [_make_cell(name, given, defaults, common, Path(folder)) for given in checked]
 
 # %% ../../nbs/workshop/82_grids.ipynb #82000014
-_MOST = 100_000  # cells of a block
+_MOST = 100_000  # cells of a block, and entries of a file
 
 def _no_duplicates() -> type:
-    "A YAML loader for plain values that refuses a key that is there twice."
+    "A YAML loader for plain values that refuses a key that occurs twice."
     with needed_for("a sweep", "notebooks"): import yaml
 
     class Loader(yaml.SafeLoader):
@@ -170,7 +170,7 @@ def _no_duplicates() -> type:
     return Loader
 
 def _written_out(value: Any, known: dict[int, float]) -> float:
-    "How many entries there are with every alias a copy; inf for one within itself."
+    "The number of entries if each alias is a copy; infinite for one within itself."
     if id(value) in known: return known[id(value)]
     parts: Iterable[Any] = value if isinstance(value, list) else ()
     if isinstance(value, dict):
@@ -227,7 +227,7 @@ def _block_cells(block: Any, folder: Path) -> list[Cell]:
 
 # %% ../../nbs/workshop/82_grids.ipynb #82000029
 def read_grid(path: str | Path) -> list[Cell]:
-    """Read the cells of a grid, checked.
+    """Read the cells of a grid, and check them.
 
     Parameters
     ----------
@@ -237,14 +237,14 @@ def read_grid(path: str | Path) -> list[Cell]:
     Returns
     -------
     list of Cell
-        In the order of the file, each once.
+        The cells in the order of the file.
 
     Raises
     ------
     ValueError
-        For anything that would fail later, naming the block.
+        For a wrong name or value or a repeated cell, with the block that contains it.
     FileNotFoundError
-        For a grid, or a notebook in it, that is not there.
+        For a grid or a notebook that does not exist.
 
     References
     ----------
@@ -275,14 +275,14 @@ STATUS = "status.json"
 STATES = ("done", "failed", "running", "damaged", "missing")
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write something as JSON, all or nothing.
+    """Write a file of JSON completely or not at all.
 
     Parameters
     ----------
     path : Path
         The file.
     content : dict
-        What JSON can hold.
+        Values that JSON can hold.
 
     References
     ----------
@@ -291,12 +291,12 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Hash the files in a folder and in those below, but for its status.
+    """Hash all files in a folder and below it, except its status.
 
     Parameters
     ----------
     folder : Path
-        Of a cell.
+        The folder of a cell.
 
     Returns
     -------
@@ -314,17 +314,17 @@ def file_digests(folder: Path) -> dict[str, str]:
         for path in files}
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Find out what is known about a cell.
+    """Find out the status of a cell.
 
     Parameters
     ----------
     folder : Path
-        Of the cell.
+        The folder of the cell.
 
     Returns
     -------
     dict
-        Its `state` is done, failed, missing, or damaged: files are not what they were.
+        Its `state` is done, failed, missing or, if files have changed, damaged.
 
     References
     ----------

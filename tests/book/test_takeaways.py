@@ -77,6 +77,8 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "78_journal",
     "79_network",
     "80_distributed",
+    "81_experiments",
+    "82_grids",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
