@@ -79,6 +79,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "80_distributed",
     "81_experiments",
     "82_grids",
+    "83_sweeps",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
