@@ -80,6 +80,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "81_experiments",
     "82_grids",
     "83_sweeps",
+    "84_names",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
