@@ -81,6 +81,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "82_grids",
     "83_sweeps",
     "84_names",
+    "85_cli",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
