@@ -32,16 +32,16 @@ from .names import aside, completes
     "--participation", "-p", "scheme", default="every-step",
     help="When one record takes part: every-step, single, cyclic:k,b or min-sep:k,b.")
 @click.option("--epsilon", default=8.0, help="The budget, against an eavesdropper.")
-@click.option("--delta", default=1e-6, help="Of the budget.")
+@click.option("--delta", default=1e-6, help="The delta of the budget.")
 def which_noise_command(
     graph: str, weights: str, steps: int | None, scheme: str, epsilon: float, delta: float,
 ) -> None:
-    """Which noise does the least harm to models on a graph, at the same privacy.
+    """Find out which noise does the least harm to models on a graph.
 
-    Prints for each kind the squared error of all models in all steps (absolute, and
-    relative to independent noise), how far at most the best noise of that kind is from
-    it (gap), the noise that the budget takes (sigma), and whether the budget holds
-    against insiders, too.
+    Prints for each kind, at the same privacy, the squared error of all models in all
+    steps (absolute, and relative to independent noise), how much smaller the error of
+    that kind could be at most (gap), the noise that the budget requires (sigma), and
+    whether the budget also holds against insiders.
 
     \b
     mfdl which-noise florentine -p cyclic:4,5 --epsilon 4
@@ -66,11 +66,11 @@ def which_noise_command(
 @click.option(
     "--participation", "-p", "scheme", default="every-step",
     help="When one record takes part: every-step, single, cyclic:k,b or min-sep:k,b.")
-@click.option("--output", "-o", type=Path, required=True, help="The file to be written.")
+@click.option("--output", "-o", type=Path, required=True, help="The file to write.")
 def optimize_command(
     graph: str, name: str, weights: str, steps: int | None, scheme: str, output: Path,
 ) -> None:
-    """The noise that is best correlated in time for a graph, kept in a file.
+    """Compute the noise that is best correlated in time for a graph, and keep it in a file.
 
     \b
     mfdl optimize florentine -p cyclic:4,5 -o noise.strategy

@@ -82,6 +82,8 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "83_sweeps",
     "84_names",
     "85_cli",
+    "86_settings",
+    "90_noise_commands",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
