@@ -84,6 +84,9 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "85_cli",
     "86_settings",
     "90_noise_commands",
+    "87_view",
+    "88_explorer",
+    "89_import",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
