@@ -87,6 +87,8 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "87_view",
     "88_explorer",
     "89_import",
+    "91_logs",
+    "93_intervals",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
