@@ -89,6 +89,10 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "89_import",
     "91_logs",
     "93_intervals",
+    "92_opacus",
+    "04_figures",
+    "06_cards",
+    "07_characters",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
