@@ -93,6 +93,7 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "04_figures",
     "06_cards",
     "07_characters",
+    "05_links",
     "first_run",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
