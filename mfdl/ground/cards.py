@@ -104,7 +104,7 @@ def inline_svg(draw: Callable[["Axes"], object], size: tuple[float, float] = (3.
         return ""
     file = io.StringIO()
     with matplotlib.style.context(["default", _LOOK]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about letters that a font lacks; the reader's font may have them
+        warnings.simplefilter("ignore")  # about letters that a font lacks
         fig = Figure(figsize=size, layout="constrained")
         draw(fig.subplots())
         fig.savefig(file, format="svg", transparent=True, metadata=_UNSAID)
@@ -143,7 +143,7 @@ def condensed(M: Floats | csr_array, most: int = 48) -> Floats:
 
 # %% ../../nbs/ground/06_cards.ipynb #f3f47a41
 def draw_matrix(M: Floats | csr_array, ax: "Axes") -> None:
-    """Draw a matrix: blue is positive, orange negative, zero has the colour of the page.
+    """Draw a matrix: blue is positive, orange negative, zero is like the page.
 
     Parameters
     ----------

@@ -196,7 +196,7 @@ def _some(models: Sequence[TrustModel]) -> list[TrustModel]:
     return [models[i * (len(models) - 1) // max(count - 1, 1)] for i in range(count)]
 
 def _typical(found: Sequence[tuple[str, Cost]]) -> tuple[str, Cost]:
-    "The way the most expensive one goes, the mean of operations, and the largest memory."
+    "The way of the most expensive one, the mean of operations, the largest memory."
     way, dearest = max(found, key=lambda one: one[1].flops)
     flops = sum(cost.flops for _, cost in found) / len(found)
     return way, Cost(flops, max(cost.memory for _, cost in found), dearest.nodes)

@@ -70,7 +70,7 @@ _CONTEXT: dict[str, Any] = {
 }
 
 class _Commands(click.Group):
-    "A group that also has the commands of chapters 90 and 91, loaded when they are called."
+    "A group that also has the commands of chapters 90 and 91, loaded when needed."
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_LATER} - {_OF_LOG})
@@ -555,7 +555,7 @@ def _stop_when_interrupted() -> None:
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=8866,
     help="Port at which the page is served, on 127.0.0.1 only.")
-@click.option("--no-browser", is_flag=True, help="Serve the page and print its address, without opening a browser.")
+@click.option("--no-browser", is_flag=True, help="Serve the page without opening a browser.")
 @click.argument("link", default="", metavar="[LINK]")
 def _explore_command(link: str, port: int, no_browser: bool) -> None:
     """Open a page on which to choose a graph and curious nodes, and see who learns
@@ -573,7 +573,7 @@ def _explore_command(link: str, port: int, no_browser: bool) -> None:
     _check_port(port)
     folder = app_folder()
     paths = [str(folder), os.environ.get("JUPYTER_PATH")]
-    os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, paths))  # where Voila finds the template
+    os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, paths))  # with the template
     token = secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{port}/?{urlencode([('token', token), *_query_of(link)])}"
     click.echo(f"the explorer is at {address} (Ctrl-C ends it)")

@@ -161,7 +161,8 @@ def _refuse_spent(rank: int, rows: list[str], folder: str | Path | None) -> None
     where = None if folder is None else str(folder)
     raise ValueError(
         f"seeds: rank {rank} has used those of rows {', '.join(rows[:4])} "
-        f"of protocol.variables.holder_sets before, in a run of which folder={where!r} knows nothing; "
+        "of protocol.variables.holder_sets before, in a run of which "
+        f"folder={where!r} knows nothing; "
         "with the same noise two runs give away how their data differ. "
         "Expected new seeds, such as deal_seeds(protocol) without a secret, for this run alone, "
         "or the folder of that run to go on from")
@@ -206,7 +207,7 @@ class _Agreed(_Starting):
         self._begin(start)
 
 # %% ../../nbs/workshop/80_distributed.ipynb #80000016
-_Transfer = tuple[Callable[..., Any], Any, int]  # sending or receiving, the tensor, and the other rank
+_Transfer = tuple[Callable[..., Any], Any, int]  # what is done, the tensor, the other rank
 
 class _Sending(_Agreed):
     "Nodes that exchange tensors with other ranks."
@@ -294,7 +295,7 @@ class _Exchanging(_Sending):
         return messages | got
 
     def _record(self, k: int, heard: dict[Any, Any]) -> None:
-        "Remember messages that were heard in a round, if the user asked for a transcript."
+        "Remember messages that were heard in a round, if there is a transcript."
         if self.transcript is None: return
         for name, message in heard.items():
             self.transcript[self.t, k, name] = message.cpu().clone()
@@ -315,7 +316,7 @@ def _shares(
 class _Gossiping(_Exchanging):
     "Nodes that average their models with those of neighbours."
     def _messages(self, k: int, models: Any) -> tuple[dict[Any, Any], dict[int, Any]]:
-        "The messages of nodes here in a round, by name, and the model that each node keeps."
+        "The messages of nodes here in a round, by name, and what each node keeps."
         rounds = self.protocol.steps[self.t].rounds[:k + 1]
         own = dict(zip(self.here, models[:, 0], strict=True))
         if rounds[k].share is None: return own, own
@@ -353,7 +354,7 @@ class _Gossiping(_Exchanging):
 class _Computing(_Gossiping):
     "Nodes that compute gradients, and add noise."
     def _outcome(self) -> Any:
-        "Models (nodes, 1, parameters) after gradient and noise, from the journal if they are there."
+        "Models (nodes, 1, parameters) after gradient and noise, perhaps from the journal."
         with needed_for("training", "train"): import torch
         kept = None if self.journal is None else self.journal.read("half", self.t)
         if kept is not None:

@@ -145,7 +145,7 @@ class Journal(_RankFiles):
         return max([self.sent, *self.files("step"), *after_halves])
 
     def usable(self) -> list[int]:
-        """Find steps from which this rank can go on without computing a sent step again.
+        """Find steps from which this rank can go on and computes no sent step again.
 
         Returns
         -------
@@ -300,7 +300,7 @@ class _SeedFile:
 
     def add(self, hashes: Iterable[str], run: str) -> None:
         "Add lines, on the disk when this returns."
-        text = "".join(f"\n{seed} {run}" for seed in hashes)  # begins a new line after one that was cut off
+        text = "".join(f"\n{seed} {run}" for seed in hashes)  # after a line that was cut off
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with open(handle, "a", encoding="ascii") as file:
             file.write(text)
@@ -365,7 +365,7 @@ class UsedSeeds(_SeedFile):
         Returns
         -------
         list of str
-            Rows whose seeds another run has used. If there are any, nothing was written;
+            Rows whose seeds another run has used. If there are any, nothing is written;
             otherwise the seeds are on the disk.
         """
         with self.alone():

@@ -278,7 +278,7 @@ def _check_output(path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"{shown}: is a folder; expected the name of a file")
     if path.suffix in (".png", ".svg"):
-        with needed_for("drawing", "notebooks"): import matplotlib  # noqa: F401, missing before any work
+        with needed_for("drawing", "notebooks"): import matplotlib  # noqa: F401, before any work
 
 # %% ../../nbs/workshop/84_names.ipynb #00000016
 def check_settings(

@@ -25,7 +25,7 @@ from ..language.steps import Round
 
 # %% ../../nbs/workshop/79_network.ipynb #79000005
 def place_nodes(placement: Any, nodes: int, size: int) -> Ints:
-    """Check on which rank each node is, or place nodes of neighbouring numbers together.
+    """Check on which rank each node is, or place nodes of similar numbers together.
 
     Parameters
     ----------

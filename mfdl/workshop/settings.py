@@ -588,7 +588,7 @@ def table_of_pairs(view: Scene) -> "pd.DataFrame":
     -------
     DataFrame
         The columns of `Report.to_frame`; epsilon, and mu without reactions if the
-        report has it; and the settings, which are the same in each row. `holds_for_training`
+        report has it; and the settings, the same in each row. `holds_for_training`
         says whether mu covers gradients that react to what their nodes receive.
 
     References

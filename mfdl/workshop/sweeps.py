@@ -167,7 +167,7 @@ THREADS = (
 )
 
 def _environment(threads: int | None) -> dict[str, str]:
-    "For the process of a cell, with a number of threads for each library, unless it is set."
+    "Of the process of a cell, with a number of threads for each library if unset."
     limits = {} if threads is None else {name: str(threads) for name in THREADS}
     return {**limits, **os.environ}
 
@@ -225,7 +225,7 @@ def _run_in(
 def _run_cell(
     cell: Cell,
     folder: Path,  # of the sweep
-    threads: int | None,  # of each library that computes in parallel; None: as the environment has it
+    threads: int | None,  # of each library that computes in parallel; None: by the environment
     since: float = 0.0,  # a failure after that time (of time.time()) is not tried again
     stop: threading.Event | None = None,  # when it is set the cell is given up
 ) -> str:  # 'done', 'failed', 'elsewhere' or 'stopped'

@@ -189,8 +189,8 @@ def caution(view: Scene) -> str:
         assumed = view.report.assumes.removeprefix("any").partition(" (chapter")[0]
         return (
             "Two numbers: μ and ε are a promise for training, and the numbers without reactions "
-            f"are estimates. The promise covers gradients{assumed} (what a node receives may change "
-            "its model, and so its next gradients). "
+            f"are estimates. The promise covers gradients{assumed} (what a node receives may "
+            "change its model, and so its next gradients). "
             "c = 1 is right for convex losses with step × smoothness ≤ 2; chapter 30 says why.")
     if view.report.adaptive: return ""
     return (
@@ -245,7 +245,7 @@ def _nearest(network: nx.Graph, start: list[Hashable], most: int) -> list[Hashab
 
 # %% ../../nbs/workshop/87_view.ipynb #79edbd95
 def drawn(view: Scene) -> nx.Graph:
-    """Choose the part of the network that is drawn: all of it, or LARGEST["drawn"] nodes.
+    """Choose the part of the network that is drawn: at most LARGEST["drawn"] nodes.
 
     Parameters
     ----------
@@ -507,7 +507,7 @@ def _table(view: Scene) -> str:
 
 # %% ../../nbs/workshop/87_view.ipynb #0000002a
 def text_below(view: Scene) -> str:
-    """Write the table by distance, the claim, and how to get the same numbers elsewhere.
+    """Write the table by distance, the claim, and ways to get the same numbers.
 
     Parameters
     ----------
