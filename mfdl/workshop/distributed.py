@@ -354,7 +354,7 @@ class _Gossiping(_Exchanging):
 class _Computing(_Gossiping):
     "Nodes that compute gradients, and add noise."
     def _outcome(self) -> Any:
-        "Models (nodes, 1, parameters) after gradient and noise, perhaps from the journal."
+        "Models (nodes, 1, parameters) after gradient and noise, or from the journal."
         with needed_for("training", "train"): import torch
         kept = None if self.journal is None else self.journal.read("half", self.t)
         if kept is not None:
