@@ -92,7 +92,7 @@ def _make_cell(
     experiment: str,  # one of experiments(), or the absolute path of a notebook
     given: dict[str, Any],  # checked parameters that differ from their defaults
     defaults: dict[str, Any],
-    common: dict[str, Any],  # what all cells of a block follow from
+    common: dict[str, Any],  # what the results of all cells of a block follow from
     folder: Path,  # where relative files are looked for
 ) -> Cell:
     "A cell, with everything that its results follow from."
@@ -181,7 +181,7 @@ def _written_out(value: Any, known: dict[int, float]) -> float:
 
 # %% ../../nbs/workshop/82_grids.ipynb #82000016
 def _read_blocks(path: Path) -> list[Any]:
-    "The blocks of a YAML file. Raises ValueError when it is none, or too large."
+    "The blocks of a YAML file. Raises ValueError for other files, and large ones."
     with needed_for("a sweep", "notebooks"): import yaml
     where = f"grid={str(path)!r}"
     if not os.path.isfile(path):

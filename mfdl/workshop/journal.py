@@ -23,7 +23,7 @@ from ..language.protocol import Protocol
 
 # %% ../../nbs/workshop/78_journal.ipynb #78000009
 def _lock_rank(folder: Path, rank: int) -> Any:  # filelock.AcquireReturnProxy
-    "The lock of a rank's files. Raises ValueError where another process holds it."
+    "The lock of a rank's files. Raises ValueError if another process holds it."
     with needed_for("training", "train"): from filelock import FileLock, Timeout
     lock = FileLock(folder / f"rank-{rank}.lock", thread_local=False)
     try:

@@ -106,7 +106,7 @@ def _list_of(given: Any, what: str) -> list[Any]:
     raise ValueError(f"{what}: expected a list, not {given!r}")
 
 def _read_header(line: str | bytes) -> _Header:
-    "What the first line says."
+    "The contents of the first line."
     found = _parsed(line)
     _check_keys(found, _RUN, ["name", *_UNITS, "row_sensitivity"])
     for key, expected in _FORMAT.items():
@@ -195,7 +195,7 @@ def _read_round(given: Any, place: dict[Hashable, int]) -> Round:
 # %% ../../nbs/workshop/91_logs.ipynb #fb8151c3
 @dataclass(frozen=True)
 class _Line:
-    "What one step says."
+    "The contents of the line of one step."
     trains: Bools  # (n,)
     noise: tuple[_Term, ...]
     rounds: tuple[Round, ...]

@@ -130,10 +130,12 @@ def number(x: float) -> str:
     Parameters
     ----------
     x : float
+        A number.
 
     Returns
     -------
     str
+        The text.
 
     References
     ----------
@@ -147,6 +149,7 @@ def command_line(settings: Settings) -> str:
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
@@ -190,6 +193,7 @@ def too_large(settings: Settings, what: str) -> ValueError:
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
     what : str
         What is too large.
 
@@ -279,6 +283,7 @@ def load_network(settings: Settings) -> nx.Graph:
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
@@ -312,12 +317,14 @@ def toggle(settings: Settings, label: str) -> Settings:
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
     label : str
         The label of the node that was clicked.
 
     Returns
     -------
     Settings
+        The new settings.
 
     References
     ----------
@@ -333,6 +340,7 @@ def keep_attackers(settings: Settings) -> Settings:
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
@@ -490,10 +498,12 @@ def explore(settings: Settings) -> Scene:
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
     Scene
+        The view.
 
     Raises
     ------
@@ -543,6 +553,7 @@ def python_code(view: Scene) -> str:
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
@@ -583,6 +594,7 @@ def table_of_pairs(view: Scene) -> "pd.DataFrame":
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
@@ -610,6 +622,7 @@ def write_query(settings: Settings) -> str:
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
@@ -639,6 +652,7 @@ def read_steps(text: str) -> int:
     Returns
     -------
     int
+        The number.
 
     Raises
     ------
@@ -667,6 +681,7 @@ def read_number(argument: str, text: str) -> float:
     Returns
     -------
     float
+        The number.
 
     Raises
     ------
@@ -706,6 +721,7 @@ def read_query(query: str) -> Settings:
     Returns
     -------
     Settings
+        The new settings.
 
     Raises
     ------
@@ -734,10 +750,12 @@ def in_a_line(error: Exception) -> str:
     Parameters
     ----------
     error : Exception
+        The error.
 
     Returns
     -------
     str
+        The text.
 
     References
     ----------

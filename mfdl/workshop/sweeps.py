@@ -121,7 +121,7 @@ def _changed(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
     return [name for name, value in now.items() if value != before.get(name)]
 
 def _run_written(written: dict[str, Any]) -> None:
-    "Run a cell in the current folder. Raises ValueError where code changed."
+    "Run a cell in the current folder. Raises ValueError if code has changed."
     cell, = make_cells(written["experiment"], [written["given"]])
     before = {**written["about"], "stem": written["stem"]}
     different = _changed({**cell.about, "stem": cell.stem}, before)

@@ -109,6 +109,7 @@ def answer(view: Scene) -> str:
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
@@ -149,6 +150,7 @@ def claim(view: Scene) -> str:
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
@@ -175,6 +177,7 @@ def caution(view: Scene) -> str:
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
@@ -250,6 +253,7 @@ def drawn(view: Scene) -> nx.Graph:
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
@@ -399,6 +403,7 @@ def graph_figure(view: Scene, quantity: str, look: Look = LIGHT) -> dict[str, An
     Parameters
     ----------
     view : Scene
+        The view.
     quantity : str
         'mu' or 'epsilon'.
     look : Look, optional
@@ -440,6 +445,7 @@ def distance_picture(view: Scene, quantity: str, look: Look = LIGHT) -> str:
     Parameters
     ----------
     view : Scene
+        The view.
     quantity : str
         'mu' or 'epsilon'.
     look : Look, optional
@@ -512,6 +518,7 @@ def text_below(view: Scene) -> str:
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
