@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% ../../nbs/ground/04_figures.ipynb #00000005
-PALETTE = {  # Okabe and Ito's colours, chosen to stay apart for colour-blind readers
+PALETTE = {  # by Okabe and Ito, chosen so that colour-blind readers can tell them apart
     "ours": "#0072B2",        # this project's accounting, or its best noise
-    "squared": "#D55E00",     # what it is compared with: earlier accounting, other noise
-    "as_plotted": "#999999",  # the same as an earlier paper drew it
+    "squared": "#D55E00",     # what is compared with it: earlier accounting, other noise
+    "as_plotted": "#999999",  # the same, as an earlier paper drew it
     "ldp": "#000000",         # an eavesdropper, who hears everything
     "attacker": "#CC79A7",    # a curious node
 }
 
 # %% ../../nbs/ground/04_figures.ipynb #0000000a
 STYLE: dict[str, Any] = {
-    "svg.hashsalt": "mfdl",  # identifiers in the SVG depend on its content only
+    "svg.hashsalt": "mfdl",  # identifiers in an SVG depend only on its content
     "savefig.dpi": 150,
     "figure.dpi": 110,
     "axes.spines.top": False,
@@ -48,7 +48,7 @@ def save_figure(fig: "Figure", stem: str | Path, frame: pd.DataFrame) -> list[Pa
     fig : matplotlib.figure.Figure
         The figure.
     stem : str or Path
-        Path without suffix; its folder is made when it is missing.
+        Path without suffix; its folder is made if it is missing.
     frame : DataFrame
         The numbers that the figure shows.
 
