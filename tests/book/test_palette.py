@@ -8,7 +8,7 @@ import struct
 import pytest
 from conftest import ROOT
 
-from mfdl.ground.figures import METHODS, NAMES, STYLE, method_color
+from mfdl.ground.figures import METHOD_COLORS, METHOD_NAMES, STYLE, method_color
 
 HOME = "04_figures.ipynb"  # where colours are defined
 CHAPTERS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts and path.name != HOME)
@@ -38,7 +38,7 @@ def hues(source):
 
 def is_method(node):
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str): return False
-    return node.value.partition(",")[0] in METHODS.keys() | NAMES.keys() - {"ldp"}
+    return node.value.partition(",")[0] in METHOD_COLORS.keys() | METHOD_NAMES.keys() - {"ldp"}
 
 
 def is_color(node):
@@ -133,5 +133,5 @@ def test_sharpness_is_read_from_the_file(dpi, tmp_path):
 
 def test_methods_without_a_color_are_refused():
     with pytest.raises(ValueError, match="method is 'anything': expected one of no noise, independent"): method_color("anything")
-    assert method_color("CorN, far ahead") == METHODS["CorN"] == method_color("corn")
-    assert len(set(METHODS.values())) == len(METHODS)
+    assert method_color("CorN, far ahead") == METHOD_COLORS["CorN"] == method_color("corn")
+    assert len(set(METHOD_COLORS.values())) == len(METHOD_COLORS)
