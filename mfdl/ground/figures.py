@@ -70,7 +70,8 @@ def method_name(method: str) -> str:
     known, comma, variant = method.partition(",")
     name = METHOD_NAMES.get(known, known) + comma + variant
     if name.partition(",")[0] in METHOD_COLORS: return name
-    raise ValueError(f"method is {method!r}: expected one of {', '.join([*METHOD_COLORS, *METHOD_NAMES])}")
+    expected = ", ".join([*METHOD_COLORS, *METHOD_NAMES])
+    raise ValueError(f"method is {method!r}: expected one of {expected}")
 
 # %% ../../nbs/ground/04_figures.ipynb #palmethc
 def method_color(method: str) -> str:
