@@ -117,7 +117,7 @@ def check_overheard(run: Protocol) -> Overheard:
     chapter 34; chapter 36.
     """
     found = overheard(run, LDP())
-    if found is None:
+    if found is None or len(found.X) > run.n:  # more than n: of pairs of directions
         raise ValueError(f"protocol={run.name!r}: amplification is proved where an eavesdropper "
                          "hears every model, and noise of nodes or directions covers all "
                          "gradients; expected such a run, as dp_dsgd, mf_dsgd or corn")

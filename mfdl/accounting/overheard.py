@@ -10,8 +10,9 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
-from .paths import parts_in_time
 from .seen import fresh_strength, own_noise
 from .sensitivities import check_method
 from .state_space import NotStreamable
@@ -174,18 +175,18 @@ def independent(run: Protocol | MatrixProtocol, trust: TrustModel) -> Independen
 # %% ../../nbs/accounting/34_overheard.ipynb #f3d9dfdf
 @dataclass(frozen=True, eq=False)
 class Overheard(_Covered):
-    """What an eavesdropper learns where noise splits into directions.
+    """What an eavesdropper learns where noise splits into directions, or pairs of them.
 
     It is combined in time along each of n directions, and then across n nodes.
 
     Parameters
     ----------
     X : ndarray
-        float64 (n, T, T), information along each direction; one for all (1, T, T) where
-        nodes are directions, and all alike.
+        float64 (m, T, T), information along each direction (m = n), and three for each
+        pair of directions; one for all (1, T, T) where nodes are directions, and all
+        alike.
     shares : ndarray
-        float64 (n, n), of each direction (column) in each node; ones (n, 1) where nodes
-        are all alike.
+        float64 (n, m), of each X in each node; ones (n, 1) where nodes are all alike.
 
     References
     ----------
@@ -259,16 +260,44 @@ def hears_all(run: Protocol, trust: TrustModel) -> bool:
     first = run.messages.round == 0
     return bool(seen_alone(trust.observation(run, nobody))[first].all())
 
-def _noise_of_directions(run: Protocol) -> Floats | None:  # (n, T, T)
-    "N of each direction; None if noise does not split into n of them."
+def _combined(run: Protocol) -> list[Ints]:
+    "Directions (m, 1), and pairs (m, 2), that noise combines with no others; or nothing."
     n = run.n
     T = run.T
-    if not np.array_equal(run.variables.step, np.repeat(np.arange(T), n)): return None
-    D = parts_in_time(run.mix.D, n, T)
-    if D is None or not run.mix.takes_back: return D
-    L = parts_in_time(run.mix.L, n, T)
-    if L is None: return None
-    return np.asarray(np.linalg.solve(L, D), dtype=np.float64)
+    if not np.array_equal(run.variables.step, np.repeat(np.arange(T), n)): return []
+    if run.mix.D.shape[0] != n * T: return []
+    entries = [matrix.tocoo() for matrix in (run.mix.D, run.mix.L)]
+    rows, columns = (np.concatenate([getattr(each, name) % n for each in entries])
+                     for name in ("row", "col"))
+    met = csr_array((np.ones(len(rows)), (rows, columns)), shape=(n, n))
+    _, part = connected_components(met, directed=False)
+    if np.bincount(part).max() > 2: return []
+    order = np.argsort(part, kind="stable")
+    sizes = np.bincount(part)[part[order]]
+    return [order[sizes == size].reshape(-1, size) for size in (1, 2) if (sizes == size).any()]
+
+def _noise_of_parts(run: Protocol, members: Ints) -> Floats:  # (m, c T, c T) of (m, c)
+    "N of parts of c directions each, ordered by direction and then by step."
+    places = members[:, :, None] + run.n * np.arange(run.T)
+
+    def parts(M: csr_array) -> Floats:
+        return np.array([M[at][:, at].toarray() for at in places.reshape(len(members), -1)])
+
+    if not run.mix.takes_back: return parts(run.mix.D)
+    return np.asarray(np.linalg.solve(parts(run.mix.L), parts(run.mix.D)), dtype=np.float64)
+
+def _told(N: Floats, dual: Floats) -> tuple[Floats, Floats]:  # of (m, c T, c T) and (m, c, n)
+    "Information (r, T, T) of parts of c directions each, and its shares in nodes (r, n)."
+    m, c, n = dual.shape
+    C = np.linalg.inv(N)
+    T = C.shape[1] // c
+    X = (C.swapaxes(1, 2) @ C).reshape(m, c, T, c, T)
+    first, second = np.triu_indices(c)
+    both = X[:, first, :, second]  # (c (c + 1) / 2, m, T, T)
+    between = (both + both.swapaxes(2, 3)) / 2
+    counted = np.where(first == second, 1, 2)[:, None, None]
+    shares = counted * (dual[:, first] * dual[:, second]).swapaxes(0, 1)
+    return between.reshape(-1, T, T), shares.reshape(-1, n)
 
 def _overheard_alike(run: Protocol) -> Overheard | None:
     "The same where all nodes are alike, in networks of any size."
@@ -303,13 +332,13 @@ def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | 
     """
     if not isinstance(run, Protocol) or not hears_all(run, trust): return None
     if run.sparse: return _overheard_alike(run)
-    N = _noise_of_directions(run)
-    if N is None: return None
+    parts = [(members, _noise_of_parts(run, members)) for members in _combined(run)]
+    if not parts: return None
     basis = np.eye(run.n) if run.mix.basis is None else run.mix.basis
-    sizes = np.linalg.svd(N, compute_uv=False)
+    sizes = np.concatenate([np.linalg.svd(N, compute_uv=False).ravel() for _, N in parts])
     across = np.linalg.svd(basis, compute_uv=False)
     if sizes.min() * across.min() <= CLEAR * max(1.0, sizes.max() * across.max()): return None
-    C = np.linalg.inv(N)
-    information = np.asarray(C.swapaxes(1, 2) @ C, dtype=np.float64)
-    weights = np.asarray(np.linalg.inv(basis).T**2, dtype=np.float64)
-    return Overheard(information, weights)
+    dual = np.asarray(np.linalg.inv(basis), dtype=np.float64)
+    told = [_told(N, dual[members]) for members, N in parts]
+    information, weights = (np.concatenate(each) for each in zip(*told, strict=True))
+    return Overheard(information, weights.T)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import schur
 from threadpoolctl import threadpool_limits
 
 from ..ground.arguments import Bools, Floats, Ints, check_choice
@@ -37,37 +38,48 @@ def _echoes(W: Floats, T: int, directions: Floats) -> Floats:  # (T, n, m) of (n
 def _direction_grams(W: Floats, T: int, basis: Floats) -> Floats:  # (n, T, T)
     "H of noise along each column of the basis: its harm is tr(H S), S in time."
     after = _echoes(W, T, basis).transpose(2, 0, 1)
-    return np.asarray(sum_diagonals(after @ after.swapaxes(1, 2)))
+    return np.asarray(sum_diagonals(after.conj() @ after.swapaxes(1, 2)))
 
 # %% ../../nbs/noise/57_directions.ipynb #0000000d
 _SETTLED = 1e-3  # gap at which noise along directions is good enough
 
 class _Along(NamedTuple):
     "Noise that is independent between directions."
-    basis: Floats  # (n, n), directions in columns
-    X: Floats  # (n, T, T), information of sensitivity 1 along each
+    basis: np.ndarray  # (n, m), directions in columns; the last n - m with their conjugates
+    X: np.ndarray  # (m, T, T), information of sensitivity 1 along each
     squared_error: float
     bound: float  # what noise along these directions does at least
 
-def _along_one(root: Floats, multipliers: Floats, where: tuple[Ints, Ints]) -> tuple[Floats, float]:
-    "The X (T, T) with X multipliers X = root @ root.T of a direction, and its harm."
+def _with_conjugates(along: np.ndarray, n: int) -> np.ndarray:  # (n, ..) of (m, ..)
+    "What belongs to n directions; the n - m conjugates of the last ones are left out."
+    return np.concatenate([along, along[2 * len(along) - n:].conj()])
+
+def _dual(basis: np.ndarray) -> np.ndarray:  # (n, n), in columns
+    "The dual basis of the directions and of the conjugates that are left out."
+    return np.linalg.inv(_with_conjugates(basis.T, len(basis)))
+
+def _along_one(
+    root: np.ndarray, multipliers: Floats, where: tuple[Ints, Ints]
+) -> tuple[np.ndarray, float]:
+    "The X (T, T) with X multipliers X = root @ root^* of a direction, and its harm."
     T = len(root)
-    square, vectors = np.linalg.eigh(root.T @ scattered(multipliers, where, T) @ root)
+    square, vectors = np.linalg.eigh(root.conj().T @ scattered(multipliers, where, T) @ root)
     singular = np.sqrt(np.maximum(square, np.finfo(float).eps**2 * square[-1]))
     half = root @ vectors / np.sqrt(singular)
-    return half @ half.T, float(singular.sum())
+    return half @ half.conj().T, float(singular.sum())
 
-def _told(X: Floats, basis: Floats, where: tuple[Ints, Ints]) -> Floats:  # (n, b, k, k)
+def _told(X: np.ndarray, basis: np.ndarray, where: tuple[Ints, Ints]) -> Floats:  # (n, b, k, k)
     "What information X along directions of a basis tells about each node and pattern."
-    found = X[:, *where]
-    shares = np.linalg.inv(basis).T**2
-    return np.asarray((shares @ found.reshape(len(X), -1)).reshape(found.shape))
+    n = len(basis)
+    found = _with_conjugates(X[:, *where], n)
+    shares = np.abs(_dual(basis))**2
+    return np.asarray((shares @ found.reshape(n, -1)).real.reshape(found.shape))
 
 # %% ../../nbs/noise/57_directions.ipynb #alongit2
 def _best_along(
     W: Floats,
     participation: Participation,
-    basis: Floats,  # (n, n)
+    basis: np.ndarray,  # (n, m)
     blocks: Floats | None = None,  # of B, (n, b, k, k), to begin with
     price: float = 0.0,  # of a unit of variance
     turns: int = 0,  # iterations after which the basis is turned
@@ -81,14 +93,15 @@ def _best_along(
     alike = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
     blocks = alike if blocks is None else blocks
     for iteration in range(max_iter):
-        prices = price * (basis**2).sum(axis=0)
+        prices = price * (np.abs(basis)**2).sum(axis=0)
         grams = _direction_grams(W, T, basis) + prices[:, None, None] * np.eye(T)
         by_node = blocks @ blocks.swapaxes(-1, -2)
-        multipliers = np.tensordot(np.linalg.inv(basis)**2, by_node, 1)
+        shares = np.abs(_dual(basis).T[:basis.shape[1]])**2
+        multipliers = np.tensordot(shares, by_node, 1)
         one = partial(_along_one, where=where)
         found = list(map_fn(one, np.linalg.cholesky(grams), multipliers))
         X = np.array([one for one, _ in found])
-        harm = sum(one for _, one in found)
+        harm = _with_conjugates(np.array([one for _, one in found]), n).sum()
         information = _told(X, basis, where)
         squared = largest_absolute_sum(information)
         bound = harm**2 / block_multipliers(blocks).sum()
@@ -135,6 +148,10 @@ def _pinched_norm(
 # %% ../../nbs/noise/57_directions.ipynb #turning1
 _ANGLE = 0.5  # from one round of gossip to the next, to tell directions that turn apart
 
+def _turns(W: Floats) -> bool:
+    "Whether gossip has complex eigenvalues."
+    return bool(np.abs(np.linalg.eigvals(W).imag).max() > 1e-6)
+
 def _unitary(M: np.ndarray) -> np.ndarray:
     "The unitary matrix U for which the real part of tr(U^* M) is largest."
     left, _, right = np.linalg.svd(M)
@@ -142,8 +159,8 @@ def _unitary(M: np.ndarray) -> np.ndarray:
 
 def _first_bases(W: Floats, powers: Floats) -> tuple[np.ndarray, np.ndarray]:
     "Singular vectors, out and in, of a sum of W, W^2, .., which may turn."
-    turns = np.abs(np.linalg.eigvals(W).imag).max() > 1e-6
-    weights = np.exp(1j * _ANGLE * np.arange(len(powers))) if turns else np.ones(len(powers))
+    weights = np.ones(len(powers))
+    if _turns(W): weights = np.exp(1j * _ANGLE * np.arange(len(powers)))
     out, _, into = np.linalg.svd(np.tensordot(weights, powers, 1))
     return out, into.conj().T
 
@@ -240,59 +257,79 @@ def any_noise_bound(
 _POWER = 3 / 8  # of multipliers, to measure nodes by
 _LEAST = 1e-6  # multiplier, relative to their mean
 
-def _weighed_directions(W: Floats, T: int, d: Floats) -> Floats:  # (n, n), in columns
-    "Directions, orthogonal if node u is measured by d[u], that do harm independently."
+def _weighed_directions(W: Floats, T: int, d: Floats, turning: bool = False) -> np.ndarray:
+    "Directions (n, m), orthogonal if node u is measured by d[u], that do harm independently."
     M = sum(consequences([W] * T))
     M = M + (M @ W + W.T @ M) / 4  # half of what noise of a step does together with the next
+    if turning: return _pairs_of_directions(M + (M @ W - W.T @ M), d)
     return np.asarray(d[:, None] * np.linalg.eigh(d[:, None] * M * d)[1])
+
+def _pairs_of_directions(M: Floats, d: Floats) -> np.ndarray:  # (n, m), in columns
+    "Real Schur vectors, and of each rotating pair of them one complex direction, last."
+    R, Q = schur(d[:, None] * M * d)
+    first = np.flatnonzero(np.diagonal(R, -1))
+    alone = np.delete(np.arange(len(M)), [*first, *first + 1])
+    pairs = (Q[:, first] + 1j * Q[:, first + 1]) / np.sqrt(2)
+    found = np.hstack([Q[:, alone], pairs]) if len(first) else Q
+    return np.asarray(d[:, None] * found)
 
 # %% ../../nbs/noise/57_directions.ipynb #newton02
 _CLEARLY = 0.98  # of the root of both second derivatives, at most, is the mixed one
 _FAR = 0.3  # share of one direction in another that a step changes at most
 
 def _lagrangian_slope(
-    W: Floats, basis: Floats, price: float, X: Floats, by_node: Floats, where: tuple[Ints, Ints]
-) -> tuple[Floats, Floats, Floats]:  # all (n, n)
-    "Half the derivative by E, the noises' covariances S, and tr(Lambda_u X_k)."
+    W: Floats, basis: np.ndarray, price: float, X: np.ndarray, by_node: Floats,
+    where: tuple[Ints, Ints],
+) -> tuple[np.ndarray, np.ndarray, Floats]:  # (n, n), (n, T, T), (n, n)
+    "Half the derivative by E^*, the noises' covariances S, and tr(Lambda_u X_k)."
     n = len(basis)
-    S = np.asarray(np.linalg.inv(X), dtype=float)
-    dual = np.asarray(np.linalg.inv(basis).T, dtype=float)
+    S = np.linalg.inv(X)
+    dual = np.linalg.inv(basis).T
     after = _echoes(W, X.shape[1], basis).transpose(2, 0, 1)
-    answers = sum_diagonals(S) @ after
-    meet = after.reshape(n, -1) @ answers.reshape(n, -1).T
-    meet += price * (basis.T @ basis) * np.trace(S, axis1=1, axis2=2)
-    told = by_node.reshape(n, -1) @ X[:, *where].reshape(n, -1).T
-    return np.asarray(meet - (told * dual).T @ dual), S, told
+    answers = sum_diagonals(S).conj() @ after
+    meet = after.conj().reshape(n, -1) @ answers.reshape(n, -1).T
+    meet += price * (basis.conj().T @ basis) * np.trace(S, axis1=1, axis2=2).real
+    told = (by_node.reshape(n, -1) @ X[:, *where].reshape(n, -1).T).real
+    return meet - (told * dual).T @ dual.conj(), S, told
 
 def _turned_basis(
     W: Floats,
-    basis: Floats,
+    basis: np.ndarray,  # (n, m)
     price: float,
-    grams: Floats,
-    X: Floats,
+    grams: np.ndarray,
+    X: np.ndarray,
     by_node: Floats,
     where: tuple[Ints, Ints],
-) -> Floats:
+) -> np.ndarray:
     "Directions after half a step of Newton, of length 1."
-    n = len(basis)
+    n, m = basis.shape
+    shares = np.abs(_dual(basis))**2
+    basis, grams, X = (_with_conjugates(each, n) for each in (basis.T, grams, X))
+    basis = basis.T
     slope, S, told = _lagrangian_slope(W, basis, price, X, by_node, where)
-    shares = np.linalg.inv(basis).T**2
-    curvature = grams.reshape(n, -1) @ S.reshape(n, -1).T + told.T @ shares
+    curvature = (grams.conj().reshape(n, -1) @ S.reshape(n, -1).T).real + told.T @ shares
     own = (told * shares).sum(axis=0)
     mixed = np.minimum(own[:, None] + own, _CLEARLY * np.sqrt(curvature * curvature.T))
-    E = -(curvature.T * slope - mixed * slope.T) / (curvature * curvature.T - mixed**2) / 2
+    across = mixed * slope.conj().T
+    E = -(curvature.T * slope - across) / (curvature * curvature.T - mixed**2) / 2
     np.fill_diagonal(E, 0)
     E *= min(1, _FAR / max(np.abs(E).max(), _FAR))
-    turned = basis + basis @ E
+    turned = (basis + basis @ E)[:, :m]
+    turned[:, :2 * m - n] = turned[:, :2 * m - n].real
     return np.asarray(turned / np.linalg.norm(turned, axis=0))
 
 # %% ../../nbs/noise/57_directions.ipynb #00000017
 _PATIENCE = 40  # iterations of noise along directions
 _AT_REST = 4  # of them, the last, with directions that do not turn any more
 
+def _harm_along(W: Floats, basis: np.ndarray, S: np.ndarray) -> float:
+    "Harm of noise with covariances S along directions."
+    each = (_direction_grams(W, S.shape[1], basis).conj() * S).sum(axis=(1, 2)).real
+    return float(_with_conjugates(each, len(W)).sum())
+
 def _evened(
     found: _Along, participation: Participation, map_fn: Callable[..., Iterable[Any]]
-) -> tuple[Floats, Floats]:  # basis (n, n), S (n, T, T)
+) -> tuple[np.ndarray, np.ndarray]:  # basis (n, m), S (m, T, T)
     "Noise of certified sensitivity 1: as it was, scaled for each pattern and node."
     steps = patterns_of(participation)
     where = block_index(steps)
@@ -303,16 +340,16 @@ def _evened(
     squared = np.array(list(map_fn(largest_square, _told(X, found.basis, where))))
     basis = found.basis * np.sqrt(squared / squared.max())[:, None]
     S = np.linalg.inv(X) * largest_square(_told(X, basis, where))
-    return basis, np.asarray((S + S.swapaxes(1, 2)) / 2)
+    return basis, (S + S.conj().swapaxes(1, 2)) / 2
 
 def _noise_along(
     W: Floats,
     participation: Participation,
-    basis: Floats,
+    basis: np.ndarray,
     blocks: Floats,
     price: float,
     map_fn: Callable[..., Iterable[Any]],
-) -> tuple[Floats, Floats, int]:  # basis (n, n), S (n, T, T), iterations
+) -> tuple[np.ndarray, np.ndarray, int]:  # basis (n, m), S (m, T, T), iterations
     "The best noise that is independent between directions, and the directions."
     options = blocks, price, _PATIENCE - _AT_REST, _PATIENCE, map_fn
     course = _best_along(W, participation, basis, *options)
@@ -323,15 +360,15 @@ def _noise_along(
             least = one.squared_error
             best = one
     evened = [_evened(found, participation, map_fn) for found in (best, one)]
-    harms = [float((_direction_grams(W, participation.T, R) * S).sum()) for R, S in evened]
+    harms = [_harm_along(W, R, S) for R, S in evened]
     return *evened[int(np.argmin(harms))], iterations
 
 # %% ../../nbs/noise/57_directions.ipynb #onecall2
 def _check_all_last(
-    W: Floats, T: int, basis: Floats, price: float, trace_penalty: float
+    W: Floats, T: int, basis: np.ndarray, price: float, trace_penalty: float
 ) -> None:
     "Raise a ValueError if noise along some direction has (nearly) no effect on models."
-    sizes = (basis**2).sum(axis=0)
+    sizes = (np.abs(basis)**2).sum(axis=0)
     grams = _direction_grams(W, T, basis) / sizes[:, None, None]
     extreme = np.linalg.eigvalsh(grams)[:, [0, -1]] + price
     if extreme[:, 0].min() < 1e-14 * extreme.max():
@@ -349,12 +386,12 @@ def _along_directions(W: Floats, participation: Participation, trace_penalty: fl
         bound, blocks = _any_noise(W, participation, _GAIN, pool.map)
         multipliers = block_multipliers(blocks).sum(axis=1)
         d = np.maximum(multipliers / multipliers.mean(), _LEAST)**_POWER
-        basis = _weighed_directions(W, T, d)
+        basis = _weighed_directions(W, T, d, turning=_turns(W))
         _check_all_last(W, T, basis, price, trace_penalty)
         basis, S, iterations = _noise_along(W, participation, basis, blocks, price, pool.map)
     return SpaceTime(
         S,
-        objective=float((_direction_grams(W, T, basis) * S).sum()),
+        objective=_harm_along(W, basis, S),
         lower_bound=float(bound),
         independent=float(participation.k * total),
         iterations=iterations,

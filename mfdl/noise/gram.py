@@ -26,7 +26,8 @@ def sum_diagonals(terms: Floats) -> Floats:
     Parameters
     ----------
     terms : array of shape (.., T, T)
-        `terms[a-1, b-1]` is the overlap of noise of age a and noise of age b.
+        `terms[a-1, b-1]` is the overlap of noise of age a and noise of age b; symmetric, or
+        Hermitian where noise is complex.
 
     Returns
     -------
@@ -44,7 +45,7 @@ def sum_diagonals(terms: Floats) -> Floats:
         sums = np.cumsum(ages, axis=-1)[..., ::-1]
         s = np.arange(lag, T)
         H[..., s, s - lag] = sums
-        H[..., s - lag, s] = sums
+        H[..., s - lag, s] = sums.conj()
     return H
 
 # %% ../../nbs/noise/51_gram.ipynb #symgram2

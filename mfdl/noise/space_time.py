@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import index
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array, kron
 
 from ..accounting.solver import certify
 from ..ground.arguments import Floats, Ints, check_count, real_number
@@ -232,20 +232,38 @@ def _dual_point(
     return singular, noise_root, information_root, following
 
 # %% ../../nbs/noise/56_space_time.ipynb #noiseof1
+def _mixes_along(root: np.ndarray, basis: np.ndarray) -> tuple[list[csr_array], Floats]:
+    "Combinations in time (n, t n) along real directions, and these directions (n, n)."
+    n, m = basis.shape
+    pairs = np.arange(2 * m - n, m)
+    partner = np.arange(m, n)
+    parts = np.sqrt(2) * basis[:, pairs]
+    across = np.hstack([basis[:, :2 * m - n].real, parts.real, -parts.imag])
+    mixes = time_blocks(np.concatenate([root, root[pairs]]).real)
+    if m == n: return mixes, across
+    turned = np.zeros((n, *root.shape[1:]))
+    turned[pairs] = turned[partner] = root[pairs].imag
+    swap = csr_array((np.repeat([-1.0, 1.0], n - m), (np.r_[pairs, partner], np.r_[partner, pairs])),
+                     shape=(n, n))
+    swapped = (kron(eye_array(t + 1), swap) for t in range(len(mixes)))
+    both = [csr_array(mix + one @ other) for mix, one, other
+            in zip(mixes, time_blocks(turned), swapped, strict=True)]
+    return both, across
+
 def _noise_of_steps(
-    S: Floats,  # (nT, nT), or with a basis (n, T, T)
+    S: np.ndarray,  # (nT, nT), or with a basis (m, T, T)
     groups: Sequence[Sequence[int]],
-    basis: Floats | None,  # (n, n)
+    basis: np.ndarray | None,  # (n, m)
 ) -> list[Noise]:
     "Noise of covariance S, step by step, from a seed that each group shares."
     n = sum(map(len, groups))
     members = np.array([np.isin(np.arange(n), group) for group in groups])
     holders = members[members.argmax(axis=0)]  # of each node's variable: the nodes of its group
-    root = np.asarray(np.linalg.cholesky(S), dtype=np.float64)
+    root = np.linalg.cholesky(S)
     if basis is None:
         mixes = [csr_array(root[end - n:end, :end]) for end in range(n, len(root) + 1, n)]
     else:
-        mixes = time_blocks(root)
+        mixes, basis = _mixes_along(root, basis)
     return [Noise(holders, mix, basis=basis) for mix in mixes]
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000011
@@ -257,9 +275,9 @@ class SpaceTime(Optimum):
 
     Parameters
     ----------
-    S : ndarray (nT, nT), or (n, T, T) with a basis
+    S : ndarray (nT, nT), or (m, T, T) with a basis
         Covariance of what is added in all steps, entry t * n + u for node u in step t;
-        with a basis, the covariance in time along each of its columns.
+        with a basis, the covariance in time along each of its columns, Hermitian.
     objective : float
         The harm of the noise, tr(H S).
     lower_bound : float
@@ -272,21 +290,22 @@ class SpaceTime(Optimum):
         For which the sensitivity is at most 1.
     groups : tuple of lists of int
         Nodes that share a seed.
-    basis : ndarray (n, n), optional
-        Directions, in columns; by default those of the nodes.
+    basis : ndarray (n, m), optional
+        Directions, in columns; by default those of the nodes. Where m < n, the last
+        n - m are complex, and each stands for its conjugate as well.
 
     References
     ----------
     chapter 56; chapter 57.
     """
-    S: Floats
+    S: np.ndarray
     objective: float
     lower_bound: float
     independent: float
     iterations: int
     participation: Participation
     groups: tuple[list[int], ...]
-    basis: Floats | None = None
+    basis: np.ndarray | None = None
 
     def protocol(
         self,
@@ -331,7 +350,9 @@ class SpaceTime(Optimum):
         if self.basis is None:
             in_time = self.S[::n, ::n]
         else:
-            in_time = np.tensordot(self.basis[0]**2, self.S, 1)
+            n, m = self.basis.shape
+            counted = np.where(np.arange(m) < 2 * m - n, 1, 2)  # a complex direction twice
+            in_time = np.tensordot(counted * np.abs(self.basis[0])**2, self.S, 1).real
         return in_time, [
             "Drawn: the covariance in time of the noise of node 0, one slice of that of all nodes, "
             f"of sensitivity 1 at most under {self.participation!r}.",
