@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 _LONGEST = {"cell": 48, "sentence": 500}  # characters
 
 def _escaped(value: object, place: str) -> str:
-    "A value as text for HTML, cut where it is too long."
+    "A value as text for HTML, shortened if it is too long."
     text = f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
     most = _LONGEST[place]
     return html.escape(text if len(text) <= most else text[:most - 1] + "…")
 
 # %% ../../nbs/ground/06_cards.ipynb #03680cfb
 def html_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A small table in HTML.
+    """Make a small table in HTML.
 
     Parameters
     ----------
     head : sequence
         Names of the columns; none for a table without a heading.
     rows : iterable of sequences
-        What is in the cells: numbers are shown with four digits, all else as text.
+        The contents of the cells; numbers are shown with four digits, others as text.
 
     Returns
     -------
@@ -65,33 +65,32 @@ def html_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
 _LOOK: dict[Any, Any] = STYLE | {
     "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"], "font.size": 8.0,
 }
-_UNSAID = dict.fromkeys(["Date", "Creator", "Format", "Type"])  # what would change the bytes
+_UNSAID = dict.fromkeys(["Date", "Creator", "Format", "Type"])  # these would change the bytes
 _ROOT = ('<svg role="img" style="image-rendering: pixelated; stroke-linejoin: round; '
          'fill: currentColor; max-width: 100%" ')
 
 def _inline(svg: str) -> str:
-    "A file of Matplotlib as a part of a page, in the page's colours."
+    "An SVG of Matplotlib as a part of a page, in the colours of the page."
     root = svg[svg.index("<svg "):].replace("<svg ", _ROOT, 1)
-    plain = re.sub(r"<style.*?</style>", "", root, flags=re.DOTALL)  # would hold for the page
-    unnamed = re.sub(r'<g id="[^"]*"', "<g", plain)  # names may be used once in a page
+    plain = re.sub(r"<style.*?</style>", "", root, flags=re.DOTALL)  # would apply to the whole page
+    unnamed = re.sub(r'<g id="[^"]*"', "<g", plain)  # a name may be used only once in a page
     return re.sub(r">\s+<", "><", unnamed).replace("stroke: #000000", "stroke: currentColor")
 
 # %% ../../nbs/ground/06_cards.ipynb #34f0ac20
 def inline_svg(draw: Callable[["Axes"], object], size: tuple[float, float] = (3.4, 2.2)) -> str:
-    """A small picture as a part of a page.
+    """Draw a small picture as a part of a page.
 
     Parameters
     ----------
     draw : callable
-        Takes the Axes to draw on.
+        A function that takes the Axes to draw on.
     size : tuple of float, optional
         Width and height, in inches.
 
     Returns
     -------
     str
-        An svg element, the same for the same picture; empty where Matplotlib is
-        missing.
+        An svg element, the same for the same picture; empty if Matplotlib is missing.
 
     References
     ----------
@@ -105,7 +104,7 @@ def inline_svg(draw: Callable[["Axes"], object], size: tuple[float, float] = (3.
         return ""
     file = io.StringIO()
     with matplotlib.style.context(["default", _LOOK]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of letters that a font lacks: the reader's may have them
+        warnings.simplefilter("ignore")  # about letters that a font lacks
         fig = Figure(figsize=size, layout="constrained")
         draw(fig.subplots())
         fig.savefig(file, format="svg", transparent=True, metadata=_UNSAID)
@@ -113,20 +112,20 @@ def inline_svg(draw: Callable[["Axes"], object], size: tuple[float, float] = (3.
 
 # %% ../../nbs/ground/06_cards.ipynb #227bbcf3
 def condensed(M: Floats | csr_array, most: int = 48) -> Floats:
-    """A matrix of few rows and columns, for blocks of a large one.
+    """Reduce a large matrix to one entry for each of its blocks.
 
     Parameters
     ----------
     M : ndarray or csr_array (rows, columns)
         Full or sparse.
     most : int, optional
-        Rows and columns that are left, at most.
+        The largest number of rows and columns that are left.
 
     Returns
     -------
     ndarray
-        float64 (r, c), r and c at most `most`: of each square block the entry of the
-        largest absolute value.
+        float64 (r, c), with r and c at most `most`: the entry of the largest absolute
+        value of each square block.
 
     References
     ----------
@@ -144,14 +143,14 @@ def condensed(M: Floats | csr_array, most: int = 48) -> Floats:
 
 # %% ../../nbs/ground/06_cards.ipynb #f3f47a41
 def draw_matrix(M: Floats | csr_array, ax: "Axes") -> None:
-    """Draw a matrix: blue is positive, orange negative, and zero is the page.
+    """Draw a matrix: blue is positive, orange negative, zero is like the page.
 
     Parameters
     ----------
     M : ndarray or csr_array (rows, columns)
         Full or sparse; blocks of a large one are drawn as one cell each.
     ax : Axes
-        Where to draw.
+        The Axes to draw on.
 
     References
     ----------
@@ -175,14 +174,14 @@ def draw_matrix(M: Floats | csr_array, ax: "Axes") -> None:
 _MOST_ON_CIRCLE = 64
 
 def draw_links(links: Bools | csr_array, ax: "Axes") -> None:
-    """Draw a network: nodes in a circle, or if they are many, blocks of its matrix.
+    """Draw a network as a circle of nodes, or, if it is large, as blocks of its matrix.
 
     Parameters
     ----------
     links : ndarray or csr_array (n, n)
         Who is linked to whom, full or sparse.
     ax : Axes
-        Where to draw.
+        The Axes to draw on.
 
     References
     ----------
@@ -210,20 +209,20 @@ def html_card(
     draw: Callable[["Axes"], object] | None = None,
     size: tuple[float, float] = (3.4, 2.2),
 ) -> str:
-    """What a notebook shows of a result: a table, a picture, and what they assume.
+    """Make the card of a result: a table, a picture, and what they assume.
 
     Parameters
     ----------
     title : str
-        What it is.
+        The heading.
     head : sequence
         Names of the columns; none for a table without a heading.
     rows : iterable of sequences
-        Of the table; few.
+        The rows of the table, which should be few.
     notes : iterable of str
-        Sentences below: what the numbers assume, and what is left out.
+        Sentences below the table, on what the numbers assume and what is left out.
     draw : callable, optional
-        Takes the Axes to draw on; without it there is no picture.
+        A function that takes the Axes to draw on; without it there is no picture.
     size : tuple of float, optional
         Width and height of the picture, in inches.
 
@@ -244,7 +243,7 @@ def html_card(
 
 # %% ../../nbs/ground/06_cards.ipynb #fc891fd5
 class NetworkCard:
-    """What has nodes, steps and messages, and shows them in a notebook.
+    """A run with nodes, steps and messages, which it shows in a notebook.
 
     References
     ----------

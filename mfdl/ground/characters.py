@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/ground/07_characters.ipynb #chars004
 def idx(content: bytes) -> NDArray[Any]:
-    """An array in IDX format, of bytes or of 32-bit integers.
+    """Read an array in IDX format, of bytes or of 32-bit integers.
 
     Parameters
     ----------
     content : bytes
-        Of a whole file.
+        The contents of a whole file.
 
     Returns
     -------
     ndarray of uint8 or int32, any shape
-        As the file says.
+        The array, with the shape that the file gives.
 
     Raises
     ------
@@ -57,17 +57,17 @@ def idx(content: bytes) -> NDArray[Any]:
 
 # %% ../../nbs/ground/07_characters.ipynb #chars009
 def pixels(images: NDArray[Any]) -> NDArray[np.float32]:
-    """Make grey values from 0 to 1 of bytes.
+    """Turn bytes into grey values from 0 to 1.
 
     Parameters
     ----------
     images : ndarray of uint8
-        Of any shape.
+        Bytes, in an array of any shape.
 
     Returns
     -------
     ndarray of float32
-        Of the same shape.
+        Grey values, in the same shape.
 
     References
     ----------
@@ -77,7 +77,7 @@ def pixels(images: NDArray[Any]) -> NDArray[np.float32]:
 
 # %% ../../nbs/ground/07_characters.ipynb #chars012
 def _picture(content: bytes) -> NDArray[np.float32]:  # (28, 28), from 0 to 1
-    "The pixels of a picture in a file."
+    "The pixels of a picture, given the contents of its file."
     with needed_for("data='femnist'", "femnist"): from PIL import Image
     with Image.open(io.BytesIO(content)) as picture:
         if picture.size != (28, 28):
@@ -106,19 +106,20 @@ def read_characters(folder: Path) -> "pd.DataFrame":
     Parameters
     ----------
     folder : Path
-        With the files, or with folders of them.
+        A folder with the files, or with folders of them.
 
     Returns
     -------
     DataFrame
-        With columns image, float32 (28, 28) from 0 to 1, writer_id and character.
+        A table with columns image, float32 (28, 28) from 0 to 1, writer_id and
+        character.
 
     Raises
     ------
     FileNotFoundError
-        Where there is no such file.
+        If there is no such file.
     ValueError
-        For a file that is damaged, or of something else.
+        For a file that is damaged or has other contents.
     ImportError
         If an extra is missing.
 

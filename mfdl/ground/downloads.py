@@ -155,7 +155,7 @@ def fetch(
     url : str
         Where its owner publishes it.
     unpack : callable
-        Path -> bytes: makes the file of what that address gives.
+        Path -> bytes: takes the file out of what that address gives.
     path : str or Path, optional
         The file, when it is not where it is looked for.
 
@@ -201,7 +201,7 @@ def _unpacked(read: Callable[[Path], bytes], member: str, archive: Path) -> byte
 
 # %% ../../nbs/ground/02_downloads.ipynb #0000000c
 def tar_member(member: str) -> Callable[[Path], bytes]:
-    """Return what unpacks one file of a tar archive.
+    """Return a function that unpacks one file of a tar archive.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def tar_member(member: str) -> Callable[[Path], bytes]:
 
 # %% ../../nbs/ground/02_downloads.ipynb #zipmb001
 def zip_member(member: str) -> Callable[[Path], bytes]:
-    """Return what unpacks one file of a zip archive.
+    """Return a function that unpacks one file of a zip archive.
 
     Parameters
     ----------

@@ -383,7 +383,7 @@ def progress_bar(steps: Iterable[Any] | None = None, **options: Any) -> Any:
     Parameters
     ----------
     steps : iterable, optional
-        What is gone through; without it the bar is moved by its method ``update``.
+        What to go through; without it the bar is moved by its method ``update``.
     **options
         Of tqdm, such as ``total`` and ``desc``; ``disable=True`` shows no bar at all.
 
@@ -411,7 +411,7 @@ def progress_bar(steps: Iterable[Any] | None = None, **options: Any) -> Any:
 # %% ../../nbs/ground/01_files.ipynb #370624b9
 @contextmanager
 def worker_threads() -> Iterator[ThreadPoolExecutor]:
-    """Offer a thread for each processor; an interruption gives up what has not begun.
+    """Offer a thread for each processor; an interruption cancels what has not begun.
 
     Returns
     -------
@@ -433,7 +433,7 @@ def worker_threads() -> Iterator[ThreadPoolExecutor]:
 def map_with_bar(
     pool: ThreadPoolExecutor, work: Callable[[Any], Any], parts: Iterable[Any], desc: str,
 ) -> Iterable[Any]:
-    """Share out work to threads, and show how far it is.
+    """Share work among threads, and show how far it is.
 
     Parameters
     ----------

@@ -39,12 +39,12 @@ _WEIGHTS = ("weight", "value", "w")
 _MEND = "expected two names a line, or a first line that names both ends, such as source,target"
 
 def _word(name: object) -> str:
-    "What a column is called, in small letters and digits, without an id at its end."
+    "The name of a column in small letters and digits, without a final id."
     word = re.sub(r"[\W_]", "", str(name).lower())
     return word.removesuffix("id") or word
 
 def _pair(names: Sequence[object]) -> tuple[int, int] | None:
-    "Which columns are the ends by their names; None if not exactly one pair is."
+    "The columns whose names are a known pair; None unless there is exactly one pair."
     words = [*map(_word, names)]
     pairs = [pair for pair in _ENDS if all(words.count(end) == 1 for end in pair)]
     if len(pairs) != 1: return None
@@ -57,10 +57,10 @@ class _Table:
     columns: list["pd.Series"]
     names: list[Any] | None
     shown: str
-    place: Callable[[int], str]  # what an error says of a row
+    place: Callable[[int], str]  # how an error refers to a row
 
     def numbers(self, which: int) -> Floats:  # (m,)
-        "A column as numbers, nan where it has none."
+        "A column as numbers, with nan for everything else."
         import pandas as pd
         found = pd.to_numeric(self.columns[which], errors="coerce")
         return np.asarray(found.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -77,7 +77,7 @@ def _named(table: _Table, source: object, target: object) -> tuple[int, int]:
     return names.index(source), names.index(target)
 
 def _ends(table: _Table, source: object, target: object) -> tuple[int, int]:
-    "Which two columns are the ends; raise a ValueError where that is unclear."
+    "The two columns that are the ends; raise a ValueError if that is unclear."
     if source is not None or target is not None: return _named(table, source, target)
     names = table.names
     pair = _pair(names or [])
@@ -93,7 +93,7 @@ def _ends(table: _Table, source: object, target: object) -> tuple[int, int]:
                      "a .npy, .npz or .mtx")
 
 def _weight(table: _Table, ends: tuple[int, int]) -> int | None:
-    "Which column is the weight, if there is one."
+    "The column of weights, or None."
     if not table.names: return 2 if len(table.columns) == 3 else None
     words = [*map(_word, table.names)]
     found = [words.index(word) for word in _WEIGHTS if word in words]
@@ -109,7 +109,7 @@ def _refuse(wrong: Bools, ends: Ints, nodes: Sequence[object], shown: str, what:
 def _merged(
     ends: Ints, weights: Floats, nodes: Sequence[object], shown: str,  # (m, 2), (m,)
 ) -> tuple[Ints, Floats | None]:  # (m', 2), (m',)
-    "Each link once, without loops; no weights where all are 1."
+    "Each link once, without loops; and weights, or None if all are 1."
     other = ends[:, 0] != ends[:, 1]
     ends = ends[other]
     weights = weights[other]
@@ -131,7 +131,7 @@ def _merged(
 def _linked(
     graph: nx.Graph, ends: Ints, weights: Floats, shown: str,  # (m, 2), (m,)
 ) -> nx.Graph:
-    "Add links between nodes, by their places, to a graph."
+    "Add links to a graph, whose ends are given by the places of nodes."
     nodes = list(graph)
     links, shares = _merged(ends, weights, nodes, shown)
     if not len(links):
@@ -148,14 +148,14 @@ def _linked(
 
 # %% ../../nbs/ground/05_links.ipynb #03d422af
 def _numbered(names: list[Any]) -> list[Any]:
-    "Names as numbers if all are texts of digits, and no two of the same number."
+    "Names as numbers, if all are texts of digits and no two are the same number."
     if not all(isinstance(name, str) and re.fullmatch("[0-9]+", name) for name in names):
         return names
     numbers = [*map(int, names)]
     return numbers if len(set(numbers)) == len(numbers) else names
 
 def _places(table: _Table, which: tuple[int, int]) -> tuple[Ints, list[Any]]:  # (m, 2)
-    "Who is at the ends of each link, by place in a list of names, and the list."
+    "The ends of each link, as places in a list of names, and the list."
     import pandas as pd
     ends = [table.columns[column].to_numpy(dtype=object) for column in which]
     try:
@@ -164,7 +164,7 @@ def _places(table: _Table, which: tuple[int, int]) -> tuple[Ints, list[Any]]:  #
         raise ValueError(f"{table.shown}: a node's name is not hashable ({error})") from None
     places = codes.reshape(-1, 2).astype(np.int64)
     empty = np.array([isinstance(name, str) and not name for name in names] + [True])
-    missing = empty[places].any(axis=1)  # -1, the last one, where there is nothing
+    missing = empty[places].any(axis=1)  # a missing name has code -1, which is the last entry
     if missing.any():
         row = int(missing.argmax())
         got = ", ".join(repr(column.iloc[row]) for column in table.columns)[:60]
@@ -173,7 +173,7 @@ def _places(table: _Table, which: tuple[int, int]) -> tuple[Ints, list[Any]]:  #
 
 # %% ../../nbs/ground/05_links.ipynb #edbd64c4
 def _say_columns(table: _Table, used: list[int], graph: nx.Graph) -> None:
-    "Note which columns of a table with a header are taken; warn if others are not."
+    "Note which columns of a table with a header are used; warn of the others."
     if not table.names: return
     graph.graph["columns"] = [table.names[which] for which in used]
     left = [repr(name) for which, name in enumerate(table.names) if which not in used]
@@ -207,20 +207,20 @@ def read_frame(
     frame : pandas.DataFrame
         The table.
     source, target : hashable, optional
-        Names of the columns with the two ends; unless given, two that are called so
-        (such as source and target), or the only two.
+        Names of the columns with the two ends. By default, two columns with known
+        names (such as source and target), or the only two columns.
 
     Returns
     -------
     networkx.Graph
-        Without loops; which columns were taken is in `graph["columns"]`, and weights
-        that are not all 1 are the edge attribute 'weight'.
+        A graph without loops. The columns that were used are in `graph["columns"]`, and
+        weights that are not all 1 are the edge attribute 'weight'.
 
     Raises
     ------
     ValueError
-        Where it is unclear which columns are the ends, for missing names, for weights
-        that are no numbers or contradict each other, and without any link.
+        If it is unclear which columns are the ends, for missing names, for weights
+        that are not numbers or contradict each other, and without any link.
 
     References
     ----------
@@ -256,7 +256,7 @@ def _lines(text: str) -> tuple[list[int], list[str]]:
     return [number for number, _ in links], [line for _, line in links]
 
 def _separator(lines: list[str]) -> str:
-    "What stands between names, as pandas wants to be told."
+    "The mark between names, in the form that pandas expects."
     bare = [re.sub('"[^"]*"', "", line) if '"' in line else line for line in lines]
     found = {mark: sum(mark in line for line in bare) for mark in "\t;,"}
     most = max(found, key=found.__getitem__)
@@ -283,11 +283,11 @@ def _cells(lines: list[str], shown: str) -> "pd.DataFrame":
 
 # %% ../../nbs/ground/05_links.ipynb #64f95bb3
 def _all_digits(cells: "pd.DataFrame") -> bool:
-    "Whether the first two columns hold nothing but numbers."
+    "Whether the first two columns contain only numbers."
     return all(re.fullmatch("[0-9]+", cell) for which in (0, 1) for cell in cells[which].unique())
 
 def _is_header(cells: "pd.DataFrame", shown: str) -> bool:
-    "Whether the first line is a header; raise a ValueError where that is unclear."
+    "Whether the first line is a header; raise a ValueError if that is unclear."
     first = cells.iloc[0].tolist()
     below = cells.iloc[1:]
     pair = _pair(first)
@@ -304,7 +304,7 @@ def _is_header(cells: "pd.DataFrame", shown: str) -> bool:
 
 # %% ../../nbs/ground/05_links.ipynb #29a42462
 def _text_table(text: str, shown: str, header: bool) -> _Table:
-    "The table in a text, whose first line is a header if that is said, or seen."
+    "The table in a text, with a header if the caller says so or it is recognised."
     numbers, lines = _lines(text)
     if not lines: raise ValueError(f"{shown}: no edge, only comments; expected at least one")
     if "\0" in text: raise ValueError(f"{shown}: malformed: expected text, not bytes")
@@ -330,9 +330,10 @@ def simple_graph(graph: nx.Graph, shown: str = "graph") -> nx.Graph:
     Parameters
     ----------
     graph : networkx.Graph
-        Perhaps directed, with each edge in both directions, or with parallel edges.
+        Any graph: if directed, with each edge in both directions; perhaps with
+        parallel edges.
     shown : str
-        What an error calls it.
+        The name of the graph in errors.
 
     Returns
     -------
@@ -342,7 +343,7 @@ def simple_graph(graph: nx.Graph, shown: str = "graph") -> nx.Graph:
     Raises
     ------
     ValueError
-        For an edge without its reverse, for weights that are no numbers, differ
+        For an edge without its reverse, for weights that are not numbers, differ
         between directions or belong to parallel edges, and without any edge.
 
     References
@@ -456,7 +457,7 @@ def _mtx(content: bytes) -> Any:
     lower = _entries((rows, columns), numbers)
     if "general" in words: return lower
     if (lower.row < lower.col).any(): raise ValueError("an entry is above the diagonal")
-    return lower + lower.T  # what is on the diagonal does not count
+    return lower + lower.T  # the diagonal, which is doubled here, is not used
 
 # %% ../../nbs/ground/05_links.ipynb #97f3470a
 def _complete(graph: nx.Graph, nodes: int) -> nx.Graph:
@@ -498,7 +499,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {  # a graph, or a matrix
     ".npz": _npz,
     ".mtx": _mtx,
 }
-FORMATS = tuple(_READERS)  # of files that are no tables of text
+FORMATS = tuple(_READERS)  # of files that are not tables of text
 
 # %% ../../nbs/ground/05_links.ipynb #f20a2166
 def _parse(
@@ -525,7 +526,7 @@ def _parse(
 _READING = 10  # bytes of memory for each byte of a file of edges, at least
 
 def _content(path: Path, shown: str) -> bytes:
-    "All that is in a file, or comes from standard input."
+    "The contents of a file, or of standard input."
     if str(path) == "-": return sys.stdin.buffer.read()
     if not os.path.isfile(path):
         what = "a folder" if os.path.isdir(path) else "no such file"
@@ -546,22 +547,22 @@ def read_graph(
         A table of links (an edge list) as text, or a file whose name ends in one of
         FORMATS; gzipped if its name ends in .gz. A table from standard input is '-'.
     source, target : str, optional
-        Of a table with a header: the columns with the two ends, where it is not clear.
+        For a table with a header, the columns with the two ends, if these are unclear.
 
     Returns
     -------
     networkx.Graph
-        Without loops and parallel edges. Weights that are not all 1 are the edge
-        attribute 'weight', and a warning says so; the columns that were taken of a
-        table with a header are in `graph["columns"]`.
+        A graph without loops and parallel edges. Weights that are not all 1 are the
+        edge attribute 'weight', and a warning says so. For a table with a header, the
+        columns that were used are in `graph["columns"]`.
 
     Raises
     ------
     FileNotFoundError
-        When there is no such file.
+        If there is no such file.
     ValueError
         For a file that is empty, malformed, too large for the memory, directed, or has
-        no edge between two different nodes; and where it is unclear what a column is.
+        no edge between two different nodes; and if it is unclear what a column is.
 
     References
     ----------

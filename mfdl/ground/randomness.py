@@ -157,7 +157,7 @@ def secure_normal(seed: int, block: int, count: int) -> Floats:
 
 # %% ../../nbs/ground/03_randomness.ipynb #block001
 def block_generator(seed: int, block: int) -> np.random.Generator:
-    """Return a generator of the numbers in a block, for who draws them bit by bit.
+    """Return a generator of the numbers in a block, to draw them bit by bit.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def draw(seed: int, number: int, dimension: int, secure: bool = False) -> Floats
 def secure_uniform(seed: int, block: int, count: int) -> Floats:
     """Draw uniform numbers in (0, 1) from a cryptographic generator.
 
-    They are multiples of 2^-54, which is by how much a probability may be off.
+    They are multiples of 2^-54, so a probability may be off by as much.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def grid_spacing(scale: float, clip: float) -> float:
     scale : float
         Standard deviation of a noise variable.
     clip : float
-        Norm of what it is added to.
+        Largest norm of what the noise is added to.
 
     Returns
     -------

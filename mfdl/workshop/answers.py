@@ -65,10 +65,10 @@ def write_report(
     frame : DataFrame
         One row for each pair, as of `Report.to_frame`, perhaps with more columns.
     settings : dict
-        Of the run, by name: `algorithm`, `graph`, `T` and `sigma` are in the title of
-        a picture, and all are in a JSON file.
+        Settings of the run, by name. `algorithm`, `graph`, `T` and `sigma` appear in
+        the title of a picture, and all settings in a JSON file.
     path : Path
-        Its folder is made.
+        The file. Its folder is made if it is missing.
 
     References
     ----------
@@ -103,7 +103,7 @@ def describe_report(report: Report, frame: "pd.DataFrame", delta: float, rows: i
     frame : DataFrame
         One row for each pair, as of `Report.to_frame`, perhaps with more columns.
     delta : float
-        At which epsilon is given, in (0, 1).
+        The delta at which epsilon is given, in (0, 1).
     rows : int
         How many pairs are shown, the most exposed first.
 
@@ -137,18 +137,19 @@ def describe_report(report: Report, frame: "pd.DataFrame", delta: float, rows: i
 def give_answer(
     report: Report, settings: dict[str, Any], rows: int, output: Sequence[Path],
 ) -> str:
-    """A report as text; also written to files.
+    """Give a report as text, and write it to files.
 
     Parameters
     ----------
     report : Report
         What was found.
     settings : dict
-        Of the run: participation, T and delta, and what goes to files with the report.
+        Settings of the run: `participation`, `T` and `delta`, and all that is written
+        to files with the report.
     rows : int
         How many pairs are shown, the most exposed first.
     output : sequence of Path
-        Files to be written.
+        Files to write.
 
     Returns
     -------
@@ -170,7 +171,7 @@ def give_answer(
 
 # %% ../../nbs/workshop/77_answers.ipynb #02919d4d
 def _roughly(value: float, digits: int) -> str:
-    "A positive number with so many digits, and no power of ten."
+    "A positive number rounded to so many digits, without a power of ten."
     return f"{float(f'{value:.{digits}g}'):g}"
 
 def _duration(seconds: float) -> str:
@@ -184,7 +185,7 @@ def _who(models: Sequence[TrustModel]) -> str:
     if len(models) > 1: return f"{len(models):,} attackers"
     return "1 attacker" if models[0].nodes else "an eavesdropper"
 
-MOST_SECONDS = 900.0  # that an account may take by estimate, where nobody agreed to more
+MOST_SECONDS = 900.0  # the longest estimate that is accepted unless the user agrees to more
 
 # %% ../../nbs/workshop/77_answers.ipynb #db3ad87e
 _MOST_ESTIMATED = 8  # attackers whose cost is estimated
@@ -195,7 +196,7 @@ def _some(models: Sequence[TrustModel]) -> list[TrustModel]:
     return [models[i * (len(models) - 1) // max(count - 1, 1)] for i in range(count)]
 
 def _typical(found: Sequence[tuple[str, Cost]]) -> tuple[str, Cost]:
-    "The way of the dearest, the mean of operations, and the memory of the largest."
+    "The way of the most expensive one, the mean of operations, the largest memory."
     way, dearest = max(found, key=lambda one: one[1].flops)
     flops = sum(cost.flops for _, cost in found) / len(found)
     return way, Cost(flops, max(cost.memory for _, cost in found), dearest.nodes)
@@ -210,7 +211,7 @@ def expected_cost_in_words(
     updates: Lipschitz | None = None,
     patient: bool = True,
 ) -> str:
-    """What an account will cost, as far as that is known, and whether that is too much.
+    """Estimate what an account will cost, and refuse it if that is too much.
 
     Parameters
     ----------
@@ -227,7 +228,7 @@ def expected_cost_in_words(
     updates : Lipschitz, optional
         As for `account`.
     patient : bool, optional
-        Whether it may take longer than `MOST_SECONDS`.
+        Whether the account may take longer than `MOST_SECONDS`.
 
     Returns
     -------
@@ -237,7 +238,7 @@ def expected_cost_in_words(
     Raises
     ------
     ValueError
-        For an account that is expected to take longer than it may.
+        If the account is expected to take longer than `MOST_SECONDS`, unless patient.
 
     References
     ----------

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/workshop/85_cli.ipynb #85z00002
 def line_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command that says in one line what is wrong with its input.
+    """Make a command that reports in one line what is wrong with its input.
 
     Parameters
     ----------
     name : str
-        What is typed.
+        The name that is typed.
 
     Returns
     -------
@@ -70,7 +70,7 @@ _CONTEXT: dict[str, Any] = {
 }
 
 class _Commands(click.Group):
-    "Also has commands of chapters 90 and 91, which are loaded when one is asked for."
+    "A group that also has the commands of chapters 90 and 91, loaded when needed."
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_LATER} - {_OF_LOG})
@@ -110,7 +110,7 @@ def app() -> None:
 
 # %% ../../nbs/workshop/85_cli.ipynb #85e00001
 class _AccountCommand(LineCommand):
-    "Keeps what was found about each of many attackers, when it is interrupted."
+    "A command that, if interrupted, says where the results so far are."
 
     def kept(self, ctx: click.Context) -> str:
         results = ctx.params["results"]
@@ -122,7 +122,7 @@ def _exposed(
     run: Protocol, models: TrustModel | list[TrustModel], asked: dict[str, Any],
     epsilon: float | None, results: Path | None, scheduler: str | None, output: Sequence[Path],
 ) -> Exposure:
-    "What many attackers learn, by distance; also written to files, as a table."
+    "What many attackers learn, by distance, which is also written to files as a table."
     if epsilon is not None:
         raise ValueError(f"epsilon={epsilon}: expected --sigma, because the noise that is enough "
                          "for some attackers is no guarantee for others; or --trust ldp")
@@ -191,7 +191,7 @@ def _exposed(
 @click.option(
     "--results", type=Path,
     help="For many attackers: keep what is found about each in this file, and go on from there. "
-    "The answer is by distance.")
+    "The answer is given by distance.")
 @click.option(
     "--scheduler",
     help="For many attackers: address of a Dask scheduler whose workers compute, "
@@ -200,7 +200,7 @@ def _exposed(
     "--limit-memory", type=float,
     help="GB that the account of one attacker may take, by estimate.  "
     "[default: half of this machine's]")
-@click.option("--yes", is_flag=True, help="Work for more than 15 minutes, if it takes so long.")
+@click.option("--yes", is_flag=True, help="Work for more than 15 minutes if necessary.")
 @click.option(
     "--output", "-o", type=Path, multiple=True,
     help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
@@ -210,7 +210,7 @@ def _account_command(
     method: str, backend: str, lipschitz: float | None, rows: int, results: Path | None,
     scheduler: str | None, limit_memory: float | None, yes: bool, output: Sequence[Path],
 ) -> None:
-    """Who learns how much about whom in a run of private decentralized learning.
+    """Say who learns how much about whom in a run of private decentralized learning.
 
     GRAPH is a name (see `mfdl graphs`), such as florentine or erdos-renyi:n=50,p=0.1,
     or the path of a file with its links (edge list, GraphML, JSON and more), or - for
@@ -261,7 +261,7 @@ def _account_command(
 def _describe_sweep(
     statuses: dict[str, dict[str, Any]], folder: Path, every: bool = False,
 ) -> str:
-    "How a sweep stands: counts, failures and where to read about them, or all cells."
+    "The state of a sweep: counts, failures and where to read about them, or all cells."
     import pandas as pd
     states = [status["state"] for status in statuses.values()]
     counts = [f"{states.count(state)} {state}" for state in STATES if state in states]
@@ -285,7 +285,7 @@ def _conclude(statuses: dict[str, dict[str, Any]], folder: Path) -> None:
 def _run_sweep(
     cells: list[Cell], folder: Path, workers: int | None = None, scheduler: str | None = None,
 ) -> dict[str, dict[str, Any]]:
-    "Sweep; an interruption says what is kept."
+    "Run a sweep; if interrupted, say what is kept."
     try:
         return sweep(cells, folder, workers, scheduler)
     except KeyboardInterrupt:
@@ -301,12 +301,12 @@ def _run_sweep(
     "[default: the grid's path without suffix]")
 @click.option(
     "--workers", type=int,
-    help="How many cells at a time on this machine.  [default: one for each processor]")
+    help="Number of cells at a time on this machine.  [default: one for each processor]")
 @click.option(
     "--scheduler",
     help="Run on the workers of a Dask cluster that see the same folder: "
     "the address of its scheduler, such as tcp://10.0.0.1:8786.")
-@click.option("--status", "ask", is_flag=True, help="Only say how the sweep stands.")
+@click.option("--status", "ask", is_flag=True, help="Only show the state of the sweep.")
 def _sweep_command(
     grid: Path, folder: Path | None, workers: int | None, scheduler: str | None, ask: bool,
 ) -> None:
@@ -339,10 +339,10 @@ def _sweep_command(
     "--output", "-o", type=Path,
     help="A .csv or .parquet file.  [default: the folder's path with .csv]")
 def _collect_command(folder: Path, output: Path | None) -> None:
-    """Gather all cells of a sweep that are done in one tidy table: experiment, code,
+    """Collect all finished cells of a sweep in one tidy table: experiment, code,
     parameters, results.
 
-    FOLDER is that of the sweep. Where cells were made by different code the column
+    FOLDER is that of the sweep. If cells were made by different code, the column
     `code` tells them apart.
     """
     table = collect(folder)
@@ -356,7 +356,7 @@ def _collect_command(folder: Path, output: Path | None) -> None:
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000027
 def _reproduce_all(folder: Path, workers: int | None) -> None:
-    "Sweep all experiments of the book, and copy what they leave to one folder."
+    "Sweep all experiments of the book, and copy their results to one folder."
     kept = folder / "all"
     statuses = _run_sweep(all_experiments(), kept, workers)
     for path in publish(statuses, kept, folder):
@@ -373,7 +373,7 @@ def _reproduce_all(folder: Path, workers: int | None) -> None:
     help="Where the figure, its numbers and the executed notebook go.")
 @click.option(
     "--workers", type=int,
-    help="For all: how many experiments at a time.  [default: one for each processor]")
+    help="For all: the number of experiments at a time.  [default: one for each processor]")
 def _reproduce_command(
     experiment: str, given: tuple[tuple[str, str], ...], folder: Path, workers: int | None,
 ) -> None:
@@ -386,9 +386,9 @@ def _reproduce_command(
     theorem6 (every algorithm under every trust model),
     large (networks of up to 37,700 nodes), horizons (longer and longer runs),
     covariance (noise correlated between nodes),
-    seeds (who shares it), story (all of it, shortly),
+    seeds (who shares a seed), story (the whole book in short),
     housing, writers, quadratic, correlated, together and objectives (what is learned,
-    on several tasks), audit (all of it, attacked).
+    on several tasks), audit (attacks on every account).
     Its parameters are the variables of its first code cell.
 
     \b
@@ -410,8 +410,8 @@ def _reproduce_command(
 # %% ../../nbs/workshop/85_cli.ipynb #0000002a
 @app.command("graphs", cls=LineCommand)
 def _graphs_command() -> None:
-    """The graphs that have a name: what they are, where they come from, and whether
-    they are on this machine."""
+    """List the graphs that have a name: what they are, where they come from, and
+    whether they are on this machine."""
     width = max(map(len, GRAPHS))
     for name, source in GRAPHS.items():
         where = "here" if source.here else "not here"
@@ -425,11 +425,11 @@ def _graphs_command() -> None:
         "The path of a file of links works in place of a name.")
 
 # %% ../../nbs/workshop/85_cli.ipynb #0000002d
-MOST_PAGES = 8  # of the explorer at a time, each with a process of its own
-_IDLE = 600  # seconds after which the process of a page that nobody has open is ended
+MOST_PAGES = 8  # of the explorer that may be open, each with a process of its own
+_IDLE = 600  # seconds after which the process of a page that is no longer open is ended
 
 def guard(handler: Any, notebook: object = None, cwd: object = None) -> None:
-    """Refuse a page that another site asks for, and one page too many.
+    """Refuse a page that another site asks for, and a page beyond `MOST_PAGES`.
 
     A page that is let in gets a cookie, with which it may end its process when it is
     closed or loaded again.
@@ -437,9 +437,9 @@ def guard(handler: Any, notebook: object = None, cwd: object = None) -> None:
     Parameters
     ----------
     handler : tornado.web.RequestHandler
-        Of Voila: it knows the request, and how many pages are open.
+        The handler of Voila, which knows the request, and how many pages are open.
     notebook, cwd : object
-        The page and its folder, which Voila tells, and which do not matter.
+        The page and its folder, which Voila passes and which are not used.
 
     Raises
     ------
@@ -461,7 +461,7 @@ def guard(handler: Any, notebook: object = None, cwd: object = None) -> None:
 
 # %% ../../nbs/workshop/85_cli.ipynb #0000002f
 def _query_of(link: str) -> list[tuple[str, str]]:
-    "What a link asks for, without its token. Raises ValueError for what is no link."
+    "The query of a link without its token. Raises ValueError for what is not a link."
     if link and "?" not in link:
         raise ValueError(f"link={link!r}: expected the address of a page of the explorer, "
                          "with a question mark")
@@ -481,7 +481,7 @@ def _check_port(port: int) -> None:
                 f"expected another one, such as --port {port % 65535 + 1}") from None
 
 def _open_when_ready(address: str, port: int) -> None:
-    "Open the page in a browser as soon as somebody answers at the port."
+    "Open the page in a browser as soon as a server answers at the port."
     import socket
     import time
     import webbrowser
@@ -493,11 +493,12 @@ def _open_when_ready(address: str, port: int) -> None:
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000031
 def app_folder() -> Path:
-    """The folder with what the explorer's page is made of.
+    """Find the folder with the page of the explorer.
 
     Returns
     -------
     Path
+        The folder of the checkout, or of the installed package.
 
     References
     ----------
@@ -507,7 +508,7 @@ def app_folder() -> Path:
     return home.with_name(home.name.replace("experiments", "app"))
 
 def _voila_options(port: int) -> dict[str, object]:
-    "Options of Voila that may stand on a command line."
+    "Options of Voila that other users may see on a command line."
     return {
         "Voila.ip": "127.0.0.1",
         "Voila.port": port,
@@ -524,13 +525,13 @@ def _voila_options(port: int) -> dict[str, object]:
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000033
 def _voila_config(token: str) -> "Config":
-    "Options of Voila that nobody else should see, or that are no text."
+    "Options of Voila that nobody else should see, or that are not text."
     with needed_for("explore", "explore"): from traitlets.config import Config
-    hosts = ["localhost", "127.0.0.1"]  # a name that points here is not enough
+    hosts = ["localhost", "127.0.0.1"]  # another name that resolves to this machine is refused
     settings = {
         "allow_remote_access": False,
         "local_hostnames": hosts,
-        "ws_ping_interval": 0,  # nothing between a browser and a server here closes what is idle
+        "ws_ping_interval": 0,  # no proxy here closes idle connections
     }
     return Config({
         "Voila": {"token": token, "tornado_settings": settings},
@@ -553,14 +554,14 @@ def _stop_when_interrupted() -> None:
 @app.command("explore", cls=LineCommand)
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=8866,
-    help="Where the page is served, on 127.0.0.1 only.")
-@click.option("--no-browser", is_flag=True, help="Only serve the page, and say where.")
+    help="Port at which the page is served, on 127.0.0.1 only.")
+@click.option("--no-browser", is_flag=True, help="Serve the page without opening a browser.")
 @click.argument("link", default="", metavar="[LINK]")
 def _explore_command(link: str, port: int, no_browser: bool) -> None:
-    """A page on which to pick a graph and click on who is curious, and see who learns
+    """Open a page on which to choose a graph and curious nodes, and see who learns
     how much about whom.
 
-    LINK is the address of such a page, from this machine or another: its view is shown.
+    LINK is the address of such a page, on this machine or another; its view is shown.
     """
     import secrets
     import threading
@@ -572,7 +573,7 @@ def _explore_command(link: str, port: int, no_browser: bool) -> None:
     _check_port(port)
     folder = app_folder()
     paths = [str(folder), os.environ.get("JUPYTER_PATH")]
-    os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, paths))  # of Voila's template
+    os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, paths))  # with the template
     token = secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{port}/?{urlencode([('token', token), *_query_of(link)])}"
     click.echo(f"the explorer is at {address} (Ctrl-C ends it)")

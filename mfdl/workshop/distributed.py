@@ -38,13 +38,13 @@ def _check_hosted(labels: list[Hashable], batches: Batches, seeds: dict, rank: i
             f"seeds are those of {given}: expected those of the nodes here, {hosted}, only")
 
 def _noise_spacing(run: Run, clip: float | None) -> float | None:
-    "The grid of a secure run; None where nothing is rounded."
+    "The spacing of the grid of a secure run, or None if nothing is rounded."
     if not run.secure or not run.scale: return None
-    assert clip is not None  # there is noise, and none without clipping
+    assert clip is not None  # there is noise, and there is none without clipping
     return grid_spacing(run.scale * max_noise_std(run.plain), clip)
 
 def _noise_streams(run: Run, seeds: dict, labels: list[Hashable], d: int) -> list[Iterator[Floats]]:
-    "For each node here its noise, step after step; nothing for a run without."
+    "The noise of each node here, step after step; no streams for a run without noise."
     if not run.scale: return []
     return [noise_stream(run.plain, label, seeds[label], d, run.secure) for label in labels]
 
@@ -83,15 +83,15 @@ class _Hosted(Learner):
 
 # %% ../../nbs/workshop/80_distributed.ipynb #00000034
 class _Starting(_Hosted):
-    "Nodes that draw noise, and begin at some step."
+    "Nodes that draw noise, and begin at a given step."
     def draw(self) -> list[Any]:
         """Draw the noise of the next step.
 
         Returns
         -------
         list of Tensor (1 + shares, parameters)
-            For each node here, that of its model and below it that of messages: in
-            units of its scale, or on the grid of a secure run.
+            For each node here, the noise of its model in the first row, and that of
+            its messages below; in units of the scale, or on the grid of a secure run.
         """
         with needed_for("training", "train"): import torch
         nothing = np.zeros((1, self.models.shape[2]))
@@ -101,12 +101,12 @@ class _Starting(_Hosted):
         return [torch.as_tensor(z.astype(np.float32), device=self.device) for z in drawn]
 
     def _begin(self, start: int) -> None:
-        "Go on after so many steps, when all others are ready to."
+        "Go on after so many steps, once all other ranks are ready."
         if self.journal is not None:
             self.journal.mark()
             if start:
                 checkpoint = self.journal.read("step", start)
-                assert checkpoint is not None  # what is usable is there
+                assert checkpoint is not None  # a usable step has a checkpoint
                 self.restore(start, checkpoint)
             self.network.write("kept", self.journal.usable())
         for t in range(start):
@@ -161,7 +161,8 @@ def _refuse_spent(rank: int, rows: list[str], folder: str | Path | None) -> None
     where = None if folder is None else str(folder)
     raise ValueError(
         f"seeds: rank {rank} has used those of rows {', '.join(rows[:4])} "
-        f"of protocol.variables.sets before, in a run of which folder={where!r} knows nothing; "
+        "of protocol.variables.holder_sets before, in a run of which "
+        f"folder={where!r} knows nothing; "
         "with the same noise two runs give away how their data differ. "
         "Expected new seeds, such as deal_seeds(protocol) without a secret, for this run alone, "
         "or the folder of that run to go on from")
@@ -184,7 +185,7 @@ def _compare(peer: _Hosted, folder: str | Path | None) -> tuple[int, str]:
 class _Agreed(_Starting):
     "Nodes that agree with those of other ranks on the run, and on where to go on."
     def _agree(self, run: Run, seeds: dict, folder: str | Path | None) -> None:
-        "Agree with all other ranks, or stop like them."
+        "Agree with all other ranks, or stop as they do."
         network = self.network
         committed = commitments(self.protocol, seeds) if self.scale else {}
         settings = _settings(self, run)
@@ -206,12 +207,12 @@ class _Agreed(_Starting):
         self._begin(start)
 
 # %% ../../nbs/workshop/80_distributed.ipynb #80000016
-_Transfer = tuple[Callable[..., Any], Any, int]  # what is done with which tensor, and which rank
+_Transfer = tuple[Callable[..., Any], Any, int]  # what is done, the tensor, the other rank
 
 class _Sending(_Agreed):
-    "Nodes that send messages to other ranks, and get theirs."
+    "Nodes that exchange tensors with other ranks."
     def _lost(self, rank: int | None) -> PeerLost:
-        "What is raised when another rank is gone; None: one of the neighbours."
+        "The error to raise when another rank, or (None) some neighbour, is gone."
         who = "a neighbour is gone" if rank is None else self.network.who_was_lost(rank)
         then = "has kept nothing: a new run needs new seeds"
         if self.journal is not None:
@@ -220,7 +221,7 @@ class _Sending(_Agreed):
         return PeerLost(f"step {self.t}: {who}. This rank stops, and {then}")
 
     def _start(self, transfers: list[_Transfer]) -> list[Any]:
-        "Start to receive and send tensors: what, which tensor, from or to which rank."
+        "Start to receive and send tensors."
         with needed_for("training", "train"): import torch.distributed as dist
         works: list[Any] = []
         rank: int | None = None
@@ -234,7 +235,7 @@ class _Sending(_Agreed):
         return works
 
     def _wait(self, works: list[Any], transfers: list[_Transfer]) -> None:
-        "Wait until all have arrived; NCCL has one work for all of them."
+        "Wait until all tensors have arrived; NCCL has one handle for all of them."
         for work, (_, _, rank) in zip(works, transfers, strict=False):
             try:
                 work.wait()
@@ -252,18 +253,18 @@ class _Exchanging(_Sending):
         Parameters
         ----------
         k : int
-            Number of the round in this step.
+            The number of the round in this step.
         routes : Routes
-            What goes where.
+            Which messages go where.
         messages : dict
-            What nodes here say: {name of a message: Tensor (parameters,)}.
+            The messages of nodes here: {name of a message: Tensor (parameters,)}.
         meanwhile : callable
-            What is done while messages travel.
+            A function that is called while messages travel.
 
         Returns
         -------
         dict
-            These messages, and those of others.
+            These messages, and those of other ranks.
         """
         with needed_for("training", "train"):
             import torch
@@ -294,17 +295,17 @@ class _Exchanging(_Sending):
         return messages | got
 
     def _record(self, k: int, heard: dict[Any, Any]) -> None:
-        "Remember messages that were heard in a round, where that is asked for."
+        "Remember messages that were heard in a round, if there is a transcript."
         if self.transcript is None: return
         for name, message in heard.items():
             self.transcript[self.t, k, name] = message.cpu().clone()
 
 # %% ../../nbs/workshop/80_distributed.ipynb #80000020
 def _shares(
-    rounds: tuple[Round, ...],  # of a step, up to the one that is asked for
+    rounds: tuple[Round, ...],  # of a step, up to the round in question
     u: int,  # a node
 ) -> Iterator[tuple[int, int]]:  # receiver, row of its noise
-    "To whom a node sends in the last round, and which row of its noise is for whom."
+    "The receivers of a node in the last round, each with the row of its noise."
     *before, one = rounds
     earlier = [other for other in before if other.share is not None]
     first = 1 + sum(int((other.pairs[:, 0] == u).sum()) for other in earlier)
@@ -315,7 +316,7 @@ def _shares(
 class _Gossiping(_Exchanging):
     "Nodes that average their models with those of neighbours."
     def _messages(self, k: int, models: Any) -> tuple[dict[Any, Any], dict[int, Any]]:
-        "What nodes here say in a round, by name of the message, and what each keeps."
+        "The messages of nodes here in a round, by name, and what each node keeps."
         rounds = self.protocol.steps[self.t].rounds[:k + 1]
         own = dict(zip(self.here, models[:, 0], strict=True))
         if rounds[k].share is None: return own, own
@@ -353,7 +354,7 @@ class _Gossiping(_Exchanging):
 class _Computing(_Gossiping):
     "Nodes that compute gradients, and add noise."
     def _outcome(self) -> Any:
-        "Models (nodes, 1, parameters) after gradient and noise; what was sent is read."
+        "Models (nodes, 1, parameters) after gradient and noise, or from the journal."
         with needed_for("training", "train"): import torch
         kept = None if self.journal is None else self.journal.read("half", self.t)
         if kept is not None:
@@ -367,7 +368,7 @@ class _Computing(_Gossiping):
             outcome = {"half": half} | self.velocities()
             arrays = {name: part.cpu().numpy() for name, part in outcome.items()}
             self.journal.write("half", self.t, arrays)
-            self.journal.trace(self.t + 1)  # should that file be lost
+            self.journal.trace(self.t + 1)  # in case that file is lost
         return half
 
     def _noisy_changes(self) -> Any:
@@ -378,7 +379,7 @@ class _Computing(_Gossiping):
         if not trains.all():
             working = torch.as_tensor(trains, dtype=change.dtype, device=self.device)
             change *= working[:, None, None]
-        own = [noise[:1] for noise in self.noise]  # below it are shares of messages
+        own = [noise[:1] for noise in self.noise]  # below the first row is the noise of messages
         if self.spacing:
             change[:, 0] = rounded(change[:, 0], self.spacing) + torch.cat(own)
         elif self.streams:
@@ -398,13 +399,13 @@ class _Stepping(_Computing):
         Raises
         ------
         PeerLost
-            When another rank is gone.
+            If another rank is gone.
         FloatingPointError
-            Where a gradient is not a number.
+            If a gradient is not a number.
         StopIteration
             After the last step.
         RuntimeError
-            When a step was interrupted before.
+            If an earlier step was interrupted.
         """
         if self.broken:
             raise RuntimeError(
@@ -412,7 +413,7 @@ class _Stepping(_Computing):
         if self.t >= self.T:
             raise StopIteration(
                 f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
-        self.broken = True  # until all of it is done
+        self.broken = True  # until the step is complete
         models = self._outcome()
         now = self.protocol.steps[self.t]
         early = bool(now.rounds) and not now.shares
@@ -426,7 +427,7 @@ class _Stepping(_Computing):
         self.broken = False
 
     def save(self) -> None:
-        """Keep a checkpoint, and forget what no rank can need any more.
+        """Keep a checkpoint, and remove files that no rank can need any more.
 
         Raises
         ------
@@ -442,63 +443,63 @@ class _Stepping(_Computing):
 
 # %% ../../nbs/workshop/80_distributed.ipynb #00000021
 class Peer(_Stepping):
-    """The nodes of one rank, which train with those of others over the network.
+    """The nodes of one rank, which train with those of other ranks over the network.
 
-    `step()` and `run()` are as in a Simulation. When it is made a Peer agrees with the
-    others on all that must be common, and on the step from which to go on.
+    `step()` and `run()` are as in a Simulation. When a Peer is created, it agrees with
+    the others on all that must be common, and on the step from which to go on.
 
     Parameters
     ----------
     network : Network
-        What `join` gave.
+        What `join` yields.
     make_model : callable
         () -> torch.nn.Module.
     data : Dataset
-        Of the records that this rank holds.
+        The records that this rank holds.
     batches : Batches
-        Of its nodes, in their order.
+        The batches of its nodes, in their order.
     run : Run
-        The protocol of all nodes, and the scale of noise; its secret is not used.
+        The protocol of all nodes, and the scale of noise. Its secret is not used.
     seeds : dict
-        {label of each node here: what it holds}, such as
-        deal_seeds(protocol, secret)[label]; for one run only.
+        The seeds that each node here holds, by its label, such as
+        deal_seeds(protocol, secret)[label]. Seeds are for one run only.
     lr : float or array (T,), or None
-        Learning rate, or one for each step; None where the protocol has a schedule.
+        Learning rate, or one for each step; None if the protocol has a schedule.
     clip : float or None
-        Norm to which gradients are clipped.
+        The norm to which gradients are clipped.
     placement : int array (n,), optional
-        The rank of each node; by default neighbours in number are together.
+        The rank of each node; by default nodes of neighbouring numbers are together.
     protect : str
         'record' or 'node', see Simulation.
     loss : str, optional
-        'squared', 'huber' or 'cross-entropy'; by default as the data asks.
+        'squared', 'huber' or 'cross-entropy'; by default what fits the data.
     device : str
-        'cpu', or 'cuda:0' or so.
+        'cpu', or a GPU such as 'cuda:0'.
     folder : str or Path, optional
-        Where this rank keeps what it needs to go on after a failure. Without one it
-        cannot, and its seeds are refused ever after.
+        Where this rank keeps what it needs to go on after a failure. Without a folder
+        it cannot go on, and its seeds are refused from then on.
     record : bool
-        Keep every message that nodes here hear from others, in `transcript`.
+        Whether every message that nodes here hear from others is kept in `transcript`.
 
     Attributes
     ----------
     models : Tensor (nodes, 1, parameters)
-        Of the nodes here, in float32.
+        The models of the nodes here, in float32.
     t : int
-        How many steps are done.
+        The number of steps that are done.
     history : History
-        What was measured.
+        All tests so far.
     sent : int array (nodes,)
-        How many bytes each node here has sent to other ranks.
+        The bytes that each node here has sent to other ranks.
     transcript : dict or None
-        {(step, round, name of a message): Tensor (parameters,)}.
+        Messages that were heard: {(step, round, name): Tensor (parameters,)}.
 
     Raises
     ------
     ValueError
-        For settings that do not fit, on every rank where ranks disagree.
+        For settings that do not fit. If ranks disagree, all of them raise it.
     PeerLost
-        When another rank does not come.
+        If another rank does not come.
 
     References
     ----------
@@ -519,17 +520,17 @@ class Peer(_Stepping):
     def run(
         self, every: int | None = None, records: int | None = None, progress: bool = False,
     ) -> History:
-        """Take all steps that are left; return when all ranks are done.
+        """Take all steps that are left, and return when all ranks are done.
 
         Parameters
         ----------
         every : int, optional
-            Models are tested, and kept if there is a folder, every so many steps and at
-            the end.
+            Every so many steps, and at the end, models are tested, and kept if there is
+            a folder. By default only at the end.
         records : int, optional
-            Test on the first so many records.
+            Models are tested on the first so many records; by default on all.
         progress : bool
-            Show a progress bar.
+            Whether a progress bar is shown.
 
         Returns
         -------

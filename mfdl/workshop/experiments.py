@@ -86,7 +86,7 @@ def find_notebook(experiment: str) -> Path:
     return Path(experiment).resolve()
 
 # %% ../../nbs/workshop/81_experiments.ipynb #0000000b
-# what literals raise that are none, or nested too deeply
+# raised for text that is no literal, or is nested too deeply
 _UNREADABLE = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 def experiment_parameters(experiment: str) -> dict[str, Any]:
@@ -105,8 +105,8 @@ def experiment_parameters(experiment: str) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        For an unknown name, a notebook without such a cell, and defaults that are no
-        plain values.
+        For an unknown name, a notebook without such a cell, and defaults that are
+        not plain values.
     FileNotFoundError
         For a path without a file.
 
@@ -149,12 +149,12 @@ def _is_like(value: Any, default: Any) -> bool:
 def check_parameters(
     experiment: str, given: Mapping[str, Any], defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Check parameters that are given, and make values of texts.
+    """Check parameters that are given, and turn texts into values.
 
     Parameters
     ----------
     experiment : str
-        Whose parameters they are, for messages.
+        The experiment, to be named in errors.
     given : dict
         Parameters that differ from their defaults.
     defaults : dict
@@ -226,7 +226,7 @@ class Result:
     files : tuple of Path
         Figures and numbers.
     summary : str
-        What cells tagged `summary` printed.
+        What the cells tagged `summary` printed.
 
     References
     ----------
@@ -242,7 +242,7 @@ class ExperimentFailed(RuntimeError):
     Attributes
     ----------
     traceback : str
-        As the notebook shows it, without colours.
+        The traceback as the notebook shows it, without colours.
 
     References
     ----------
@@ -252,12 +252,12 @@ class ExperimentFailed(RuntimeError):
 
 # %% ../../nbs/workshop/81_experiments.ipynb #09336b8a
 def _last_bar(told: Path) -> str:
-    "What a bar shows that another process writes to a file; nothing once it is closed."
+    "The last line of a progress bar that another process writes to a file."
     if not told.exists(): return ""
     return told.read_bytes().decode(errors="replace").split("\r")[-1].strip()
 
 def _show_within(running: Future[Any], told: Path) -> None:
-    "Wait for a notebook, and show how far the cell is that runs."
+    "Wait for a notebook, and show how far its current cell is."
     from tqdm.auto import tqdm
     while wait([running], timeout=1).not_done:
         for bar in list(getattr(tqdm, "_instances", ())):
@@ -293,7 +293,7 @@ def _execute(source: Path, target: Path, parameters: dict[str, Any], progress: b
             os.environ.pop(TOLD, None)
 
 def _failure(experiment: str, error: Any, notebook: Path) -> ExperimentFailed:
-    "In one sentence what papermill found in a cell; the traceback apart."
+    "The error of a cell in one sentence, with its traceback as an attribute."
     what = f"{error.ename}: {error.evalue}"
     failed = ExperimentFailed(
         f"{experiment} failed in cell {error.exec_count}: {what} (see {notebook})")
@@ -333,10 +333,10 @@ def reproduce(
     given : dict, optional
         Parameters that differ from their defaults.
     folder : str or Path
-        Where results go; made when it is missing.
+        Where results go; it is made if it is missing.
     progress : bool
-        Show papermill's progress bar, a tick for each cell, and behind it the bar of
-        the cell that runs.
+        Whether papermill's progress bar is shown, with a tick for each cell, and
+        behind it the bar of the current cell.
 
     Returns
     -------

@@ -26,7 +26,7 @@ from mfdl.workshop.view import (
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000007
 def _typed(label: str, value: str, empty: str = "") -> Any:
-    "A field for text, which tells its value when somebody has finished typing."
+    "A field for text, whose value changes when the user has finished typing."
     with needed_for("the explorer", "explore"): import ipywidgets as w
     style = {"description_width": "auto"}
     look = {"description": label, "placeholder": empty, "style": style}
@@ -109,7 +109,7 @@ def _controls(field: SimpleNamespace) -> Any:
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000010
 def _read_settings(field: SimpleNamespace, before: Settings) -> Settings:
-    "What the fields say. Raises ValueError for what they cannot say."
+    "The settings in the fields. Raises ValueError for impossible values."
     name = field.given.value
     amount = read_number(name, field.amount.value)
     T = read_steps(field.T.value)
@@ -144,10 +144,10 @@ def _drawn_nodes(figure: Any) -> set[str]:
     return {label for trace in figure.data[1:] for label in trace.customdata or ()}
 
 # %% ../../nbs/workshop/88_explorer.ipynb #91106fbd
-_ADDRESS = "QUERY_STRING"  # where Voila says what follows the question mark
+_ADDRESS = "QUERY_STRING"  # where Voila puts the text after the question mark
 
 def _browser() -> Any:
-    "What is asked of the browser, and what it tells."
+    "The widget for whatever only the browser can do."
     with needed_for("the explorer", "explore"):
         import anywidget
         import traitlets
@@ -162,12 +162,12 @@ def _browser() -> Any:
     return Browser()
 
 def _linked() -> Settings:
-    "What the address of the page says. Raises ValueError for what it cannot say."
+    "The settings in the address of the page. Raises ValueError for impossible ones."
     return read_query(os.environ.get(_ADDRESS, ""))
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000014
 class _Shown:
-    "What a view looks like, and a line that says how it stands."
+    "The widgets that show a view, and a status line."
 
     def __init__(self, view: Scene) -> None:
         with needed_for("the explorer", "explore"):
@@ -196,7 +196,7 @@ class _Shown:
 
 # %% ../../nbs/workshop/88_explorer.ipynb #40794eb0
 class _Results(_Shown):
-    "What a view looks like, drawn again when it changes."
+    "The widgets that show a view, updated when it changes."
 
     @property
     def look(self) -> Look:
@@ -205,13 +205,13 @@ class _Results(_Shown):
         return replace(colours, touch=self.browser.touch)
 
     def show(self, view: Scene) -> None:
-        "Draw a view; a picture of other nodes is no longer zoomed."
+        "Draw a view, and undo zooming if its nodes are others than before."
         quantity = view.settings.shown
         before = _drawn_nodes(self.graph)
         with self.graph.batch_update():
             self.graph.update(graph_figure(view, quantity, self.look))
         if _drawn_nodes(self.graph) != before:
-            for automatic in (None, True):  # what is True already would not be sent
+            for automatic in (None, True):  # a value that stays True would not be sent
                 self.graph.update_layout(xaxis_autorange=automatic, yaxis_autorange=automatic)
         self.distance.value = distance_picture(view, quantity, self.look)
         self.above.value = html.escape(answer(view))
@@ -219,7 +219,7 @@ class _Results(_Shown):
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000016
 def _outcome(work: Callable[[], None]) -> tuple[str, str]:
-    "What is said about some work, and its kind: 'error', 'warning', or nothing."
+    "The message about some work, and its kind: 'error', 'warning', or empty."
     try:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)
@@ -248,14 +248,14 @@ class _Opened:
         self.view = explore(self.settings)
 
     def show(self, _: Any = None) -> None:
-        "Draw the view as it is, with the field for reactions where these matter."
+        "Draw the view, with the field for reactions if they matter."
         self.results.show(self.view)
         field = self.field.lipschitz
         matter = self.view.promises or not self.view.report.adaptive
         (field.remove_class if matter else field.add_class)("mfdl-none")
 
     def tell(self, said: str, kind: str) -> None:
-        "Say how the view stands; the address changes when it is the one asked for."
+        "Show the status, and, if there is no error, put the settings into the address."
         self.results.say(said, kind)
         if kind == "error":
             self.results.box.add_class("mfdl-stale")
@@ -268,7 +268,7 @@ class _State(_Opened):
     "A page that can be changed."
 
     def attempt(self, change: Callable[[], Settings]) -> None:
-        "Change the settings and show their view, or say in a line why not."
+        "Change the settings and show their view, or say in one line why not."
         self.results.box.add_class("mfdl-stale")
         self.results.say("computing …")
 
@@ -283,13 +283,13 @@ class _Clicked(_State):
     "A page on which nodes and buttons are clicked."
 
     def clicked(self, trace: Any, points: Any, _: Any) -> None:
-        "A node is to be an attacker, or no longer."
+        "Make the clicked node an attacker, or no longer one."
         if not points.point_inds or self.settings.eavesdropper: return
         label = trace.customdata[points.point_inds[0]]
         self.attempt(lambda: toggle(self.settings, label))
 
     def asked(self, browser: Any, *_: Any) -> None:
-        "The browser is to keep the table."
+        "Send the table to the browser, which saves it."
         table = table_of_pairs(self.view).to_csv(index=False)
         browser.send({"name": "mfdl.csv"}, [table.encode()])
 
@@ -298,7 +298,7 @@ class _Page(_Clicked):
     "A page that listens."
 
     def listen(self) -> None:
-        "Answer from now on."
+        "Connect fields, files, buttons and nodes to their functions."
         for name, field in vars(self.field).items():
             if name != "drop":
                 field.observe(self.refresh, "value")
@@ -309,12 +309,12 @@ class _Page(_Clicked):
             trace.on_click(self.clicked)
 
     def refresh(self, _: Any = None) -> None:
-        "A field has another value."
+        "Answer a change of a field."
         if self.waits: return
         self.attempt(lambda: _read_settings(self.field, self.settings))
 
     def dropped(self, _: Any, message: dict[str, Any], buffers: list[Any]) -> None:
-        "A file is there, with its name, and how large the browser says it is."
+        "Answer a dropped file, with its name, and its size as the browser gives it."
         def change() -> Settings:
             size = max([int(message["size"]), *(len(part) for part in buffers)])
             name = upload_name(str(message["name"]), size)
@@ -328,19 +328,20 @@ class _Page(_Clicked):
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000019
 def page(start: Settings | None = None) -> Any:
-    """The explorer, for Voila or a notebook.
+    """Make the page of the explorer, for Voila or a notebook.
 
-    Needs the extra `explore`. Nothing is kept but the settings, and these only while
-    the page is open.
+    Needs the extra `explore`. Only the settings are kept, and only while the page is
+    open.
 
     Parameters
     ----------
     start : Settings, optional
-        What is shown first; by default what the address of the page says.
+        The first settings; by default those in the address of the page.
 
     Returns
     -------
     ipywidgets.Box
+        The page.
 
     References
     ----------

@@ -17,7 +17,7 @@ from ..ground.arguments import Floats, check_confidence, real_array
 
 # %% ../../nbs/workshop/93_intervals.ipynb #93000006
 def _seeds(name: str, values: ArrayLike) -> Floats:  # (n, ...)
-    "Values of seeds along axis 0; raise a ValueError unless they are 2 or more."
+    "Values of seeds along axis 0; raise a ValueError unless there are 2 or more."
     found = real_array(name, values, "a number for each seed")
     if found.ndim == 0 or len(found) < 2:
         raise ValueError(f"{name} has shape {found.shape}: expected at least 2 seeds in its rows")
@@ -32,9 +32,9 @@ def mean_interval(
     Parameters
     ----------
     values : array_like (n, ...)
-        What n >= 2 seeds gave, of one quantity or of several at once.
+        The values of n >= 2 seeds, for one quantity or for several.
     confidence : float
-        Probability with which an interval holds the mean of all seeds, for values that
+        The probability that an interval contains the mean of all seeds, for values that
         are normally distributed.
 
     Returns
@@ -67,9 +67,9 @@ def paired_interval(
     Parameters
     ----------
     first, second : array_like (n, ...)
-        What n >= 2 seeds gave with each method, in the same order.
+        The values of n >= 2 seeds with each method, in the same order.
     confidence : float
-        Probability with which an interval holds the mean difference of all seeds, for
+        The probability that an interval contains the mean difference of all seeds, for
         differences that are normally distributed.
 
     Returns
@@ -101,7 +101,7 @@ def _check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
     if lost: raise ValueError(f"{lost[0]!r} is not in the table: expected one of {list(table)}")
 
 def _as_row(values: ArrayLike, confidence: float) -> dict[str, float]:
-    "Mean, limits and number of seeds; limits of one seed are nan."
+    "Mean, limits and number of seeds; for one seed the limits are nan."
     found = real_array("values", values)
     limits = mean_interval(found, confidence)[1:] if len(found) > 1 else (np.nan, np.nan)
     low, high = map(float, limits)
@@ -118,17 +118,17 @@ def means_over_seeds(
     table : DataFrame
         A row for each run.
     value : str
-        The column with what was measured.
+        The column of the measured values.
     by : sequence of str
-        Columns that tell settings apart; the rows of a setting are its seeds.
+        Columns that distinguish settings; the rows of a setting are its seeds.
     confidence : float
-        Of the intervals, as in mean_interval().
+        The confidence of the intervals, as in mean_interval().
 
     Returns
     -------
     DataFrame
-        mean, low, high and seeds, with the settings as index. Limits are nan where
-        there is one seed only.
+        mean, low, high and seeds, with the settings as index. Limits are nan for a
+        setting with only one seed.
 
     Raises
     ------
@@ -158,19 +158,19 @@ def differences_over_seeds(
     table : DataFrame
         A row for each run, with columns `method` and `seed`.
     value : str
-        The column with what was measured.
+        The column of the measured values.
     by : sequence of str
-        Columns that tell settings apart, without these two.
+        Columns that distinguish settings, without these two.
     reference : str
         The method with which the others are compared.
     confidence : float
-        Of the intervals, as in mean_interval().
+        The confidence of the intervals, as in mean_interval().
 
     Returns
     -------
     DataFrame
         mean, low, high and seeds of the value of a method minus that of the reference,
-        with settings and methods as index. Limits are nan where there is one seed only.
+        with settings and methods as index. Limits are nan if there is only one seed.
 
     Raises
     ------

@@ -40,7 +40,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     raise ValueError(f"{[key for key, _ in pairs]}: expected each key once")
 
 def _no_number(name: str) -> None:
-    "Refuse what is in no JSON: NaN, Infinity and -Infinity."
+    "Refuse NaN, Infinity and -Infinity, which JSON does not have."
     raise ValueError(f"{name}: expected finite numbers")
 
 def _parsed(line: str | bytes) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _parsed(line: str | bytes) -> dict[str, Any]:
     return found
 
 def _check_keys(found: dict[str, Any], needed: Iterable[str], others: Iterable[str] = ()) -> None:
-    "Raise a ValueError where a key is missing, or one is there that has no meaning."
+    "Raise a ValueError if a key is missing, or has no meaning."
     missing = [key for key in needed if key not in found]
     if missing: raise ValueError(f"{missing[0]!r} is missing: expected {', '.join(needed)}")
     unknown = [key for key in found if key not in {*needed, *others}]
@@ -82,7 +82,7 @@ class _Header:
         return {node: i for i, node in enumerate(self.nodes)}
 
 def _one_row(units: dict[str, Any]) -> tuple[float, str | None]:
-    "The row sensitivity, and what neighbours are if that is said."
+    "The row sensitivity, and the adjacency if it is given."
     if "adjacency" in units:
         check_choice("adjacency", units["adjacency"], ADJACENCY)
     if "row_sensitivity" not in units:
@@ -106,7 +106,7 @@ def _list_of(given: Any, what: str) -> list[Any]:
     raise ValueError(f"{what}: expected a list, not {given!r}")
 
 def _read_header(line: str | bytes) -> _Header:
-    "What the first line says."
+    "The contents of the first line."
     found = _parsed(line)
     _check_keys(found, _RUN, ["name", *_UNITS, "row_sensitivity"])
     for key, expected in _FORMAT.items():
@@ -130,7 +130,7 @@ def _row_of(label: Any, place: dict[Hashable, int], what: str) -> int:
     raise ValueError(f"{what}: {label!r} is not a node; expected some of {shown}")
 
 def _read_trains(given: Any, place: dict[Hashable, int]) -> Bools:  # (n,)
-    "The nodes that take a gradient."
+    "The nodes that compute a gradient."
     if given is True: return np.ones(len(place), dtype=bool)
     rows = [_row_of(label, place, "trains") for label in _list_of(given, "trains")]
     if len(set(rows)) < len(rows): raise ValueError(f"trains={given!r}: expected each node once")
@@ -160,7 +160,7 @@ def _read_noise(given: Any, place: dict[Hashable, int], t: int) -> tuple[_Term, 
     return tuple(term for term in terms if term[1])
 
 # %% ../../nbs/workshop/91_logs.ipynb #c73945d7
-_SUM = 1e-9  # by which weights at a receiver may miss 1: far above rounding
+_SUM = 1e-9  # the weights at a receiver may differ from 1 by this much, far more than rounding
 
 def _read_weights(given: Any, place: dict[Hashable, int]) -> dict[tuple[int, int], float]:
     "The weight of each message, by rows of receiver and sender."
@@ -195,7 +195,7 @@ def _read_round(given: Any, place: dict[Hashable, int]) -> Round:
 # %% ../../nbs/workshop/91_logs.ipynb #fb8151c3
 @dataclass(frozen=True)
 class _Line:
-    "What one step says."
+    "The contents of the line of one step."
     trains: Bools  # (n,)
     noise: tuple[_Term, ...]
     rounds: tuple[Round, ...]
@@ -273,14 +273,14 @@ class LoggedRun:
     Parameters
     ----------
     protocol : Protocol
-        Who trained, which noise entered, who heard whom.
+        Who trained, which noise was added, and who heard whom.
     participation : Participation
         The steps in which one record took part.
     sigma : float
         The largest standard deviation of noise, divided by the row sensitivity; noise
         of the protocol is in multiples of it.
     row_sensitivity : float
-        By how much one participation moves what a node adds.
+        How far one participation moves what a node adds.
     adjacency : str or None
         'replace-one' or 'zero-out', if the log says which.
     rates : ndarray (T,), or None
@@ -298,7 +298,7 @@ class LoggedRun:
     rates: Floats | None
 
     def account(self, trust: TrustModel | Sequence[TrustModel], **options: Any) -> Report:
-        """Privacy of every node against every attacker.
+        """Compute the privacy of every node against every attacker.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class LoggedRun:
         Returns
         -------
         Report
-            In the units of the log.
+            A report in the units of the log.
 
         Raises
         ------
@@ -365,14 +365,14 @@ def read_log(path: str | Path) -> LoggedRun:
     Returns
     -------
     LoggedRun
-        With a protocol that `mfdl.account` takes.
+        The run, with a protocol that `mfdl.account` takes.
 
     Raises
     ------
     ValueError
         For anything that the format does not have, with the number of the line.
     OSError
-        Where the file cannot be read.
+        If the file cannot be read.
 
     References
     ----------
@@ -404,24 +404,24 @@ def _written(content: dict[str, Any]) -> str:
     return json.dumps(content, default=_plain)
 
 def _scheme(participation: Participation) -> str:
-    "A participation in the words of a log."
+    "A participation as text in a log."
     name = "cyclic" if participation.separation == "exactly" else "min-sep"
     return f"{name}:{participation.k},{participation.b}"
 
 # %% ../../nbs/workshop/91_logs.ipynb #c3071a51
 class MessageLog:
-    """A log that is written step by step, while a run goes on.
+    """A log that is written step by step during a run.
 
     Parameters
     ----------
     path : str or Path
-        The file, which must not be there yet.
+        The file, which must not exist yet.
     nodes : sequence of labels
-        Of all nodes: texts or integers.
+        The labels of all nodes: texts or integers.
     participation : Participation
         The steps in which one record takes part.
     name : str, optional
-        Of the run.
+        The name of the run.
     **units : float or str
         `clip`, `batch` and `adjacency`; or `row_sensitivity`, with or without
         `adjacency`.
@@ -431,7 +431,7 @@ class MessageLog:
     ValueError
         For what the format does not have.
     FileExistsError
-        Where there is such a file.
+        If the file exists.
 
     References
     ----------
@@ -461,18 +461,18 @@ class MessageLog:
         Parameters
         ----------
         trains : sequence of labels, or True
-            The nodes that took a gradient.
+            The nodes that computed a gradient.
         noise : sequence of [node, std] or [node, std, variable]
-            What entered with the gradients.
+            The noise that was added with the gradients.
         rounds : sequence of sequences of [sender, receiver, weight]
             The exchanges that followed.
         rate : float, optional
-            The learning rate, as any multiple of it.
+            The learning rate, up to a factor that is the same in all steps.
 
         Raises
         ------
         ValueError
-            For what the format does not have; then nothing is written.
+            For what the format does not have. Nothing is written in this case.
 
         References
         ----------
@@ -490,7 +490,7 @@ class MessageLog:
 def _terms(
     protocol: Protocol, unit: float,
 ) -> Iterator[list[list[Any]]]:
-    "What is added in each step: node, standard deviation, variable."
+    "The noise that is added in each step: node, standard deviation, variable."
     mix = protocol.mix
     N = csr_array(mix.N)
     N.eliminate_zeros()
@@ -528,9 +528,9 @@ def write_log(
     participation : Participation
         The steps in which one record takes part.
     sigma : float
-        Noise standard deviation of a variable, divided by the row sensitivity.
+        The standard deviation of a variable, divided by the row sensitivity.
     path : str or Path
-        The file, which must not be there yet.
+        The file, which must not exist yet.
     **units : float or str
         As for `MessageLog`; by default row_sensitivity=1.
 
@@ -540,7 +540,7 @@ def write_log(
         For a run that a log cannot describe: with noise of single messages, or with
         seeds at nodes that do not add their noise.
     FileExistsError
-        Where there is such a file.
+        If the file exists.
 
     References
     ----------
@@ -585,7 +585,7 @@ def account_log_command(
     path: Path, trust: str, spec: str, delta: float, method: str, lipschitz: float | None,
     rows: int, output: Sequence[Path],
 ) -> None:
-    """Who learned how much about whom in a run that another program made and logged.
+    """Say who learned how much about whom in a run that another program logged.
 
     The log names nodes, noise and participation; its format is in chapter 91.
 

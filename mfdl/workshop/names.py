@@ -39,7 +39,7 @@ from .experiments import ExperimentFailed
 
 # %% ../../nbs/workshop/84_names.ipynb #00000008
 ALGORITHMS: dict[str, Callable[..., Protocol]] = {}  # (W, T, nodes=.., ..) -> Protocol
-PARAMETERS: dict[str, tuple[str, ...]] = {}  # those that can be written after a colon
+PARAMETERS: dict[str, tuple[str, ...]] = {}  # name -> parameters that can be written after a colon
 
 def on_command_line(
     name: str, *parameters: str,
@@ -49,9 +49,9 @@ def on_command_line(
     Parameters
     ----------
     name : str
-        What is typed.
+        The name that is typed.
     *parameters : str
-        Those of the algorithm's parameters that can be set after a colon.
+        The parameters of the algorithm that can be set after a colon.
 
     Returns
     -------
@@ -102,7 +102,7 @@ TRUST: dict[str, Callable[..., TrustModel] | None] = {  # None: an eavesdropper,
 def trust_models(
     trust: str, spec: str, nodes: Iterable[Hashable],
 ) -> TrustModel | list[TrustModel]:
-    """The attackers that a text names.
+    """Make the attackers that a text names.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def trust_models(
     Raises
     ------
     ValueError
-        For labels that are no nodes, and for an eavesdropper at a node.
+        For labels that are not nodes, and for an eavesdropper at a node.
 
     References
     ----------
@@ -136,25 +136,25 @@ def trust_models(
 
 # %% ../../nbs/workshop/84_names.ipynb #0000000d
 def read_strategy(path: Path) -> NDArray[np.float64]:
-    """The strategy matrix in a file.
+    """Read the strategy matrix in a file.
 
     Parameters
     ----------
     path : Path
-        A `.npy` file, a `.csv` file with a comma between numbers, or a file of
-        `mfdl.noise.strategies.save_strategy`.
+        A `.npy` file, a `.csv` file with commas between numbers, or a file that
+        `mfdl.noise.strategies.save_strategy` wrote.
 
     Returns
     -------
     ndarray of float64, (T, T)
-        As it is in the file: what it means is checked by the algorithm.
+        The matrix as it is in the file; the algorithm checks it.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        For a file that holds no matrix.
+        For a file that does not contain a matrix.
 
     References
     ----------
@@ -179,7 +179,7 @@ def read_strategy(path: Path) -> NDArray[np.float64]:
 
 # %% ../../nbs/workshop/84_names.ipynb #0000000f
 def _check_parameters(spec: str, name: str, given: Iterable[str]) -> None:
-    "Raise a ValueError for a parameter that an algorithm does not have, or needs."
+    "Raise a ValueError for a parameter that is unknown, and for one that is missing."
     known = PARAMETERS[name]
     signature = inspect.signature(ALGORITHMS[name]).parameters
     for parameter in known:
@@ -194,7 +194,7 @@ def _check_parameters(spec: str, name: str, given: Iterable[str]) -> None:
             f"algorithm={spec!r}: {parameter!r} is not a parameter of {name}: expected {expected}")
 
 # %% ../../nbs/workshop/84_names.ipynb #00000010
-_A_GRADIENT = 100.0  # bytes that are kept of each gradient, its noise and its message
+_A_GRADIENT = 100.0  # bytes that are kept for each gradient, its noise and its message
 
 def _check_strategy(spec: str, name: str, strategy: str | Path | None) -> None:
     "Raise a ValueError for a strategy that is missing or not needed."
@@ -214,7 +214,7 @@ def build_algorithm(
     nodes: Iterable[Hashable] | None,
     participation: Participation | None = None,
 ) -> Protocol:
-    """The algorithm that a text names.
+    """Make the algorithm that a text names.
 
     Parameters
     ----------
@@ -225,15 +225,17 @@ def build_algorithm(
     T : int
         Gradient steps.
     strategy : str, Path or None
-        A name of STRATEGIES, or a file: for ``mf-dsgd``, and for no other.
+        A name of STRATEGIES, or a file, for ``mf-dsgd`` only.
     nodes : iterable or None
         Labels of the nodes.
     participation : Participation, optional
-        For which a strategy that is named, and ``space-time``, are made.
+        The participation for which ``space-time``, and a strategy that is named, are
+        made.
 
     Returns
     -------
     Protocol
+        The protocol of the algorithm.
 
     Raises
     ------
@@ -241,7 +243,7 @@ def build_algorithm(
         For an unknown name, parameters that the algorithm does not have, a strategy
         that is missing or not needed, and whatever the algorithm refuses.
     FileNotFoundError
-        If there is no file of the strategy.
+        If the file of the strategy does not exist.
 
     References
     ----------
@@ -264,7 +266,7 @@ def build_algorithm(
     return make(W, T, C=C, **options)
 
 # %% ../../nbs/workshop/84_names.ipynb #00000014
-EXPECTED = (ValueError, OSError, ImportError, ExperimentFailed)  # the fault of what was typed
+EXPECTED = (ValueError, OSError, ImportError, ExperimentFailed)  # errors that the input has caused
 SUFFIXES = (".csv", ".json", ".png", ".svg")  # of the files to which an account is written
 
 # %% ../../nbs/workshop/84_names.ipynb #00000015
@@ -287,22 +289,22 @@ def check_settings(
     rows: int = 1,
     output: Sequence[Path] = (),
 ) -> None:
-    """Refuse settings of an account that no other function would notice in time.
+    """Refuse settings of an account that would otherwise be noticed too late.
 
     Parameters
     ----------
     trust : str
         A name of `TRUST`.
     sigma : float or None
-        Noise: standard deviation divided by the row sensitivity.
+        The standard deviation of the noise, divided by the row sensitivity.
     epsilon : float or None
         A budget, instead of the noise.
     delta : float
-        At which epsilon is reported, or aimed for.
+        The delta at which epsilon is reported, or aimed for.
     rows : int, optional
-        How many pairs are shown.
+        The number of pairs that are shown.
     output : sequence of Path, optional
-        Files to be written.
+        Files to write.
 
     Raises
     ------
@@ -321,16 +323,16 @@ def check_settings(
     if rows < 1: raise ValueError(f"rows={rows}: expected a number of pairs >= 1")
     check_delta(delta)
     if epsilon is not None:
-        GaussianDP.from_epsilon(epsilon, delta)  # refuses what is no budget
+        GaussianDP.from_epsilon(epsilon, delta)  # refuses an impossible budget
 
 # %% ../../nbs/workshop/84_names.ipynb #74379973
 def _end_at_once(told: str) -> NoReturn:
-    "Say why, and end this process, whatever threads are still at work."
+    "Say why, and end this process, even if other threads are still at work."
     click.echo(f"\n{told}", err=True)
     os._exit(130)
 
 class LineCommand(click.Command):
-    """A command that says in one line what is wrong with its input.
+    """A command that reports in one line what is wrong with its input.
 
     Parameters
     ----------
@@ -350,7 +352,7 @@ class LineCommand(click.Command):
         return super().get_short_help_str(1000)
 
     def kept(self, ctx: click.Context) -> str:
-        """Say what is left of the work of an interrupted command."""
+        """Say what remains of the work of an interrupted command."""
         return "nothing was written"
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -359,7 +361,7 @@ class LineCommand(click.Command):
             warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
             try:
                 return super().invoke(ctx)
-            except BrokenPipeError:  # nobody reads on: click ends the command
+            except BrokenPipeError:  # nobody reads the output: click ends the command
                 raise
             except KeyboardInterrupt as interrupt:
                 _end_at_once(str(interrupt) or f"stopped; {self.kept(ctx)}")
@@ -371,22 +373,22 @@ class LineCommand(click.Command):
 _T = TypeVar("_T")
 
 def aside(work: Callable[[], _T]) -> _T:
-    """Do long work in another thread, so that an interruption is heard at once.
+    """Do long work in another thread, so that an interruption takes effect at once.
 
     Parameters
     ----------
     work : callable
-        Without arguments.
+        A function without arguments.
 
     Returns
     -------
     object
-        What it returns.
+        What the function returns.
 
     Raises
     ------
     Exception
-        What it raises; and KeyboardInterrupt without waiting for its end.
+        Whatever the function raises, and KeyboardInterrupt without waiting for its end.
 
     References
     ----------
@@ -400,19 +402,19 @@ def aside(work: Callable[[], _T]) -> _T:
 
 # %% ../../nbs/workshop/84_names.ipynb #2eaf0c59
 def completes(names: Iterable[str], files: bool = False) -> Callable[..., list[CompletionItem]]:
-    """Say to a shell which words an argument of a command takes.
+    """Tell a shell which words an argument of a command takes.
 
     Parameters
     ----------
     names : iterable of str
-        Those that are known.
+        The names that are known.
     files : bool
-        Whether the path of a file will do, too.
+        Whether the argument may also be the path of a file.
 
     Returns
     -------
     callable
-        What click takes as `shell_complete`.
+        A function that click takes as `shell_complete`.
 
     References
     ----------

@@ -23,7 +23,7 @@ from .journal import UsedSeeds, commitments
 
 # %% ../../nbs/workshop/92_opacus.ipynb #96c3e8dd
 def _check_run(run: Run, node: Hashable) -> Protocol:
-    "Return its protocol; a ValueError where an optimizer of one node cannot follow it."
+    "Return its protocol; a ValueError if the optimizer of one node cannot follow it."
     if not isinstance(run, Run):
         raise ValueError(f"run is a {type(run).__name__}: expected a Run, with protocol and scale")
     check_protocol_type(run.protocol)
@@ -88,7 +88,7 @@ def _plain_rate(optimizer: Any) -> float:
 
 # %% ../../nbs/workshop/92_opacus.ipynb #1178044f
 class _OneStep:
-    "What an optimizer has to be like, when it is given its noise and in every step."
+    "The checks of an optimizer, at the beginning and in every step."
     def __init__(self, optimizer: Any, run: Run) -> None:
         self.optimizer = optimizer
         self.run = run
@@ -110,7 +110,7 @@ class _OneStep:
         self._check_batch()
 
     def _check_batch(self) -> None:
-        "Refuse what is not the gradient of one batch."
+        "Refuse anything but the gradient of one batch."
         added = self.optimizer
         if added.accumulated_iterations != 1 or added._is_last_step_skipped:
             raise ValueError(f"step {self.t}: gradients of several batches add up; expected one "
@@ -125,7 +125,7 @@ class _OneStep:
 
 # %% ../../nbs/workshop/92_opacus.ipynb #89319e43
 class _NodeNoise(_OneStep):
-    "In place of the method `add_noise` of an optimizer: adds the noise of one node."
+    "Replaces the method `add_noise` of an optimizer, and adds the noise of one node."
     def __init__(self, optimizer: Any, run: Run, stream: Iterator[Floats]) -> None:
         super().__init__(optimizer, run)
         self.without_noise = optimizer.add_noise
@@ -149,7 +149,7 @@ class _NodeNoise(_OneStep):
 
 # %% ../../nbs/workshop/92_opacus.ipynb #9a31fd74
 def _spend(protocol: Protocol, scale: float, node: Hashable, seeds: dict[int, int]) -> None:
-    "Write down that a node uses its seeds; a ValueError where it has used them before."
+    "Write down that a node uses its seeds; a ValueError if it has used them before."
     held = commitments(protocol, {node: seeds})
     own = {
         row: hashlib.sha256(f"{seed} of {node!r}".encode()).hexdigest()
@@ -171,16 +171,16 @@ def noise_for(optimizer: Any, run: Run, node: Hashable, seeds: dict[int, int]) -
     Parameters
     ----------
     optimizer : opacus.optimizers.DPOptimizer
-        Of the model of the node, around torch.optim.SGD without momentum; its
-        noise_multiplier is scale * expected_batch_size / max_grad_norm.
+        The optimizer of the model of the node, around torch.optim.SGD without momentum;
+        its noise_multiplier is scale * expected_batch_size / max_grad_norm.
     run : Run
         The protocol of all nodes, and the scale of the noise: sigma times the row
         sensitivity of a mean. Its secret is not used.
     node : label
         The node that trains.
     seeds : dict of int
-        Those that the node holds, {row of protocol.variables.holder_sets: seed}, such
-        as deal_seeds(protocol)[node]; for one run only, and not used before.
+        The seeds that the node holds, {row of protocol.variables.holder_sets: seed},
+        such as deal_seeds(protocol)[node]. They are for one run only.
 
     Returns
     -------
@@ -191,9 +191,9 @@ def noise_for(optimizer: Any, run: Run, node: Hashable, seeds: dict[int, int]) -
     Raises
     ------
     ValueError
-        For settings of which the account of the run would be false, when it is called
-        and in any later step; for batches of another size than was said, and for seeds
-        that are not those of the node or have been used.
+        When it is called and in any later step, for settings that would make the
+        account of the run false; for batches of another size than declared; and for
+        seeds that are not those of the node or have been used.
 
     References
     ----------

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 # %% ../../nbs/workshop/86_settings.ipynb #00000007
 @dataclass(frozen=True)
 class Settings:
-    """What the explorer is asked: the arguments of `mfdl account`, as text and numbers.
+    """The settings of a view: the arguments of `mfdl account`, as text and numbers.
 
     Parameters
     ----------
     graph : str
         A name of `mfdl.language.graphs.GRAPHS`, perhaps with parameters, such as
-        ``ring:n=16``; or how the edge list is called.
+        ``ring:n=16``; or the name of the edge list.
     edges : bytes or None
         An edge list that was dropped on the page.
     algorithm : str
@@ -60,15 +60,16 @@ class Settings:
     participation : str
         When one record takes part, such as ``cyclic:4,5``.
     sigma : float or None
-        Noise standard deviation divided by row sensitivity; with an epsilon, None.
+        The noise standard deviation divided by the row sensitivity, or None if there
+        is a budget.
     epsilon : float or None
-        Budget that every victim is to have, instead of the noise.
+        The budget of every victim, instead of the noise.
     delta : float
-        At which epsilon is reported, or aimed for.
+        The delta at which epsilon is reported, or aimed for.
     lipschitz : float or None
-        How strongly updates react (`mfdl.Lipschitz`); None for numbers without that.
+        How strongly updates react (`mfdl.Lipschitz`), or None if they do not.
     shown : str
-        Which number is drawn, a name of `SHOWN`.
+        The number that is drawn, a name of `SHOWN`.
 
     References
     ----------
@@ -94,12 +95,12 @@ class Settings:
 
     @property
     def made(self) -> bool:
-        "Whether noise is made for the network and the participation."
+        "Whether the noise depends on the network and the participation."
         return self.algorithm in MADE
 
     @property
     def reaction(self) -> float | None:
-        "How strongly updates react; None where the attackers see every message, too."
+        "How strongly updates react; also None if the attackers see every message."
         return None if self.trust in ("ldp", "secldp") else self.lipschitz
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000000a
@@ -124,15 +125,17 @@ SHOWN: dict[str, str] = {"mu": "μ of Gaussian DP", "epsilon": "ε at this δ"}
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000000c
 def number(x: float) -> str:
-    """The shortest text that is read as the same float.
+    """Write the shortest text that is read as the same float.
 
     Parameters
     ----------
     x : float
+        A number.
 
     Returns
     -------
     str
+        The text.
 
     References
     ----------
@@ -141,16 +144,17 @@ def number(x: float) -> str:
     return repr(x).removesuffix(".0")
 
 def command_line(settings: Settings) -> str:
-    """The `mfdl account` that gives the numbers of a view.
+    """Write the `mfdl account` command that gives the numbers of a view.
 
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
     str
-        To be typed in a shell.
+        A command for a shell.
 
     References
     ----------
@@ -184,18 +188,19 @@ LARGEST = {
 }
 
 def too_large(settings: Settings, what: str) -> ValueError:
-    """What is said about settings that are too large for the page.
+    """Make the error for settings that are too large for the page.
 
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
     what : str
         What is too large.
 
     Returns
     -------
     ValueError
-        With the command that does the same.
+        An error that contains the command for the same numbers.
 
     References
     ----------
@@ -206,24 +211,24 @@ def too_large(settings: Settings, what: str) -> ValueError:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000011
 def upload_name(name: str, size: int) -> str:
-    """What a dropped file is called on the page.
+    """Make a harmless name for a file that was dropped on the page.
 
     Parameters
     ----------
     name : str
-        Of the file, as the browser tells it.
+        The name of the file, as the browser gives it.
     size : int
-        In bytes.
+        The size in bytes.
 
     Returns
     -------
     str
-        Without folders, printable, and no option of a command.
+        A printable name without folders, which cannot be an option of a command.
 
     Raises
     ------
     ValueError
-        For files that are too large, or no plain edge lists.
+        For files that are too large, or are not plain edge lists.
 
     References
     ----------
@@ -245,7 +250,7 @@ def upload_name(name: str, size: int) -> str:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000013
 def _check_name(settings: Settings) -> None:
-    "Refuse what is no name of a graph, or generates a large one."
+    "Refuse a text that is not the name of a graph, or would generate a large one."
     name, parameters = parse_spec(settings.graph)
     if "." in name and "/" not in name:
         raise ValueError(f"graph={name!r}: a file that this page does not have; expected that it "
@@ -256,7 +261,7 @@ def _check_name(settings: Settings) -> None:
         raise too_large(settings, f"graph={settings.graph!r} has more than {most} nodes")
 
 def _dropped_network(name: str, edges: bytes) -> nx.Graph:
-    "The graph of an edge list; its errors name the file as it was called."
+    "The graph of an edge list; errors name the file as the user knows it."
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "edges.csv"
         path.write_bytes(edges)
@@ -273,16 +278,18 @@ def _network(graph: str, edges: bytes | None) -> nx.Graph:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000015
 def load_network(settings: Settings) -> nx.Graph:
-    """The graph of the settings, by name or from dropped bytes.
+    """Load the graph of the settings, by its name or from dropped bytes.
 
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
     networkx.Graph
-        Undirected, simple, with at most ``LARGEST['nodes']`` nodes; not to be changed.
+        An undirected simple graph with at most ``LARGEST['nodes']`` nodes, which must
+        not be changed.
 
     Raises
     ------
@@ -305,17 +312,19 @@ def load_network(settings: Settings) -> nx.Graph:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000018
 def toggle(settings: Settings, label: str) -> Settings:
-    """The same settings with one attacker more, or less.
+    """Add an attacker to the settings, or remove it.
 
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
     label : str
-        Of the node that was clicked.
+        The label of the node that was clicked.
 
     Returns
     -------
     Settings
+        The new settings.
 
     References
     ----------
@@ -326,22 +335,23 @@ def toggle(settings: Settings, label: str) -> Settings:
     return replace(settings, attackers=(*others, label))
 
 def keep_attackers(settings: Settings) -> Settings:
-    """The same settings with those attackers that are nodes of the graph.
+    """Keep only those attackers that are nodes of the graph.
 
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
     Settings
-        Where no attacker is a node of the graph, its first node is curious.
+        If no attacker is a node of the graph, its first node is curious.
 
     References
     ----------
     chapter 86.
     """
-    nobody = replace(settings, attackers=())  # those of another graph are not to be named
+    nobody = replace(settings, attackers=())  # errors must not name those of another graph
     labels = [str(node) for node in load_network(nobody)]
     kept = tuple(attacker for attacker in settings.attackers if attacker in labels)
     return replace(settings, attackers=kept or tuple(labels[:1]))
@@ -382,12 +392,12 @@ class Scene:
 
     @property
     def promises(self) -> bool:
-        "Whether the numbers hold for training because of what is assumed of updates."
+        "Whether an assumption on updates makes the numbers hold for training."
         return bool(self.report.promises)
 
     @property
     def by_distance(self) -> "pd.DataFrame":
-        "Victims at each distance: how many, mean and largest mu, largest epsilon."
+        "For each distance: number of victims, mean and largest mu, largest epsilon."
         columns = {
             "victims": ("mu", "size"), "mean_mu": ("mu", "mean"),
             "largest_mu": ("mu", "max"), "largest_epsilon": ("epsilon", "max")}
@@ -411,7 +421,7 @@ def _entries(step: Protocol, T: int) -> int:
 def _updates(
     settings: Settings, run: Protocol, trust: TrustModel, records: Participation,
 ) -> Lipschitz | None:
-    "What is assumed of updates; a ValueError where a promise takes too long."
+    "The assumption on updates; a ValueError if the promise takes too long."
     if settings.reaction is None: return None
     updates = Lipschitz(settings.reaction)
     cost = expected_work(run, trust, records, updates=updates)[1]
@@ -429,7 +439,7 @@ def _run(
     return build_algorithm(settings.algorithm, W, T, strategy, network, records)
 
 def _too_long(settings: Settings, network: nx.Graph) -> ValueError:
-    "What is said about a run that is too large."
+    "The error for a run that is too large."
     what = f"{settings.algorithm} with {len(network)} nodes in T={settings.T} steps"
     return too_large(settings, what)
 
@@ -438,7 +448,7 @@ def _report(
 ) -> Report:
     "The account in a network that can be drawn."
     W = gossip_matrix(network)
-    kind = "dp-dsgd" if settings.made else settings.algorithm  # with as many messages
+    kind = "dp-dsgd" if settings.made else settings.algorithm  # has as many messages
     one = build_algorithm(kind, W, 1, None, network)
     fits = _entries(one, settings.T) <= LARGEST["entries"]
     shares = settings.made or any(step.shares for step in one.steps)
@@ -483,15 +493,17 @@ def _report_without_tables(
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000001f
 def explore(settings: Settings) -> Scene:
-    """Who learns how much about whom, for the explorer.
+    """Compute who learns how much about whom, for the explorer.
 
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
     Scene
+        The view.
 
     Raises
     ------
@@ -536,16 +548,17 @@ def _recipe(settings: Settings) -> tuple[set[str], str]:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000022
 def python_code(view: Scene) -> str:
-    """The program that gives the numbers of a view.
+    """Write the program that gives the numbers of a view.
 
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
     str
-        It prints the table.
+        A program that prints the table.
 
     References
     ----------
@@ -576,17 +589,18 @@ print(report.to_frame().assign(epsilon=report.epsilon({delta})))
 
 # %% ../../nbs/workshop/86_settings.ipynb #92811d4c
 def table_of_pairs(view: Scene) -> "pd.DataFrame":
-    """The numbers of a view, with what they are numbers of.
+    """Make a table of the numbers of a view and its settings.
 
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
     DataFrame
-        The columns of `Report.to_frame`; epsilon, and mu without reactions if that is
-        another number; and the settings, the same in each row. `holds_for_training`
+        The columns of `Report.to_frame`; epsilon, and mu without reactions if the
+        report has it; and the settings, the same in each row. `holds_for_training`
         says whether mu covers gradients that react to what their nodes receive.
 
     References
@@ -603,16 +617,17 @@ def table_of_pairs(view: Scene) -> "pd.DataFrame":
 _NUMBERS = ("sigma", "epsilon", "delta", "lipschitz")
 
 def write_query(settings: Settings) -> str:
-    """The settings as the query of an address.
+    """Write the settings as the query of an address.
 
     Parameters
     ----------
     settings : Settings
+        The settings of the view.
 
     Returns
     -------
     str
-        What follows the question mark; without the bytes of a file.
+        The text after the question mark, without the bytes of a file.
 
     References
     ----------
@@ -627,7 +642,7 @@ def write_query(settings: Settings) -> str:
 
 # %% ../../nbs/workshop/86_settings.ipynb #0610ee4b
 def read_steps(text: str) -> int:
-    """A number of steps that was typed.
+    """Read a number of steps that was typed.
 
     Parameters
     ----------
@@ -637,11 +652,12 @@ def read_steps(text: str) -> int:
     Returns
     -------
     int
+        The number.
 
     Raises
     ------
     ValueError
-        For anything but decimal digits, at most nine of them.
+        For anything but one to nine decimal digits.
 
     References
     ----------
@@ -653,23 +669,24 @@ def read_steps(text: str) -> int:
     return int(T)
 
 def read_number(argument: str, text: str) -> float:
-    """A number that was typed.
+    """Read a number that was typed.
 
     Parameters
     ----------
     argument : str
-        What it is called.
+        The name of the setting, for errors.
     text : str
         What was typed.
 
     Returns
     -------
     float
+        The number.
 
     Raises
     ------
     ValueError
-        For anything that is no number.
+        For a text that is not a number.
 
     References
     ----------
@@ -694,21 +711,22 @@ _PARTS = ("graph", "algorithm", "trust", "attacker", "T", "participation", *_NUM
 
 # %% ../../nbs/workshop/86_settings.ipynb #49bee1b2
 def read_query(query: str) -> Settings:
-    """The settings in the query of an address.
+    """Read the settings from the query of an address.
 
     Parameters
     ----------
     query : str
-        As `write_query` writes it; a token is passed over.
+        A query as `write_query` writes it; a token is ignored.
 
     Returns
     -------
     Settings
+        The new settings.
 
     Raises
     ------
     ValueError
-        For what is no setting, or no value of it.
+        For names that are not settings, and values that they cannot have.
 
     References
     ----------
@@ -727,15 +745,17 @@ def read_query(query: str) -> Settings:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000026
 def in_a_line(error: Exception) -> str:
-    """An error as a line of text, with its kind if nobody expected it.
+    """Write an error as a line of text, with its kind if nobody expected it.
 
     Parameters
     ----------
     error : Exception
+        The error.
 
     Returns
     -------
     str
+        The text.
 
     References
     ----------

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000001
 _WORK = ".running"
 
-def _hold(folder: Path, key: str) -> Any:  # a lock, or None where somebody else has it
+def _hold(folder: Path, key: str) -> Any:  # a lock, or None if somebody else has it
     "The lock of a cell, by 16 digits of its key."
     with needed_for("a sweep", "notebooks"): from filelock import FileLock, Timeout
     lock = FileLock(folder / _WORK / f"{key}.lock", thread_local=False)
@@ -47,7 +47,7 @@ def _hold(folder: Path, key: str) -> Any:  # a lock, or None where somebody else
         return None
 
 def _clear(work: Path) -> None:
-    "Remove what is left of cells whose runners are gone."
+    "Remove what is left of cells whose processes are gone."
     for left in filter(Path.is_dir, work.iterdir()):
         lock = _hold(work.parent, left.name[:16])
         if lock is None: continue
@@ -55,7 +55,7 @@ def _clear(work: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
-    "Give a finished folder its name, all or nothing, in place of an older one."
+    "Give a finished folder its final name at once, in place of an older one."
     inside = unfinished.rglob("*")
     settle(*(path for path in inside if path.is_file() or path.is_dir()), unfinished)
     older = unfinished.with_name(unfinished.name + ".older")
@@ -74,13 +74,13 @@ def survey(cells: Iterable[Cell], folder: str | Path) -> dict[str, dict[str, Any
     cells : iterable of Cell
         Such as read_grid(path).
     folder : str or Path
-        Of the sweep.
+        The folder of the sweep.
 
     Returns
     -------
     dict
-        {Cell.name: status}, whose `state` is done, failed, running, missing, or
-        damaged: files are not what they were.
+        {Cell.name: status}, whose `state` is done, failed, running, missing or, if
+        files have changed, damaged.
 
     References
     ----------
@@ -117,17 +117,17 @@ def _die_with_parent() -> None:
 MAIN = "from mfdl.workshop import sweeps; sweeps.run_here()"
 
 def _changed(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    "What is not as it was."
+    "The names of what has changed."
     return [name for name, value in now.items() if value != before.get(name)]
 
 def _run_written(written: dict[str, Any]) -> None:
-    "Run a cell in the current folder. Raises ValueError where code changed."
+    "Run a cell in the current folder. Raises ValueError if code has changed."
     cell, = make_cells(written["experiment"], [written["given"]])
     before = {**written["about"], "stem": written["stem"]}
     different = _changed({**cell.about, "stem": cell.stem}, before)
     if different:
         raise ValueError(
-            f"{different[0]} is not what it was when the sweep began, or another on this machine: "
+            f"{different[0]} is not what it was when the sweep began, or differs on this machine: "
             "start the sweep again")
     reproduce(cell.experiment, cell.given, ".", progress=False)
     package_code.cache_clear()
@@ -141,7 +141,7 @@ def _run_written(written: dict[str, Any]) -> None:
 def run_here() -> None:
     """Run the cell of the current folder, as the process of a cell does.
 
-    Exits with status 1 and leaves `traceback.txt` where it fails.
+    If the cell fails, exits with status 1 and leaves a file `traceback.txt`.
 
     References
     ----------
@@ -167,7 +167,7 @@ THREADS = (
 )
 
 def _environment(threads: int | None) -> dict[str, str]:
-    "Of a cell's process: threads of each library, where this environment does not say."
+    "Of the process of a cell, with a number of threads for each library if unset."
     limits = {} if threads is None else {name: str(threads) for name in THREADS}
     return {**limits, **os.environ}
 
@@ -187,10 +187,10 @@ def _run_process(
         finally:
             if process.poll() is None:
                 _end(process.pid)
-            assert process.stdin is not None  # a pipe, which closes when this process is gone
+            assert process.stdin is not None  # a pipe, which is closed if this process dies
             process.stdin.close()
     process.wait()
-    return code  # of a process that was stopped there is none, however soon it ends
+    return code  # None for a process that was stopped, however soon it ends
 
 def _error(place: Path, code: int) -> str:
     "Why a cell failed, in one line."
@@ -225,7 +225,7 @@ def _run_in(
 def _run_cell(
     cell: Cell,
     folder: Path,  # of the sweep
-    threads: int | None,  # of each library that computes in parallel; None: as the environment says
+    threads: int | None,  # of each library that computes in parallel; None: by the environment
     since: float = 0.0,  # a failure after that time (of time.time()) is not tried again
     stop: threading.Event | None = None,  # when it is set the cell is given up
 ) -> str:  # 'done', 'failed', 'elsewhere' or 'stopped'
@@ -272,10 +272,10 @@ def cores() -> int:
 
 @dataclass(frozen=True)
 class _Runner:
-    "Who runs cells."
+    "An executor that runs cells."
     pool: Executor
     capacity: int  # cells at a time
-    threads: int | None = None  # of each cell; None: as the worker's environment says
+    threads: int | None = None  # of each cell; None: as the environment of the worker has it
     stop: threading.Event | None = None  # stops all cells
 
 @contextmanager
@@ -297,17 +297,17 @@ def dask_client(scheduler: str) -> Iterator[Any]:
     Parameters
     ----------
     scheduler : str
-        Address, such as tcp://10.0.0.1:8786.
+        Its address, such as tcp://10.0.0.1:8786.
 
     Returns
     -------
     context manager
-        That gives a distributed.Client with at least one worker.
+        It yields a distributed.Client with at least one worker.
 
     Raises
     ------
     ConnectionError
-        When no scheduler answers there, or it has no workers.
+        If no scheduler answers there, or it has no workers.
 
     References
     ----------
@@ -364,7 +364,7 @@ def _run_all(
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #00000019
 def _sweep_folder(folder: str | Path) -> Path:
-    "An absolute path. Raises ValueError for what can be no folder."
+    "An absolute path. Raises ValueError if it cannot be a folder."
     try:
         found = Path(folder).resolve()
     except (OSError, RuntimeError):
@@ -388,15 +388,15 @@ def sweep(
     cells : list of Cell
         Such as read_grid(path).
     folder : str or Path
-        Where results go; made when it is missing. With a scheduler: one that all
-        workers see under the same name.
+        Where results go; it is made if it is missing. With a scheduler, all workers
+        must see it under the same name.
     workers : int, optional
         Cells at a time on this machine; by default one for each processor.
     scheduler : str, optional
         Address of a Dask scheduler whose workers run the cells, such as
         tcp://10.0.0.1:8786.
     progress : bool
-        Show a progress bar.
+        Whether a progress bar is shown.
 
     Returns
     -------
@@ -406,7 +406,7 @@ def sweep(
     Raises
     ------
     ValueError
-        For a number of workers or a folder that is none.
+        For a number of workers that is not positive, and a folder that cannot be one.
     ConnectionError
         For a scheduler that does not answer.
     ImportError
@@ -456,7 +456,7 @@ def _is_cell(cell: Any) -> bool:
         return False
 
 def _read_cell(path: Path) -> dict[str, Any]:
-    "The description of a cell. Raises ValueError when it is none."
+    "The description of a cell. Raises ValueError if the file does not contain one."
     try:
         cell = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -485,19 +485,19 @@ def _cell_table(
     return pd.concat([settings, table], axis="columns")
 
 def collect(folder: str | Path) -> "pd.DataFrame":
-    """Collect all cells of a sweep's folder that are done in one tidy table.
+    """Collect the results of all finished cells of a sweep in one tidy table.
 
     Parameters
     ----------
     folder : str or Path
-        Of a sweep.
+        The folder of a sweep.
 
     Returns
     -------
     DataFrame
-        Columns: experiment, code (version and a hash that differs where notebook or
-        package do), the parameters, then those of the results. A result that is called
-        like a parameter of any cell gets the prefix `result.`.
+        Its columns are experiment, code (the version, and a hash that changes with the
+        notebook and the package), the parameters, and the results. A result that has
+        the name of a parameter of any cell gets the prefix `result.`.
 
     Raises
     ------
@@ -572,7 +572,7 @@ def all_experiments() -> list[Cell]:
     Returns
     -------
     list of Cell
-        With one stem each.
+        Cells with different stems.
 
     References
     ----------
@@ -581,7 +581,7 @@ def all_experiments() -> list[Cell]:
     return read_grid(experiments_folder() / "all.yaml")
 
 def _renamed_output(content: bytes, stem: str, target: Path) -> bytes:
-    "An executed notebook as if it had been run for another place."
+    "An executed notebook with the path of another place."
     def line(output: Any) -> bytes:
         return f'"output = \\"{output}\\"'.encode()
     return content.replace(line(stem), line(target))
@@ -589,21 +589,21 @@ def _renamed_output(content: bytes, stem: str, target: Path) -> bytes:
 def publish(
     statuses: dict[str, dict[str, Any]], sweep_folder: Path, folder: Path,
 ) -> list[Path]:
-    """Copy results of all cells that are done to a folder, as `reproduce` leaves them.
+    """Copy the results of all finished cells to a folder, as `reproduce` leaves them.
 
     Parameters
     ----------
     statuses : dict
-        What `sweep` returned.
+        The statuses that `sweep` returned.
     sweep_folder : Path
-        Of the sweep.
+        The folder of the sweep.
     folder : Path
         Where results go.
 
     Returns
     -------
     list of Path
-        What was written.
+        The files that were written.
 
     Raises
     ------

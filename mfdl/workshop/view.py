@@ -35,7 +35,7 @@ _ROUND = (np.array([1]), np.array([1, 2, 5]))  # coarse digits first
 _DIGITS = (*_ROUND, np.arange(2, 20) / 2, np.arange(10, 100) / 10)
 
 def _ticks(low: float, high: float) -> list[float]:
-    "Round numbers from low to high, at least two: powers of ten, or between them too."
+    "At least two round numbers from low to high: powers of ten, or also between them."
     lowest = int(np.floor(np.log10(low)))
     highest = int(np.ceil(np.log10(high)))
     found: list[float] = []
@@ -48,13 +48,13 @@ def _ticks(low: float, high: float) -> list[float]:
 
 # %% ../../nbs/workshop/87_view.ipynb #0000000a
 def _on_a_log_axis(view: Scene, quantity: str) -> "pd.DataFrame":
-    "The victims that can be drawn; to an eavesdropper all have distance 0."
+    "The victims that can be drawn; for an eavesdropper all have distance 0."
     frame = view.frame.assign(distance=view.frame.distance.fillna(0))
     values = frame[quantity]
     return frame[np.isfinite(frame.distance) & np.isfinite(values) & (values > 0)]
 
 def _title(view: Scene, quantity: str, means: "pd.Series[float]") -> str:
-    "What the picture shows, or else what it cannot show."
+    "A title that says what the picture shows, or what it cannot show."
     values = view.frame[quantity]
     counts = {"∞": np.isinf(values).sum(), "0": (values == 0).sum()}
     missing = [
@@ -98,22 +98,23 @@ def _draw_distance(view: Scene, quantity: str, ax: "Axes", alpha: float = 0.6) -
 
 # %% ../../nbs/workshop/87_view.ipynb #00000011
 def _without_reactions(view: Scene) -> str:
-    "The other number, where there are two."
+    "The number without reactions, if there is one."
     if not view.promises: return ""
     least = view.frame.mu_without_reactions.max()
     return f" If gradients did not react: μ at most {least:.6g} (an estimate)."
 
 def answer(view: Scene) -> str:
-    """The noise, who is most exposed, and how much.
+    """Say who is most exposed and how much, and what the noise is.
 
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
     str
-        Two sentences.
+        Two or three sentences.
 
     References
     ----------
@@ -134,21 +135,22 @@ def answer(view: Scene) -> str:
 
 # %% ../../nbs/workshop/87_view.ipynb #87b5f001
 def _unit_of_noise(view: Scene) -> str:
-    "What a sigma of 1 is."
+    "The meaning of sigma."
     sigma = f"{view.report.sigma:.6g}"
     if view.settings.made:
         return (f"σ = {sigma} scales noise that is made so that σ = 1 gives an eavesdropper "
                 "μ = 1 at most; it does not hide records from those who draw it")
-    return (f"the noise has {sigma} times the standard deviation "
-            "by which it can move one gradient (σ)")
+    return (f"the standard deviation of the noise is {sigma} times the distance "
+            "by which the record can move one gradient (σ)")
 
 # %% ../../nbs/workshop/87_view.ipynb #00000013
 def claim(view: Scene) -> str:
-    """What is protected, against whom, at which adjacency.
+    """Say what is protected, against whom, and which data are neighbours.
 
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
@@ -170,16 +172,17 @@ def claim(view: Scene) -> str:
         f"{_unit_of_noise(view)}.")
 
 def caution(view: Scene) -> str:
-    """In which case the claim of a view does not hold.
+    """Say in which case the claim of a view does not hold.
 
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
     str
-        Empty if there is nothing to say.
+        A few sentences, or an empty text if the claim always holds.
 
     References
     ----------
@@ -188,9 +191,9 @@ def caution(view: Scene) -> str:
     if view.promises:
         assumed = view.report.assumes.removeprefix("any").partition(" (chapter")[0]
         return (
-            "Two numbers: μ and ε are a promise for training, the numbers without reactions are "
-            f"none. The promise covers gradients{assumed} (what a node receives may change "
-            "its model, and so its next gradients). "
+            "Two numbers: μ and ε are a promise for training, and the numbers without reactions "
+            f"are estimates. The promise covers gradients{assumed} (what a node receives may "
+            "change its model, and so its next gradients). "
             "c = 1 is right for convex losses with step × smoothness ≤ 2; chapter 30 says why.")
     if view.report.adaptive: return ""
     return (
@@ -202,20 +205,20 @@ def caution(view: Scene) -> str:
 # %% ../../nbs/workshop/87_view.ipynb #6ef245e4
 @dataclass(frozen=True)
 class Look:
-    """How pictures are drawn for a browser.
+    """The colours of pictures for a browser, and how it is used.
 
     Parameters
     ----------
     ink, paper : str
-        Colours of what is written, and of what it is written on.
+        Colours of texts and of the background.
     edge, outline, faint : str
-        Colours of edges, of the outlines of nodes, and of those about whom nothing is
+        Colours of edges, of the outlines of nodes, and of nodes about which nothing is
         learned.
     dark : bool, optional
-        Whether the paper is dark.
+        Whether the background is dark.
     touch : bool, optional
-        Whether there are fingers instead of a mouse: they scroll the page, and do not
-        move the picture.
+        Whether the page is used by touch: fingers then scroll the page and do not move
+        the picture.
 
     References
     ----------
@@ -234,7 +237,7 @@ DARK = Look("#dddddd", "#1b1b1b", "#666666", "#dddddd", "#999999", dark=True)
 
 # %% ../../nbs/workshop/87_view.ipynb #6849d5c6
 def _nearest(network: nx.Graph, start: list[Hashable], most: int) -> list[Hashable]:
-    "Nodes in the order of their distance to some of them, which come first."
+    "Nodes in order of their distance to given ones, which come first."
     found = dict.fromkeys(start)
     last = list(found)
     while last and len(found) < most:
@@ -245,17 +248,18 @@ def _nearest(network: nx.Graph, start: list[Hashable], most: int) -> list[Hashab
 
 # %% ../../nbs/workshop/87_view.ipynb #79edbd95
 def drawn(view: Scene) -> nx.Graph:
-    """The part of the network that is drawn: all of it, or LARGEST["drawn"] nodes.
+    """Choose the part of the network that is drawn: at most LARGEST["drawn"] nodes.
 
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------
     networkx.Graph
-        In the order of nodes of the network. Half of a part are the attackers and those
-        nearest to them, the others are drawn at random, always the same.
+        The part, with nodes in the order of the network. Half of them are the attackers
+        and the nodes nearest to them; the others are chosen at random, by a fixed seed.
 
     References
     ----------
@@ -282,7 +286,7 @@ _KINDS: dict[str, dict[str, str]] = {  # symbol, and a colour that does not depe
 }
 
 def _kind(value: float) -> str:
-    "The kind of a victim about whom so much is learned."
+    "The kind of a victim about which so much is learned."
     if value == 0: return "nothing is learned"
     return "victim" if np.isfinite(value) else "leak: no noise covers it"
 
@@ -294,11 +298,11 @@ def _kinds(view: Scene, quantity: str) -> dict[Hashable, str]:
 
 # %% ../../nbs/workshop/87_view.ipynb #00000018
 def _plain(node: Hashable) -> str:
-    "A label, of which Plotly makes neither tags nor formulas."
+    "A label that Plotly reads neither as tags nor as formulas."
     return html.escape(str(node), quote=False).replace("$", "&#36;")
 
 def _hops(distance: float) -> str:
-    "How far a victim is from the attackers; nothing for an eavesdropper."
+    "The distance of a victim from the attackers; empty for an eavesdropper."
     if np.isnan(distance): return ""
     return "<br>not connected" if np.isinf(distance) else f"<br>distance {distance:.0f}"
 
@@ -317,7 +321,7 @@ def _hover_texts(view: Scene, network: nx.Graph) -> dict[Hashable, str]:
 
 # %% ../../nbs/workshop/87_view.ipynb #0000001b
 def _colours(values: list[float], quantity: str, dark: bool) -> dict[str, Any]:
-    "How victims are coloured, with a bar that tells what the colours mean."
+    "The colours of victims, with a bar that explains them."
     high = max(values) * 1.1 if values else 1.0
     low = max(min(values) / 1.5, high * 1e-6) if values else 0.1
     ticks = _ticks(low, high)
@@ -337,7 +341,7 @@ def _colours(values: list[float], quantity: str, dark: bool) -> dict[str, Any]:
 _Places = dict[Hashable, Any]  # node -> (x, y)
 
 def _places_of_part(part: nx.Graph) -> _Places:
-    "Where nodes are drawn: the largest component, the others in a circle around."
+    "Places of nodes: the largest component, and the other nodes in a circle around it."
     inside = max(nx.connected_components(part), key=len)
     linked = part.copy()
     linked.remove_nodes_from(set(part) - inside)
@@ -383,7 +387,7 @@ _LAYOUT: dict[str, Any] = {
 }
 
 def _layout(title: str, look: "Look") -> dict[str, Any]:
-    "What belongs to no trace."
+    "Everything in a figure that belongs to no trace."
     return _LAYOUT | {
         "title": _TITLE | {"text": title}, "dragmode": False if look.touch else "pan",
         "paper_bgcolor": look.paper, "plot_bgcolor": look.paper,
@@ -394,15 +398,16 @@ def _layout(title: str, look: "Look") -> dict[str, Any]:
 
 # %% ../../nbs/workshop/87_view.ipynb #9af6d489
 def graph_figure(view: Scene, quantity: str, look: Look = LIGHT) -> dict[str, Any]:
-    """The graph, with nodes coloured by what is learned about them.
+    """Draw the graph, with nodes coloured by what is learned about them.
 
     Parameters
     ----------
     view : Scene
+        The view.
     quantity : str
         'mu' or 'epsilon'.
     look : Look, optional
-        Colours, light by default.
+        The colours, light by default.
 
     Returns
     -------
@@ -435,15 +440,16 @@ def graph_figure(view: Scene, quantity: str, look: Look = LIGHT) -> dict[str, An
 
 # %% ../../nbs/workshop/87_view.ipynb #00000023
 def distance_picture(view: Scene, quantity: str, look: Look = LIGHT) -> str:
-    """The picture by distance, as vectors inside the page.
+    """Draw the picture by distance, as vector graphics inside the page.
 
     Parameters
     ----------
     view : Scene
+        The view.
     quantity : str
         'mu' or 'epsilon'.
     look : Look, optional
-        Colours, light by default.
+        The colours, light by default.
 
     Returns
     -------
@@ -471,12 +477,12 @@ def distance_picture(view: Scene, quantity: str, look: Look = LIGHT) -> str:
 
 # %% ../../nbs/workshop/87_view.ipynb #00000026
 def template(name: str) -> str:
-    """A file of which the page is made.
+    """Read a file of the page.
 
     Parameters
     ----------
     name : str
-        Of the file in ``nbs/app/page``.
+        The name of the file in ``nbs/app/page``.
 
     Returns
     -------
@@ -507,11 +513,12 @@ def _table(view: Scene) -> str:
 
 # %% ../../nbs/workshop/87_view.ipynb #0000002a
 def text_below(view: Scene) -> str:
-    """The table by distance, the claim, and how to get the same numbers elsewhere.
+    """Write the table by distance, the claim, and ways to get the same numbers.
 
     Parameters
     ----------
     view : Scene
+        The view.
 
     Returns
     -------

@@ -80,6 +80,30 @@ def test_noise_made_for_the_last_model_does_not_beat_bsr():
     assert random.loc["constant", "last losses", "space-time"].round(1).tolist() == [-14.6, -18.6, -10.3]
 
 
+def test_its_gain_on_facebook_is_what_harm_to_the_last_model_predicts():
+    participation, T = Participation.cyclic(20, 16), 320
+    W = gossip_matrix(load_graph("facebook-414"), weights="uniform")
+    found = [strategy("mafalda", participation, W, objective=Objective.last(T), tol=1e-4), strategy("bsr", participation, W)]
+    H = local_gram(W, T, objective=Objective.last(T, curvature=0.02))
+    last, bsr = (np.trace(np.linalg.solve(one.X, H)) for one in found)
+    measured = judged("facebook-414_schedules-constant_at_once-2").loc["constant", "last model", "last model"]
+    assert round(last / bsr, 2) == 0.28 and measured.low < 100 * (last / bsr - 1) < measured.high
+
+
+def test_noise_for_the_last_model_beats_bsr_where_noise_outweighs_the_data():
+    stem = "facebook-414_schedules-constant_at_once-2"
+    found = judged(stem).loc["constant"]
+    said = {
+        ("last model", "last model"): (-71.2, -76.4, -64.8), ("last model", "all steps"): (11.1, -1.3, 25.0), ("last losses", "last model"): (102.8, 89.1, 117.4),
+        ("last model", "space-time"): (-89.1, -90.5, -87.6), ("last losses", "space-time"): (-85.5, -86.8, -84.2)}
+    for where, values in said.items(): assert found.loc[where].round(1).tolist() == list(values), where
+    table = pd.read_csv(ROOT / "figures" / f"objectives_{stem}.csv")
+    losses = table[table.judged != "course"].groupby(["judged", "method"]).loss.mean()
+    ended = losses["last model"]
+    assert ended.drop(["no noise", "space-time"]).min() > 7 > 9 * ended["no noise"]  # ruined, all but one
+    assert ended[["BSR", "last model", "space-time"]].round(1).tolist() == [22.5, 7.0, 2.4] and losses["tail", "space-time"].round(2) == 0.99
+
+
 def test_noise_made_for_the_last_model_loses_on_digits():
     found = judged("florentine_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-1-2-4_at_once-5").loc["falling"]
     said = {

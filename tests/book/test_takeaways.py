@@ -5,9 +5,13 @@ import re
 import nbformat
 import pytest
 from conftest import CHAPTERS
-from test_reading import items
+from test_reading import TUTORIALS, items
 
 CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
+    "00_arguments",
+    "01_files",
+    "02_downloads",
+    "03_randomness",
     "10_graphs",
     "11_gossip",
     "12_workloads",
@@ -73,11 +77,34 @@ CONVERTED = (  # parts, or single chapters, whose takeaways are all checked
     "70_auditing",
     "76_reference",
     "69_claims",
+    "77_answers",
+    "78_journal",
+    "79_network",
+    "80_distributed",
+    "81_experiments",
+    "82_grids",
+    "83_sweeps",
+    "84_names",
+    "85_cli",
+    "86_settings",
+    "90_noise_commands",
+    "87_view",
+    "88_explorer",
+    "89_import",
+    "91_logs",
+    "93_intervals",
+    "92_opacus",
+    "04_figures",
+    "06_cards",
+    "07_characters",
+    "05_links",
     "first_run",
+    "tutorials",
 )
 ADVICE = {  # chapter: beginnings of sentences that state no fact: advice, a pointer, a question left open
 }
 
+PAGES = [*CHAPTERS, *TUTORIALS]
 COMMENT = re.compile(r"\s*# takeaway: (.+)")
 CHECKS = re.compile(r"(test_|assert_|expect_fail)")
 
@@ -130,7 +157,7 @@ def unchecked(cells, advice=()):
 def is_converted(path): return path.parent.name in CONVERTED or path.stem in CONVERTED
 
 
-@pytest.mark.parametrize("path", [*filter(is_converted, CHAPTERS)], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [*filter(is_converted, PAGES)], ids=lambda p: p.stem)
 def test_takeaways_are_checked(path):
     assert not unchecked(nbformat.read(path, as_version=4).cells, ADVICE.get(path.stem, ()))
 
@@ -144,14 +171,14 @@ def dots(cells):
             if size: yield int(size[1]) / float(inches[1])
 
 
-@pytest.mark.parametrize("path", [*filter(is_converted, CHAPTERS)], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [*filter(is_converted, PAGES)], ids=lambda p: p.stem)
 def test_pictures_are_sharp(path):
     assert all(found > 109 for found in dots(nbformat.read(path, as_version=4).cells))
 
 
 def test_what_is_said_to_be_converted_exists():
-    names = {path.stem for path in CHAPTERS} | {path.parent.name for path in CHAPTERS}
-    assert set(CONVERTED) <= names and set(ADVICE) <= {path.stem for path in CHAPTERS if is_converted(path)}
+    names = {path.stem for path in PAGES} | {path.parent.name for path in PAGES}
+    assert set(CONVERTED) <= names and set(ADVICE) <= {path.stem for path in PAGES if is_converted(path)}
 
 
 def page(*sources):

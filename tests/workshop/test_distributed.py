@@ -12,9 +12,11 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.distributed as dist
@@ -763,3 +765,21 @@ def test_audits_of_processes_find_what_is_claimed_and_noise_that_is_too_small(ru
     assert found.tight, found
     monkeypatch.setattr(Peers, "noise", 0.3)
     assert audit(run, trust, scheme, **usual, secret=2).refuted
+
+
+def test_what_chapter_80_says_of_the_benchmark():
+    """The sentences under 'What it costs', against the committed table."""
+    root = Path(__file__).parents[2]
+    table = pd.read_csv(root / "benchmarks" / "network.csv")
+    cells = json.loads((root / "nbs" / "workshop" / "80_distributed.ipynb").read_text())["cells"]
+    text = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown").partition("## What it costs")[2]
+    rings = table[table.graph.str.startswith("ring") & (table.how == "overlapped")]
+    each = (rings.ms / rings.ranks)[rings.d == 1000]
+    assert f"{each.min():.1f} to {each.max():.1f} milliseconds" in text
+    ms = table[table.graph == "ring 4"].set_index(["d", "how"]).ms
+    saved, cost = (1 - ms[10**4, "overlapped"] / ms[10**4, "in turn"], ms[10**4, "journal"] / ms[10**4, "overlapped"] - 1)
+    assert f"saves {saved:.0%}".replace("%", " percent") in text and f"the journal costs {cost:.0%}".replace("%", " percent") in text
+    lost = ms[10**6, "overlapped"] / ms[10**6, "in turn"] - 1
+    assert f"costs {lost:.0%}".replace("%", " percent") in text and ms[10**6, "journal"] <= ms[10**6, "overlapped"]
+    for row in table.itertuples():
+        np.testing.assert_allclose(json.loads(row.kB), 4 * row.d / 1e3 * np.array(json.loads(row.degrees)), rtol=1e-12)
