@@ -442,7 +442,8 @@ def optimize_space_time(
     Returns
     -------
     SpaceTime
-        The noise, with S of shape (nT, nT), or with a basis (n, T, T).
+        The noise, with S of shape (nT, nT), or with a basis (m, T, T), where m < n if some
+        directions are complex.
 
     Raises
     ------
