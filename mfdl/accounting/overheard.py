@@ -260,8 +260,9 @@ def hears_all(run: Protocol, trust: TrustModel) -> bool:
     first = run.messages.round == 0
     return bool(seen_alone(trust.observation(run, nobody))[first].all())
 
+# %% ../../nbs/accounting/34_overheard.ipynb #parts002
 def _combined(run: Protocol) -> list[Ints]:
-    "Directions (m, 1), and pairs (m, 2), that noise combines with no others; or nothing."
+    "Directions (m, 1), and pairs (m, 2), that noise combines with no others; or []."
     n = run.n
     T = run.T
     if not np.array_equal(run.variables.step, np.repeat(np.arange(T), n)): return []
@@ -286,8 +287,9 @@ def _noise_of_parts(run: Protocol, members: Ints) -> Floats:  # (m, c T, c T) of
     if not run.mix.takes_back: return parts(run.mix.D)
     return np.asarray(np.linalg.solve(parts(run.mix.L), parts(run.mix.D)), dtype=np.float64)
 
+# %% ../../nbs/accounting/34_overheard.ipynb #parts004
 def _told(N: Floats, dual: Floats) -> tuple[Floats, Floats]:  # of (m, c T, c T) and (m, c, n)
-    "Information (r, T, T) of parts of c directions each, and its shares in nodes (r, n)."
+    "Information (r, T, T) of parts of c directions, and its shares in nodes (r, n)."
     m, c, n = dual.shape
     C = np.linalg.inv(N)
     T = C.shape[1] // c

@@ -159,8 +159,8 @@ def _unitary(M: np.ndarray) -> np.ndarray:
 
 def _first_bases(W: Floats, powers: Floats) -> tuple[np.ndarray, np.ndarray]:
     "Singular vectors, out and in, of a sum of W, W^2, .., which may turn."
-    weights = np.ones(len(powers))
-    if _turns(W): weights = np.exp(1j * _ANGLE * np.arange(len(powers)))
+    angles = _ANGLE * np.arange(len(powers))
+    weights = np.exp(1j * angles) if _turns(W) else np.ones(len(powers))
     out, _, into = np.linalg.svd(np.tensordot(weights, powers, 1))
     return out, into.conj().T
 
@@ -258,7 +258,7 @@ _POWER = 3 / 8  # of multipliers, to measure nodes by
 _LEAST = 1e-6  # multiplier, relative to their mean
 
 def _weighed_directions(W: Floats, T: int, d: Floats, turning: bool = False) -> np.ndarray:
-    "Directions (n, m), orthogonal if node u is measured by d[u], that do harm independently."
+    "Directions, orthogonal if node u is measured by d[u], that do harm independently."
     M = sum(consequences([W] * T))
     M = M + (M @ W + W.T @ M) / 4  # half of what noise of a step does together with the next
     if turning: return _pairs_of_directions(M + (M @ W - W.T @ M), d)
@@ -442,8 +442,8 @@ def optimize_space_time(
     Returns
     -------
     SpaceTime
-        The noise, with S of shape (nT, nT), or with a basis (m, T, T), where m < n if some
-        directions are complex.
+        The noise, with S of shape (nT, nT), or with a basis (m, T, T), where m < n if
+        some directions are complex.
 
     Raises
     ------

@@ -26,8 +26,8 @@ def sum_diagonals(terms: Floats) -> Floats:
     Parameters
     ----------
     terms : array of shape (.., T, T)
-        `terms[a-1, b-1]` is the overlap of noise of age a and noise of age b; symmetric, or
-        Hermitian where noise is complex.
+        `terms[a-1, b-1]` is the overlap of noise of age a and noise of age b;
+        symmetric, or Hermitian where noise is complex.
 
     Returns
     -------

@@ -243,8 +243,9 @@ def _mixes_along(root: np.ndarray, basis: np.ndarray) -> tuple[list[csr_array], 
     if m == n: return mixes, across
     turned = np.zeros((n, *root.shape[1:]))
     turned[pairs] = turned[partner] = root[pairs].imag
-    swap = csr_array((np.repeat([-1.0, 1.0], n - m), (np.r_[pairs, partner], np.r_[partner, pairs])),
-                     shape=(n, n))
+    signs = np.repeat([-1.0, 1.0], n - m)
+    places = np.r_[pairs, partner], np.r_[partner, pairs]
+    swap = csr_array((signs, places), shape=(n, n))
     swapped = (kron(eye_array(t + 1), swap) for t in range(len(mixes)))
     both = [csr_array(mix + one @ other) for mix, one, other
             in zip(mixes, time_blocks(turned), swapped, strict=True)]
