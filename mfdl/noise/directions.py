@@ -281,7 +281,7 @@ def _lagrangian_slope(
     W: Floats, basis: np.ndarray, price: float, X: np.ndarray, by_node: Floats,
     where: tuple[Ints, Ints],
 ) -> tuple[np.ndarray, np.ndarray, Floats]:  # (n, n), (n, T, T), (n, n)
-    "Half the derivative by E^*, the noises' covariances S, and tr(Lambda_u X_k)."
+    "The derivative by E^*, the noises' covariances S, and tr(Lambda_u X_k)."
     n = len(basis)
     S = np.linalg.inv(X)
     dual = np.linalg.inv(basis).T
