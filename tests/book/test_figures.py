@@ -80,6 +80,14 @@ def test_noise_made_for_the_last_model_does_not_beat_bsr():
     assert random.loc["constant", "last losses", "space-time"].round(1).tolist() == [-14.6, -18.6, -10.3]
 
 
+@pytest.mark.parametrize("stem, learned", [("florentine", True), ("erdos-renyi-n-20_schedules-constant", True), ("facebook-414_schedules-constant_at_once-2", False)])
+def test_correlation_between_nodes_gains_most_and_where_models_learn(stem, learned):
+    found = judged(stem)["mean"]["constant"]
+    assert all(found[which].idxmin() == "space-time" for which in ("last model", "last losses"))
+    course = pd.read_csv(ROOT / "figures" / f"objectives_{stem}.csv").query("schedule == 'constant' and judged == 'course' and method == 'BSR'").groupby("step").loss.mean()
+    assert (course.iloc[-1] < course.iloc[0]) == learned
+
+
 def test_its_gain_on_facebook_is_what_harm_to_the_last_model_predicts():
     participation, T = Participation.cyclic(20, 16), 320
     W = gossip_matrix(load_graph("facebook-414"), weights="uniform")
@@ -101,6 +109,7 @@ def test_noise_for_the_last_model_beats_bsr_where_noise_outweighs_the_data():
     losses = table[table.judged != "course"].groupby(["judged", "method"]).loss.mean()
     ended = losses["last model"]
     assert ended.drop(["no noise", "space-time"]).min() > 7 > 9 * ended["no noise"]  # ruined, all but one
+    assert losses["tail"].drop(["no noise", "space-time"]).min() > 4 and losses["tail"]["no noise"].round(2) == 0.80
     assert ended[["BSR", "last model", "space-time"]].round(1).tolist() == [22.5, 7.0, 2.4] and losses["tail", "space-time"].round(2) == 0.99
 
 
