@@ -2,6 +2,7 @@ import json
 import os
 import pkgutil
 import shutil
+import signal
 from pathlib import Path
 
 import matplotlib
@@ -29,6 +30,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background job: what tests start and interrupt would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "browser(needed=True): is run in Chromium by --browser; where that is needed, skipped without")
 
 
