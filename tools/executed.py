@@ -1,11 +1,13 @@
 """Give executed notebooks in figures/ the source of today's experiments.
 
-Where only its form has changed; their outputs stay. Say which have other code.
+Where only its form has changed; their outputs stay. Say which have other code, and let
+experiments show what their defaults gave.
 """
 import ast
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 
@@ -39,6 +41,44 @@ def from_figures(cell: dict) -> list[str]:
     return [line.replace("](../", "](../nbs/") for line in cell["source"]]
 
 
+def experiment_of(path: Path) -> Path:
+    "The experiment that an executed notebook comes from."
+    return ROOT / "nbs" / "experiments" / f"{path.stem.split('_')[0]}.ipynb"
+
+
+def tagged(cells: list[dict], tag: str) -> int:
+    "The number of the cell with a tag; a ValueError if there is none."
+    for number, cell in enumerate(cells):
+        if tag in cell["metadata"].get("tags", []): return number
+    raise ValueError(f"no cell is tagged {tag!r}")
+
+
+def parameters(path: Path, tag: str) -> dict[str, Any]:
+    "What the cell of a notebook with a tag sets."
+    cells = json.loads(path.read_text())["cells"]
+    body = ast.parse("".join(cells[tagged(cells, tag)]["source"])).body
+    return {ast.unparse(node.targets[0]): ast.literal_eval(node.value) for node in body}
+
+
+def given_to(path: Path) -> dict[str, Any]:
+    "Parameters of an executed notebook beyond defaults, in the order of its name."
+    defaults = parameters(experiment_of(path), "parameters")
+    values = parameters(path, "injected-parameters")
+    given = [key for key, value in values.items() if value != defaults.get(key) and key != "output"]
+    given.sort(key=lambda key: path.stem.find(f"_{key}-"))
+    return {key: values[key] for key in given}
+
+
+def show(path: Path) -> None:
+    "Give an experiment the outputs of its executed notebook, but for what was written."
+    experiment = json.loads(experiment_of(path).read_text())
+    code = [cell for cell in experiment["cells"] if cell["cell_type"] == "code"]
+    done = [one for one, _ in pairs(path) if one["cell_type"] == "code"]
+    for cell, one in zip(code[:-1], done[:-1], strict=True):
+        cell["outputs"] = one["outputs"]
+    experiment_of(path).write_text(json.dumps(experiment, indent=1, ensure_ascii=False) + "\n")
+
+
 def pairs(path: Path) -> list[tuple[dict, dict]]:
     """The cells of an executed notebook, but for its parameters, and of its experiment.
 
@@ -46,8 +86,7 @@ def pairs(path: Path) -> list[tuple[dict, dict]]:
     """
     done = json.loads(path.read_text())["cells"]
     own = [cell for cell in done if "injected-parameters" not in cell["metadata"].get("tags", [])]
-    experiment = ROOT / "nbs" / "experiments" / f"{path.stem.split('_')[0]}.ipynb"
-    today = json.loads(experiment.read_text())["cells"]
+    today = json.loads(experiment_of(path).read_text())["cells"]
     kinds = [[cell["cell_type"] for cell in cells] for cells in (own, today)]
     return list(zip(own, today, strict=True)) if kinds[0] == kinds[1] else []
 
@@ -88,7 +127,10 @@ def refresh(path: Path) -> None:
 def main() -> None:
     "Refresh all; a line for each notebook that would have to be run again."
     for path in sorted((ROOT / "figures").glob("*.ipynb")):
+        if ".failed." in path.name: continue
         refresh(path)
+        if not stale(path) and not given_to(path):
+            show(path)
         if stale(path):
             print(f"{path.stem}: other code in cells {other_code(path) or 'of another number'}")
 

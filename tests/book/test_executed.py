@@ -16,19 +16,7 @@ MADE_BEFORE = ("together_quadratic_graphs-facebook", "together_writers_graphs-fa
 FILES = re.compile(r"^\S+\.svg \S+\.png \S+\.csv\n", re.M)  # the line in which an experiment says what it wrote
 
 
-def parameters(path, tag):
-    """What the cell with a tag sets."""
-    source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if tag in cell.metadata.get("tags", []))
-    return {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(source).body if isinstance(node, ast.Assign)}
-
-
-def experiment_of(path): return ROOT / "nbs" / "experiments" / f"{path.stem.split('_')[0]}.ipynb"
-
-
-def by_default(path):
-    """Whether an executed notebook was given nothing but defaults."""
-    given, defaults = parameters(path, "injected-parameters"), parameters(experiment_of(path), "parameters")
-    return all(defaults.get(name) == value for name, value in given.items() if name != "output")
+EXPERIMENT_OF, PARAMETERS, GIVEN_TO = (EXECUTED[name] for name in ("experiment_of", "parameters", "given_to"))
 
 
 def printed(path):
@@ -43,15 +31,15 @@ def test_source_is_todays(path):
     assert not EXECUTED["other_words"](path), "run python tools/executed.py"
 
 
-@pytest.mark.parametrize("path", [path for path in FIGURES if by_default(path)], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in FIGURES if not GIVEN_TO(path)], ids=lambda path: path.stem)
 def test_experiment_shows_what_its_defaults_give(path):
-    assert printed(experiment_of(path)) == printed(path), f"run {experiment_of(path).name} again"
+    assert printed(EXPERIMENT_OF(path)) == printed(path), "run python tools/executed.py"
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
 def test_no_machine_is_named(path):
     """Where a result was written is a path in the project."""
-    assert not parameters(path, "injected-parameters")["output"].startswith("/")
+    assert not PARAMETERS(path, "injected-parameters")["output"].startswith("/")
 
 
 def titles(path): return {html.unescape(words).replace("- -", "--") for words in re.findall(r"<!-- (.+?) -->", path.with_suffix(".svg").read_text())}
@@ -78,7 +66,7 @@ def title_of_covariance(path, table):
 
 
 def title_of_housing(path, table):
-    names = {"identity": "DP-D-SGD", "mafalda": "MAFALDA"}
+    names = {"identity": "independent", "mafalda": "MAFALDA"}
     return "Loss 0.75: " + ", ".join(f"{shown} at epsilon {crossing(table, name, 0.75):.2g}" for name, shown in names.items())
 
 
@@ -89,7 +77,7 @@ def title_of_quadratic(path, table):
 
 def title_of_writers(path, table):
     end = table[(table.step == table.step.max()) & (table.mu == 2)].set_index("method").accuracy
-    return f"At 2-GDP: DP-D-SGD {end.identity:.0%}, MAFALDA {end.mafalda:.0%}"
+    return f"At 2-GDP: independent {end.identity:.0%}, MAFALDA {end.mafalda:.0%}"
 
 
 def title_of_objectives(path, table):

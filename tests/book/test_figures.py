@@ -242,3 +242,18 @@ def test_covariances_on_a9a():
     assert np.round(same).tolist() == [22, 14]
     smallest = table[table.rate == table.rate.min()]
     assert set(smallest.x) == {3, 5, 7} and table.rate.max() == 0.02
+
+
+def test_models_of_all_writers_agree_where_they_learn():
+    table = pd.read_csv(ROOT / "figures" / "writers_florentine.csv").query("step == 320")
+    reached = (100 * table.pivot(index="mu", columns="method", values="accuracy")).round(0)
+    assert reached.loc[[0.5, 1, 2], ["identity", "mafalda"]].to_numpy().tolist() == [[28, 72], [73, 87], [88, 92]]
+    private = reached.drop(index=np.inf)
+    assert (private.loc[5:, "mafalda"] >= 95).all() and reached["no noise"][np.inf] == 95 and (private.mafalda - private.identity)[5] == 2
+    assert (private.drop(columns="no noise").loc[0.1].agg(["min", "max"]) == [9, 15]).all() and private.anti_pgd[10] == 57
+    accuracy = 100 * table.pivot(index="mu", columns="method", values="accuracy").drop(index=np.inf)
+    assert 7 < (accuracy.mafalda - accuracy.bsr).max() < 8.5
+    apart = 100 * table.assign(apart=table.largest - table.least).pivot(index="mu", columns="method", values="apart").drop(index=np.inf)
+    assert apart.loc[1:, ["bsr", "mafalda"]].max().max() <= 1.0001 and apart.loc[1:, "identity"].max() < 2.5001
+    assert apart.loc[0.5, ["identity", "bsr", "mafalda"]].round(0).agg(["min", "max"]).tolist() == [9, 15]
+    assert apart.anti_pgd.round(0).agg(["min", "max"]).tolist() == [10, 24]
