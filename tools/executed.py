@@ -5,11 +5,13 @@ experiments show what their defaults gave.
 """
 import ast
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+FILES = re.compile(r"^\S+\.svg \S+\.png \S+\.csv\n", re.M)  # the line that says what was written
 
 
 class Moved(ast.NodeTransformer):
@@ -77,6 +79,13 @@ def show(path: Path) -> None:
     for cell, one in zip(code[:-1], done[:-1], strict=True):
         cell["outputs"] = one["outputs"]
     experiment_of(path).write_text(json.dumps(experiment, indent=1, ensure_ascii=False) + "\n")
+
+
+def printed(path: Path) -> str:
+    "What the cells of a notebook print, but for the names of files that are written."
+    cells = json.loads(path.read_text())["cells"]
+    told = [out for cell in cells for out in cell.get("outputs", []) if out.get("name") == "stdout"]
+    return FILES.sub("", "".join("".join(out["text"]) for out in told))
 
 
 def pairs(path: Path) -> list[tuple[dict, dict]]:

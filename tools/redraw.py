@@ -1,15 +1,17 @@
 """Draw figures again from their numbers, where only the drawing has changed.
 
 A cell tagged `measured` makes the table that lies beside the figure of an experiment. All
-other cells are run again; what that cell printed stays.
+other cells are run again; what that cell printed stays. Where they print other numbers than
+before, an error says so: then the table is no longer what today's code would measure.
 """
 import ast
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
 
-from executed import experiment_of, given_to, other_code, pairs, tagged, text
+from executed import experiment_of, given_to, other_code, pairs, printed, tagged, text
 
 from mfdl.workshop.experiments import reproduce
 
@@ -42,10 +44,16 @@ def saved_table(cells: list[dict]) -> str:
     return ast.unparse(saved[0])
 
 
+def numbers_in(words: str) -> list[str]:
+    "All numbers, as they are written."
+    return re.findall(r"\d+(?:\.\d+)?", words)
+
+
 def redraw(path: Path, folder: Path) -> Path:
     "Run all cells but the measured one; the executed notebook is written to a folder."
     measured = check_measured(path)
     before = pairs(path)[measured][0]
+    told = numbers_in(printed(path))
     experiment = json.loads(experiment_of(path).read_text())
     numbers = f"pd.read_csv({str(path.with_suffix('.csv'))!r})"
     table = saved_table(experiment["cells"])
@@ -58,6 +66,8 @@ def redraw(path: Path, folder: Path) -> Path:
     cell = after["cells"][tagged(after["cells"], "measured")]
     cell.update(source=before["source"], outputs=before["outputs"])
     found.write_text(json.dumps(after, indent=1, ensure_ascii=False) + "\n")
+    if numbers_in(printed(found)) != told:
+        raise ValueError(f"{path.stem}: other numbers are printed: run the experiment again")
     return found
 
 

@@ -13,16 +13,9 @@ from conftest import FIGURES, ROOT
 
 EXECUTED = runpy.run_path(str(ROOT / "tools" / "executed.py"))
 MADE_BEFORE = ("together_quadratic_graphs-facebook", "together_writers_graphs-facebook")  # to be run again
-FILES = re.compile(r"^\S+\.svg \S+\.png \S+\.csv\n", re.M)  # the line in which an experiment says what it wrote
 
 
-EXPERIMENT_OF, PARAMETERS, GIVEN_TO = (EXECUTED[name] for name in ("experiment_of", "parameters", "given_to"))
-
-
-def printed(path):
-    """What the cells of a notebook print, without the names of files that are written."""
-    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    return FILES.sub("", "".join(out.get("text", "") for cell in cells for out in cell.outputs if out.get("name") == "stdout"))
+EXPERIMENT_OF, PARAMETERS, GIVEN_TO, PRINTED = (EXECUTED[name] for name in ("experiment_of", "parameters", "given_to", "printed"))
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
@@ -33,7 +26,7 @@ def test_source_is_todays(path):
 
 @pytest.mark.parametrize("path", [path for path in FIGURES if not GIVEN_TO(path)], ids=lambda path: path.stem)
 def test_experiment_shows_what_its_defaults_give(path):
-    assert printed(EXPERIMENT_OF(path)) == printed(path), "run python tools/executed.py"
+    assert PRINTED(EXPERIMENT_OF(path)) == PRINTED(path), "run python tools/executed.py"
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
@@ -164,3 +157,33 @@ def test_what_is_stale_is_noticed(tmp_path):
     other = tmp_path / path.name
     other.write_text(json.dumps(changed))
     assert EXECUTED["other_words"](other) == [len(changed["cells"]) - 2]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The tool that draws figures again."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return runpy.run_path(str(ROOT / "tools" / "redraw.py"))
+
+
+def test_a_figure_that_is_drawn_again_is_the_same(tmp_path, drawn):
+    path = ROOT / "figures" / "quadratic_20.ipynb"
+    again = drawn["redraw"](path, tmp_path)
+    assert again.name == path.name and PRINTED(again) == PRINTED(path)
+    for suffix in (".svg", ".csv"): assert again.with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
+
+
+def test_what_measures_something_else_is_not_drawn_again(tmp_path, drawn):
+    notebook = json.loads((ROOT / "figures" / "quadratic_20.ipynb").read_text())
+    number = EXECUTED["tagged"](notebook["cells"], "measured")
+    path = tmp_path / "quadratic_20.ipynb"
+    for changed, words in ((number - 1, "cells"), (number, "cells"), (None, "other cells")):
+        other = json.loads(json.dumps(notebook))
+        if changed is None: del other["cells"][-1]
+        else: other["cells"][changed]["source"].append("\nseeds = 2")
+        path.write_text(json.dumps(other))
+        with pytest.raises(ValueError, match=words): drawn["redraw"](path, tmp_path)
+    notebook["cells"][-2]["outputs"][0]["text"] = ["99 other numbers"]
+    path.write_text(json.dumps(notebook))
+    path.with_suffix(".csv").write_bytes((ROOT / "figures" / "quadratic_20.csv").read_bytes())
+    with pytest.raises(ValueError, match="other numbers"): drawn["redraw"](path, tmp_path / "new")
