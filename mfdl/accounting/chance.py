@@ -279,6 +279,10 @@ def _losses(
 # %% ../../nbs/accounting/36_chance.ipynb #f31bf8c3
 _LEAST_DELTA = 1e-10  # the smallest that convolutions in floating point resolve
 
+def _rounding(chances: _Chances) -> float:
+    "By how much convolutions in floating point may make a delta too small."
+    return (64 + 2 * sum(count for _, count in chances)) * 2.0**-52
+
 def _epsilon(chances: _Chances, coin: Coin, sigma: float, adjacency: str, delta: float) -> float:
     "Smallest epsilon that is known to hold at this delta."
     sure = _gaussian(chances, sigma).epsilon(delta)
@@ -286,7 +290,9 @@ def _epsilon(chances: _Chances, coin: Coin, sigma: float, adjacency: str, delta:
     if delta < _LEAST_DELTA:
         raise ValueError(f"delta={delta!r}: losses are added up in floating point, which does not "
                          f"tell such a probability; expected at least {_LEAST_DELTA:g}, or q=1")
-    found = _losses(chances, coin, sigma, adjacency).get_epsilon_for_delta(delta)
+    left = delta - _rounding(chances)
+    if left <= 0: return sure
+    found = _losses(chances, coin, sigma, adjacency).get_epsilon_for_delta(left)
     return min(sure, float(found))
 
 def _delta(chances: _Chances, coin: Coin, sigma: float, adjacency: str, epsilon: float) -> float:
@@ -294,7 +300,7 @@ def _delta(chances: _Chances, coin: Coin, sigma: float, adjacency: str, epsilon:
     sure = _gaussian(chances, sigma).delta(epsilon)
     if _is_sure(chances, coin, sigma): return sure
     found = float(_losses(chances, coin, sigma, adjacency).get_delta_for_epsilon(epsilon))
-    return min(sure, max(found, _LEAST_DELTA))
+    return min(sure, max(found + _rounding(chances), _LEAST_DELTA))
 
 # %% ../../nbs/accounting/36_chance.ipynb #804a4553
 _PAIRS = 201  # of epsilon and delta, from which a trade-off curve is drawn
@@ -307,7 +313,7 @@ def _pairs(
     losses = _losses(chances, coin, sigma, adjacency)
     epsilons = np.linspace(0, losses.get_epsilon_for_delta(_LEAST_DELTA), _PAIRS)
     found = np.array([losses.get_delta_for_epsilon(epsilon) for epsilon in epsilons])
-    return epsilons, np.maximum(found, _LEAST_DELTA)
+    return epsilons, np.maximum(found + _rounding(chances), _LEAST_DELTA)
 
 def _beta(chances: _Chances, coin: Coin, sigma: float, adjacency: str, alpha: float) -> float:
     "How often the best test of a level misses, at least."

@@ -257,7 +257,7 @@ class Seen:
 
     @cached_property
     def stationary(self) -> bool:
-        "Whether a record that takes part later is the same case with its end cut off."
+        "Whether the steps from any later one on are like the first steps of the run."
         lags = [np.diagonal(self.N, -lag) for lag in range(self.T)]
         return self.uniform and all((one == one[0]).all() for one in lags)
 
