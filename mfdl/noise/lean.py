@@ -153,7 +153,8 @@ def banded_inverse(
 
     Minimises tr(H N N^T) over the N = C^-1 with so many bands whose entries off the
     diagonal are at most 0, at sensitivity 1: a local minimum. Under min-separation the
-    weights are the same in all steps, and the pattern 0, b, 2b, .. has sensitivity 1.
+    weights are the same in all steps, and the pattern 0, b, 2b, .. has sensitivity 1;
+    where the coefficients of C rise somewhere, other patterns may have more.
 
     Parameters
     ----------
