@@ -111,6 +111,20 @@ def _best_along(
             basis = _turned_basis(W, basis, price, grams, X, by_node, where)
         blocks = following_blocks(information @ blocks)
 
+# %% ../../nbs/noise/57_directions.ipynb #turning1
+_ANGLE = 0.5  # from one round of gossip to the next, to tell directions that turn apart
+
+def _turns(W: Floats) -> bool:
+    "Whether gossip has complex eigenvalues."
+    return bool(np.abs(np.linalg.eigvals(W).imag).max() > 1e-6)
+
+def _first_bases(W: Floats, powers: Floats) -> tuple[np.ndarray, np.ndarray]:
+    "Singular vectors, out and in, of a sum of W, W^2, .., which may turn."
+    angles = _ANGLE * np.arange(len(powers))
+    weights = np.exp(1j * angles) if _turns(W) else np.ones(len(powers))
+    out, _, into = np.linalg.svd(np.tensordot(weights, powers, 1))
+    return out, into.conj().T
+
 # %% ../../nbs/noise/57_directions.ipynb #aging001
 def _aged_places(participation: Participation) -> tuple[Ints, Bools]:
     "Places of entries of blocks in a flat (T, T) matrix, and which (T, b, k) have one."
@@ -145,24 +159,11 @@ def _pinched_norm(
     derivative = derivative.reshape(T, -1)
     return float(singular.sum()), (weights.T @ derivative).real, derivative @ flat.T
 
-# %% ../../nbs/noise/57_directions.ipynb #turning1
-_ANGLE = 0.5  # from one round of gossip to the next, to tell directions that turn apart
-
-def _turns(W: Floats) -> bool:
-    "Whether gossip has complex eigenvalues."
-    return bool(np.abs(np.linalg.eigvals(W).imag).max() > 1e-6)
-
+# %% ../../nbs/noise/57_directions.ipynb #turning3
 def _unitary(M: np.ndarray) -> np.ndarray:
     "The unitary matrix U for which the real part of tr(U^* M) is largest."
     left, _, right = np.linalg.svd(M)
     return np.asarray(left @ right)
-
-def _first_bases(W: Floats, powers: Floats) -> tuple[np.ndarray, np.ndarray]:
-    "Singular vectors, out and in, of a sum of W, W^2, .., which may turn."
-    angles = _ANGLE * np.arange(len(powers))
-    weights = np.exp(1j * angles) if _turns(W) else np.ones(len(powers))
-    out, _, into = np.linalg.svd(np.tensordot(weights, powers, 1))
-    return out, into.conj().T
 
 def _next_bases(
     powers: Floats,  # (T, n, n)
@@ -173,9 +174,6 @@ def _next_bases(
     into = _unitary((responses * derivatives).sum(axis=1).T.conj())
     entering = into * derivatives.transpose(1, 2, 0)
     return _unitary(np.tensordot(powers, entering, ((0, 2), (0, 1)))), into
-
-# %% ../../nbs/noise/57_directions.ipynb #turning3
-_GAIN = 1e-4  # of an iteration, relative to the bound: less is not worth the time
 
 def _growing_bounds(
     W: Floats,
@@ -205,6 +203,9 @@ def _growing_bounds(
             out, into = _next_bases(powers, responses, derivatives)
         blocks = following_blocks(K.reshape(blocks.shape))
 
+# %% ../../nbs/noise/57_directions.ipynb #00000010
+_GAIN = 1e-4  # of an iteration, relative to the bound: less is not worth the time
+
 def _any_noise(
     W: Floats, participation: Participation, tol: float, map_fn: Callable[..., Iterable[Any]]
 ) -> tuple[float, Floats]:
@@ -216,7 +217,6 @@ def _any_noise(
         if reached <= (1 + tol) * bound: return max(reached, bound), blocks
         bound = reached
 
-# %% ../../nbs/noise/57_directions.ipynb #00000010
 def any_noise_bound(
     W: Floats,
     participation: Participation,
