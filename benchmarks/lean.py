@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.ground.figures import PALETTE, STYLE, method_name
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph
 from mfdl.language.participation import Participation
@@ -73,8 +73,9 @@ def cases(quick):  # strategy, bands, how, k, b, dimension
 
 
 def label(row):
-    if row.bands is None or np.isnan(row.bands): return row.strategy
-    return f"{row.strategy} {row.bands:.0f}"
+    name = method_name(row.strategy)
+    if row.bands is None or np.isnan(row.bands): return name
+    return f"{name}, {row.bands:.0f} bands"
 
 
 def draw(table):
@@ -97,7 +98,7 @@ def draw(table):
 def report(table):
     four = table[(table.bands == 4) & (table.how == KEPT)]
     for name, share in four.set_index("strategy")["above optimum"].items():
-        yield f"- four bands, {name}: {share:.0%} more harm than the optimum"
+        yield f"- four bands, {method_name(name)}: {share:.0%} more harm than the optimum"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.ground.figures import COLORMAPS, PALETTE, STYLE
 
 ENVIRONMENT = {**ONE_THREAD, "GLOO_SOCKET_IFNAME": "lo"}
 BAND = 8  # steps whose noise is in each step
@@ -135,7 +135,7 @@ def cases(quick):
 def draw_rings(ax, table):
     "Time over parameters, for each number of ranks."
     rings = table[table.graph.str.startswith("ring") & (table.how == "overlapped")]
-    shades = plt.get_cmap("viridis")(np.linspace(0, 0.85, rings.ranks.nunique()))
+    shades = plt.get_cmap(COLORMAPS["more"])(np.linspace(0.5, 1, rings.ranks.nunique()))
     for color, (ranks, part) in zip(shades, rings.groupby("ranks"), strict=True):
         ax.plot(part.d, part.ms, marker="o", color=color)
         ax.annotate(f"{ranks} ranks", (part.d.iloc[-1], part.ms.iloc[-1]), color=color,

@@ -6,7 +6,7 @@ import networkx as nx
 from harness import ONE_THREAD, main
 from torch import nn
 
-from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.ground.figures import PALETTE, STYLE, method_name
 from mfdl.ground.randomness import draw_block
 from mfdl.language.algorithms import dp_dsgd, mf_dsgd
 from mfdl.language.gossip import gossip_matrix
@@ -65,7 +65,7 @@ def cases(quick):
 
 
 def label(what):
-    return f"train, {what}" if isinstance(what, str) else f"draw, d = {what:,}"
+    return f"train, {method_name(what)}" if isinstance(what, str) else f"draw, d = {what:,}"
 
 
 def ratios(table):

@@ -229,7 +229,7 @@ def _banded(known: Participation, W: Floats) -> Iterator[_Candidate]:
 def _candidates(known: Participation, W: Floats) -> Iterator[_Candidate]:
     "All that is compared."
     yield from _independent(known, W)
-    yield "mafalda, in turn", strategy("mafalda", known, W), known
+    yield "MAFALDA, in turn", strategy("mafalda", known, W), known
     if known.b > 1:
         yield from _banded(known, W)
 

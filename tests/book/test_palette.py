@@ -1,14 +1,16 @@
-"""A method has one colour: hues are named in the chapter on figures and nowhere else; pictures are sharp, and lines have a legend."""
+"""A method has one colour and one name: hues are named in the chapter on figures and nowhere else; pictures are sharp, and lines have a legend."""
 import ast
 import base64
 import json
 import re
 import struct
+from itertools import combinations
 
+import pandas as pd
 import pytest
 from conftest import ROOT
 
-from mfdl.ground.figures import METHOD_COLORS, METHOD_NAMES, STYLE, method_color
+from mfdl.ground.figures import COLORMAPS, LEAST_DISTANCE, METHOD_COLORS, METHOD_NAMES, STYLE, color_distance, method_color, method_name
 
 HOME = "04_figures.ipynb"  # where colours are defined
 CHAPTERS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts and path.name != HOME)
@@ -23,6 +25,15 @@ ALLOWED = {  # colours that tell no method
 BLURRED = {  # drawn by the experiments themselves, which are sharp in figures/; 77 comes next
     *(f"{name}.ipynb" for name in ("audit", "horizons", "objectives", "pndp", "theorem6", "together")),
     "77_answers.ipynb"}
+OTHER_MAPS = {"large.ipynb"}  # drawn in other shades when it was run
+ALGORITHMS = {  # where DP-D-SGD is an algorithm among others, or the name under which a run was measured
+    "04_figures.ipynb", "15_algorithms.ipynb", "28_streaming.ipynb", "35_report.ipynb", "37_schedules.ipynb", "69_claims.ipynb", "77_answers.ipynb",
+    "randomness.py", "training.py"}
+VARIANTS = re.compile(r"\b(Anti[ -]PGD|anti-PGD|AntiPgd|antiPGD|Mafalda|DeCoR|Decor|Corn|CORN|ZIP-DL|Zip DL|ZipDL|DP-?DSGD|[Ss]pace-time|[Ss]pace and time)\b")
+CODE_NAMES = METHOD_NAMES.keys() - METHOD_COLORS.keys() - {"ldp", "DP-D-SGD"}
+MAKERS = {"strategy", "optimize_covariance", "method_color", "in_time", "in_space", "test_eq", "test_close"}
+TYPED = {"84_names.ipynb"}  # where names are those of the command line
+NAMED_BESIDE = {"audit", "theorem6"}  # figures whose rows have names, and whose colours tell something else
 HUES = re.compile(r"C\d|#[0-9A-Fa-f]{6}|red|blue|green|orange|purple|brown|pink|cyan|magenta|yellow|olive|(tab|xkcd):.+")
 ROLES = {"ours", "squared", "as_plotted", "ldp", "attacker"}
 
@@ -135,3 +146,131 @@ def test_methods_without_a_color_are_refused():
     with pytest.raises(ValueError, match="method is 'anything': expected one of no noise, independent"): method_color("anything")
     assert method_color("CorN, far ahead") == METHOD_COLORS["CorN"] == method_color("corn")
     assert len(set(METHOD_COLORS.values())) == len(METHOD_COLORS)
+
+
+def constants(tree):
+    """Strings of a tree, but for docstrings."""
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)]
+    docstrings = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+    return [node for node in strings if id(node) not in docstrings]
+
+
+def callee(node):
+    """The last part of the name of what is called."""
+    return getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+
+
+def draws(source): return any(word in source for word in ("plt.", "ax.", ".plot("))
+
+
+def not_shown(tree):
+    """Strings that are checked, looked up or handed on."""
+    asked = [node for node in ast.walk(tree) if isinstance(node, ast.Assert | ast.Compare)]
+    looked_up = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and callee(node) in MAKERS]
+    given = [word.value for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords if word.arg in ("strategy", "method")]
+    return {id(one) for part in [*asked, *looked_up, *made, *given] for one in constants(part)}
+
+
+def code_names(source):
+    """Names of code that a picture would show, unless `method_name` finds the other."""
+    tree = ast.parse(source)
+    if not draws(source) or any(callee(node) == "method_name" for node in ast.walk(tree) if isinstance(node, ast.Call)): return []
+    hidden = not_shown(tree)
+    return [node.value for node in constants(tree) if id(node) not in hidden and node.value.partition(",")[0] in CODE_NAMES]
+
+
+def other_names(source):
+    """Spellings of methods that are not the book's; what is exactly a name of code is one."""
+    strings = [node.value for node in constants(ast.parse(source))]
+    return [found.group() for one in strings if one not in METHOD_NAMES for found in VARIANTS.finditer(one)]
+
+
+def prose(path):
+    """What a notebook says in words, without code and addresses."""
+    parts = [re.sub(r"`[^`]*`|\]\([^)]*\)", "", "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown"]
+    return "\n".join(re.sub(r"^```.*?^```", "", part, flags=re.DOTALL | re.MULTILINE) for part in parts)
+
+
+@pytest.mark.parametrize("path", [*CHAPTERS, *SCRIPTS], ids=lambda path: path.stem)
+def test_a_method_is_shown_by_its_one_name(path):
+    if path.name in TO_BE_RUN_AGAIN: return
+    for name, source, _ in cells(path):
+        assert not other_names(source), (name, "the name of a method is that of METHOD_NAMES")
+        assert path.suffix == ".py" or bool(code_names(source)) <= (path.name in TYPED), (name, "method_name gives the name for legends")
+    if path.suffix == ".ipynb": assert not VARIANTS.findall(prose(path))
+
+
+@pytest.mark.parametrize("path", [*CHAPTERS, *SCRIPTS], ids=lambda path: path.stem)
+def test_independent_noise_is_not_named_after_an_algorithm(path):
+    if path.name in TO_BE_RUN_AGAIN or path.parent.name == "experiments": return
+    found = [name for name, source, _ in cells(path) for node in constants(ast.parse(source)) if "DP-D-SGD" in node.value]
+    assert bool(found) == (path.name in ALGORITHMS), found
+
+
+def colormaps(source):
+    """Colour maps that are named outside COLORMAPS."""
+    tree = ast.parse(source)
+    by_word = [word.value for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords if word.arg in ("cmap", "colorscale")]
+    tables = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    in_tables = [value for table in tables for key, value in zip(table.keys, table.values, strict=True)
+                 if isinstance(key, ast.Constant) and key.value in ("cmap", "colorscale")]
+    looked_up = [node.args[0] for node in ast.walk(tree) if isinstance(node, ast.Call) and callee(node) == "get_cmap" and node.args]
+    from_mpl = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript) and getattr(node.value, "attr", None) == "colormaps"]
+    named = [node.value for part in (*by_word, *in_tables, *looked_up, *from_mpl) if not isinstance(part, ast.Subscript) for node in constants(part)]
+    return {*named, *re.findall(r"\bcm\.(\w+)", source)} - set(COLORMAPS.values())
+
+
+@pytest.mark.parametrize("path", [*CHAPTERS, *SCRIPTS], ids=lambda path: path.stem)
+def test_colormaps_are_those_of_the_palette(path):
+    found = {one for _, source, _ in cells(path) for one in colormaps(source)}
+    assert not found or path.name in OTHER_MAPS, (found, "take the colour map from mfdl.ground.figures.COLORMAPS")
+
+
+def methods(strings):
+    """Methods that are named, without their variants."""
+    return {method_name(one).partition(",")[0] for one in strings if one.partition(",")[0] in METHOD_COLORS.keys() | METHOD_NAMES.keys()}
+
+
+def alike(found):
+    """Pairs of methods with colours that some readers cannot tell apart."""
+    return [pair for pair in combinations(sorted(found), 2) if color_distance(*map(method_color, pair)) < LEAST_DISTANCE]
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_methods_in_one_cell_can_be_told_apart(path):
+    for name, source, _ in cells(path):
+        assert not draws(source) or not alike(methods(node.value for node in constants(ast.parse(source)))), name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "figures").glob("*.csv")), ids=lambda path: path.stem)
+def test_methods_in_one_figure_can_be_told_apart(path):
+    table = pd.read_csv(path)
+    named = {one for column in table for one in table[column].dropna().unique() if isinstance(one, str)}
+    assert bool(alike(methods(named))) == (path.stem.partition("_")[0] in NAMED_BESIDE)
+
+
+def test_colors_of_methods_can_be_told_apart():
+    assert alike(METHOD_COLORS) == [("AntiPGD", "BISR"), ("AntiPGD", "CorN"), ("BISR", "CorN")]
+    assert color_distance("#009E73", "#009E73") == 0 and color_distance("#000000", "#FFFFFF") == pytest.approx(100, abs=0.01)
+
+
+@pytest.mark.parametrize("search, name, cell, right, wrong", [  # a cell as it is, and with a mistake in it
+    (code_names, "learning/68_training", "0000003e", "method_name(name)", "name"),
+    (code_names, "tutorials/which_noise", "00000004", '"MAFALDA"', '"mafalda"'),
+    (code_names, "noise/59_kinds", "0e383bda", '"MAFALDA, in turn": (', '"mafalda, in turn": ('),
+    (other_names, "tutorials/which_noise", "0000000a", "Noise in time and space", "Space-time"),
+    (other_names, "learning/68_training", "0000003e", "With the same privacy", "Anti-PGD aside"),
+    (colormaps, "accounting/27_filters", "00000007", 'plt.colormaps[COLORMAPS["more"]]', "plt.cm.viridis"),
+    (colormaps, "workshop/90_noise_commands", "90c00006", 'cmap=COLORMAPS["signed"]', 'cmap="coolwarm"'),
+    (colormaps, "language/13_steps", "7a10c3e5", 'cmap="RdBu"', 'cmap="bwr"'),
+])
+def test_mistakes_in_a_cell_are_found(search, name, cell, right, wrong):
+    source, = [source for one, source, _ in cells(ROOT / "nbs" / f"{name}.ipynb") if one == cell]
+    assert right in source and not search(source) and search(source.replace(right, wrong))
+
+
+def test_colors_that_look_alike_are_found():
+    assert alike({"AntiPGD", "BISR", "MAFALDA"}) == [("AntiPGD", "BISR")]
+    assert methods(["mafalda_l", "banded, Toeplitz", "DP-D-SGD", "anything"]) == {"MAFALDA", "banded", "independent"}
