@@ -169,8 +169,10 @@ def squared_norm(x: "torch.Tensor", dim: int) -> "torch.Tensor":
 def entering_norm(a: "torch.Tensor", dim: int) -> "torch.Tensor":
     """Squared norms of what enters a linear layer; infinite where that is not safe.
 
-    Beyond 2^80, an entry of the other factor that float32 rounds to zero could have
-    made a noticeable gradient.
+    In a sum of clipped gradients this is multiplied by derivatives that carry the
+    factor of clipping. Where these are tiny, float32 is off by up to 2^-150. Beside an
+    entry of 2^80 that is at most 2^-70, less than a millionth of the smallest clip,
+    1e-15; beside larger ones a clipped gradient could be too long.
 
     Parameters
     ----------
@@ -483,7 +485,9 @@ LIMIT = 2**28  # bytes that the gradients of a group of models may take
 CACHE = 2**22  # bytes that fit into the cache of a processor
 
 def numbers_of(layers: list, record: "torch.Tensor") -> int:
-    """Count the numbers that a chain computes for one record.
+    """Estimate how many numbers a chain computes for one record.
+
+    What the first layer returns is not counted, nor what is only flattened.
 
     Parameters
     ----------

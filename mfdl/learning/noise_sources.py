@@ -22,7 +22,7 @@ from ..ground.files import needed_for
 from ..ground.randomness import block_generator, block_size, check_seed, derive_seed
 from ..language.protocol import NoiseMixing, Protocol, Variables, check_protocol_type
 from ..language.steps import fingerprint
-from .data import Batches
+from .data import Batches, RandomBatches
 
 if TYPE_CHECKING:
     import torch
@@ -107,6 +107,11 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
         raise ValueError(
             f"run {run.label!r}: secure=True, but {name} adds noise to messages; "
             "expected an algorithm that adds it to gradients"
+        )
+    if run.secure and run.scale and isinstance(batches, RandomBatches):
+        raise ValueError(
+            f"run {run.label!r}: secure=True, but a batch drawn by lot may have more than the "
+            f"{batches.size} records for which rounding leaves room; expected batches in turn"
         )
     if clip is None and run.scale:
         raise ValueError("clip=None: noise without clipping protects nobody; expected a norm")
