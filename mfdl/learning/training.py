@@ -529,7 +529,7 @@ def train(
         repeated or resumed; by default a fresh one that nobody knows.
     secure : bool, optional
         Draw noise from a cryptographic generator, so that not even its last digits tell
-        anything; slower.
+        anything; slower, and refused for batches by lot.
     loss : str, optional
         'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     on_nonfinite : str, optional
