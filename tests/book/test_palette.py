@@ -16,14 +16,14 @@ HOME = "04_figures.ipynb"  # where colours are defined
 CHAPTERS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts and path.name != HOME)
 SCRIPTS = sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tools").glob("*.py")])
 TO_BE_RUN_AGAIN = {  # experiments whose figures are committed as they were made: their code changes when they are run the next time
-    f"{name}.ipynb" for name in ("covariance", "objectives", "together")}
+    f"{name}.ipynb" for name in ("together",)}
 ALLOWED = {  # colours that tell no method
     "06_cards.ipynb": {"red"},  # a setting of the reader's that must have no effect
     "76_reference.ipynb": {"#EAF2F8", "#0072B2"},  # boxes of a diagram
     "streaming.py": {"C0", "C1", "C2"},  # routes of an account; drawn when it is measured again
 }
 BLURRED = {  # drawn by the experiments themselves, which are sharp in figures/; 77 comes next
-    *(f"{name}.ipynb" for name in ("audit", "horizons", "objectives", "pndp", "theorem6", "together")),
+    *(f"{name}.ipynb" for name in ("audit", "horizons", "pndp", "theorem6", "together")),
     "77_answers.ipynb"}
 OTHER_MAPS = {"large.ipynb"}  # drawn in other shades when it was run
 ALGORITHMS = {  # where DP-D-SGD is an algorithm among others, or the name under which a run was measured
