@@ -15,15 +15,13 @@ from mfdl.ground.figures import COLORMAPS, LEAST_DISTANCE, METHOD_COLORS, METHOD
 HOME = "04_figures.ipynb"  # where colours are defined
 CHAPTERS = sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts and path.name != HOME)
 SCRIPTS = sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tools").glob("*.py")])
-TO_BE_RUN_AGAIN = {  # experiments whose figures are committed as they were made: their code changes when they are run the next time
-    f"{name}.ipynb" for name in ("together",)}
 ALLOWED = {  # colours that tell no method
     "06_cards.ipynb": {"red"},  # a setting of the reader's that must have no effect
     "76_reference.ipynb": {"#EAF2F8", "#0072B2"},  # boxes of a diagram
     "streaming.py": {"C0", "C1", "C2"},  # routes of an account; drawn when it is measured again
 }
 BLURRED = {  # drawn by the experiments themselves, which are sharp in figures/; 77 comes next
-    *(f"{name}.ipynb" for name in ("audit", "horizons", "pndp", "theorem6", "together")),
+    *(f"{name}.ipynb" for name in ("audit", "horizons", "pndp", "theorem6")),
     "77_answers.ipynb"}
 OTHER_MAPS = {"large.ipynb"}  # drawn in other shades when it was run
 ALGORITHMS = {  # where DP-D-SGD is an algorithm among others, or the name under which a run was measured
@@ -66,8 +64,6 @@ def own_colors(source):
 
 
 def test_lists_are_not_longer_than_needed():
-    stale = {path.name for path in CHAPTERS if path.name in TO_BE_RUN_AGAIN and any(hues(s) or own_colors(s) for _, s, _ in cells(path))}
-    assert stale == TO_BE_RUN_AGAIN
     for path in [*CHAPTERS, *SCRIPTS]:
         here = {hue for _, source, _ in cells(path) for hue in hues(source)}
         assert ALLOWED.get(path.name, set()) <= here, path.name
@@ -82,7 +78,6 @@ def cells(path):
 
 @pytest.mark.parametrize("path", [*CHAPTERS, *SCRIPTS], ids=lambda path: path.stem)
 def test_colors_are_those_of_the_palette(path):
-    if path.name in TO_BE_RUN_AGAIN: return
     for name, source, _ in cells(path):
         assert hues(source) <= ALLOWED.get(path.name, set()), (name, "take the colour from mfdl.ground.figures")
         assert not own_colors(source), (name, "a method has the colour that method_color gives")
@@ -182,9 +177,9 @@ def code_names(source):
 
 
 def other_names(source):
-    """Spellings of methods that are not the book's; what is exactly a name of code is one."""
+    """Spellings of methods that are not the book's; what is a name of code, or a variant of one, is not."""
     strings = [node.value for node in constants(ast.parse(source))]
-    return [found.group() for one in strings if one not in METHOD_NAMES for found in VARIANTS.finditer(one)]
+    return [found.group() for one in strings if one.partition(",")[0] not in METHOD_NAMES for found in VARIANTS.finditer(one)]
 
 
 def prose(path):
@@ -195,7 +190,6 @@ def prose(path):
 
 @pytest.mark.parametrize("path", [*CHAPTERS, *SCRIPTS], ids=lambda path: path.stem)
 def test_a_method_is_shown_by_its_one_name(path):
-    if path.name in TO_BE_RUN_AGAIN: return
     for name, source, _ in cells(path):
         assert not other_names(source), (name, "the name of a method is that of METHOD_NAMES")
         assert path.suffix == ".py" or bool(code_names(source)) <= (path.name in TYPED), (name, "method_name gives the name for legends")
@@ -204,7 +198,7 @@ def test_a_method_is_shown_by_its_one_name(path):
 
 @pytest.mark.parametrize("path", [*CHAPTERS, *SCRIPTS], ids=lambda path: path.stem)
 def test_independent_noise_is_not_named_after_an_algorithm(path):
-    if path.name in TO_BE_RUN_AGAIN or path.parent.name == "experiments": return
+    if path.parent.name == "experiments": return
     found = [name for name, source, _ in cells(path) for node in constants(ast.parse(source)) if "DP-D-SGD" in node.value]
     assert bool(found) == (path.name in ALGORITHMS), found
 
