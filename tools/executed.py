@@ -138,7 +138,8 @@ def main() -> None:
     for path in sorted((ROOT / "figures").glob("*.ipynb")):
         if ".failed." in path.name: continue
         refresh(path)
-        if not stale(path) and not given_to(path):
+        told = printed(path) == printed(experiment_of(path))
+        if not told and not stale(path) and not given_to(path):
             show(path)
         if stale(path):
             print(f"{path.stem}: other code in cells {other_code(path) or 'of another number'}")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from executed import experiment_of, given_to, other_code, pairs, printed, tagged, text
+from executed import experiment_of, given_to, other_code, pairs, printed, show, tagged, text
 
 from mfdl.workshop.experiments import reproduce
 
@@ -72,5 +72,7 @@ def redraw(path: Path, folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(redraw(Path(name), Path(name).parent))
+    for path in map(Path, sys.argv[1:]):
+        print(redraw(path, path.parent))
+        if not given_to(path):
+            show(path)
