@@ -2,7 +2,8 @@
 
 A cell tagged `measured` makes the table that lies beside the figure of an experiment. All
 other cells are run again; what that cell printed stays. Where they print other numbers than
-before, an error says so: then the table is no longer what today's code would measure.
+before, an error says so and all files stay as they were: then the table is no longer what
+today's code would measure.
 """
 import ast
 import json
@@ -50,10 +51,14 @@ def numbers_in(words: str) -> list[str]:
 
 
 def redraw(path: Path, folder: Path) -> Path:
-    "Run all cells but the measured one; the executed notebook is written to a folder."
+    """Run all cells but the measured one; the executed notebook is written to a folder.
+
+    A ValueError, and what was in the folder is kept, if they print other numbers.
+    """
     measured = check_measured(path)
     before = pairs(path)[measured][0]
     told = numbers_in(printed(path))
+    kept = {file: file.read_bytes() for file in folder.glob(f"{path.stem}.*")}
     experiment = json.loads(experiment_of(path).read_text())
     numbers = f"pd.read_csv({str(path.with_suffix('.csv'))!r})"
     table = saved_table(experiment["cells"])
@@ -67,6 +72,8 @@ def redraw(path: Path, folder: Path) -> Path:
     cell.update(source=before["source"], outputs=before["outputs"])
     found.write_text(json.dumps(after, indent=1, ensure_ascii=False) + "\n")
     if numbers_in(printed(found)) != told:
+        for file, content in kept.items():
+            file.write_bytes(content)
         raise ValueError(f"{path.stem}: other numbers are printed: run the experiment again")
     return found
 

@@ -186,4 +186,6 @@ def test_what_measures_something_else_is_not_drawn_again(tmp_path, drawn):
     notebook["cells"][-2]["outputs"][0]["text"] = ["99 other numbers"]
     path.write_text(json.dumps(notebook))
     path.with_suffix(".csv").write_bytes((ROOT / "figures" / "quadratic_20.csv").read_bytes())
-    with pytest.raises(ValueError, match="other numbers"): drawn["redraw"](path, tmp_path / "new")
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="other numbers"): drawn["redraw"](path, tmp_path)
+    assert all(file.read_bytes() == content for file, content in before.items())
