@@ -194,18 +194,20 @@ def test_a_file_that_does_not_fit_is_refused_by_its_size(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"path='.*mine.csv' has 8 bytes, which takes about 8e\+03 GB of .* GB; expected a smaller file"): load_graph(path)
 
 
-def test_three_hundred_thousand_edges_in_three_seconds(tmp_path):
-    """Read, made into weights, and checked: seconds of computing, a second time if other work was in the way."""
+def test_three_hundred_thousand_edges_take_not_much_longer_than_networkx_reads_them(tmp_path):
+    """Read, made into weights, and checked, within three times its reader: computing time in one run, a second time if other work was in the way."""
     ends = np.random.default_rng(0).integers(0, 40_000, (300_000, 2))
     (tmp_path / "large.csv").write_text("".join(f"{u},{v}\n" for u, v in ends.tolist()))
-    taken = []
+    longer = []
     for _ in range(2):
         started = time.process_time()
         graph = load_graph(tmp_path / "large.csv")
         with warnings.catch_warnings(action="ignore"): W = gossip_matrix(graph)
         check_gossip(W, graph, sparse=True)
-        taken.append(time.process_time() - started)
-        if taken[-1] < 3: break
-    edges = {frozenset(pair) for pair in ends.tolist()}
-    assert graph.number_of_edges() == sum(len(pair) == 2 for pair in edges) and W.nnz == len(graph) + 2 * graph.number_of_edges()
-    assert min(taken) < 3
+        ready = time.process_time()
+        theirs = nx.read_edgelist(tmp_path / "large.csv", delimiter=",", nodetype=int)
+        longer.append((ready - started) / (time.process_time() - ready))
+        if longer[-1] < 3: break
+    theirs.remove_edges_from(list(nx.selfloop_edges(theirs)))
+    assert graph.number_of_edges() == theirs.number_of_edges() and W.nnz == len(graph) + 2 * graph.number_of_edges()
+    assert min(longer) < 3
