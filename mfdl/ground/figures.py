@@ -33,7 +33,7 @@ METHOD_COLORS = {  # kinds of noise, as legends name them
     "independent": "#D55E00",  # the same in all steps and at all nodes, as in DP-D-SGD
     "AntiPGD": "#999999",
     "BSR": "#332288",
-    "BISR": "#44AA99",
+    "BISR": "#66CC66",
     "D-MF": "#882255",
     "MAFALDA": "#E69F00",
     "DECOR": "#56B4E9",

@@ -23,7 +23,6 @@ ALLOWED = {  # colours that tell no method
 BLURRED = {  # drawn by the experiments themselves, which are sharp in figures/; 77 comes next
     *(f"{name}.ipynb" for name in ("audit", "horizons", "pndp", "theorem6")),
     "77_answers.ipynb"}
-OTHER_MAPS = {"large.ipynb"}  # drawn in other shades when it was run
 ALGORITHMS = {  # where DP-D-SGD is an algorithm among others, or the name under which a run was measured
     "04_figures.ipynb", "15_algorithms.ipynb", "28_streaming.ipynb", "35_report.ipynb", "37_schedules.ipynb", "69_claims.ipynb", "77_answers.ipynb",
     "randomness.py", "training.py"}
@@ -219,7 +218,7 @@ def colormaps(source):
 @pytest.mark.parametrize("path", [*CHAPTERS, *SCRIPTS], ids=lambda path: path.stem)
 def test_colormaps_are_those_of_the_palette(path):
     found = {one for _, source, _ in cells(path) for one in colormaps(source)}
-    assert not found or path.name in OTHER_MAPS, (found, "take the colour map from mfdl.ground.figures.COLORMAPS")
+    assert not found, (found, "take the colour map from mfdl.ground.figures.COLORMAPS")
 
 
 def methods(strings):
@@ -246,7 +245,7 @@ def test_methods_in_one_figure_can_be_told_apart(path):
 
 
 def test_colors_of_methods_can_be_told_apart():
-    assert alike(METHOD_COLORS) == [("AntiPGD", "BISR"), ("AntiPGD", "CorN"), ("BISR", "CorN")]
+    assert alike(METHOD_COLORS) == [("AntiPGD", "CorN")]
     assert color_distance("#009E73", "#009E73") == 0 and color_distance("#000000", "#FFFFFF") == pytest.approx(100, abs=0.01)
 
 
@@ -266,5 +265,5 @@ def test_mistakes_in_a_cell_are_found(search, name, cell, right, wrong):
 
 
 def test_colors_that_look_alike_are_found():
-    assert alike({"AntiPGD", "BISR", "MAFALDA"}) == [("AntiPGD", "BISR")]
+    assert alike({"AntiPGD", "CorN", "MAFALDA"}) == [("AntiPGD", "CorN")]
     assert methods(["mafalda_l", "banded, Toeplitz", "DP-D-SGD", "anything"]) == {"MAFALDA", "banded", "independent"}
