@@ -13,32 +13,32 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import schur
+from scipy.linalg import hankel, schur
 from threadpoolctl import threadpool_limits
 
 from ..ground.arguments import Bools, Floats, Ints, check_choice
 from ..ground.files import progress_bar
 from ..language.participation import Participation
 from ..language.workloads import gossip_sequence
-from .gram import consequences, sum_diagonals
-from .objectives import Objective, check_objective
+from .gram import sum_diagonals
+from .objectives import AgeWorkload, Objective, check_objective, of_age_alone
 from mfdl.noise.space_time import (
     SpaceTime, block_index, block_multipliers, check_optimizer, check_partition, exact_space_time,
     following_blocks, largest_absolute_sum, largest_square, patterns_of, scattered,
 )
 
 # %% ../../nbs/noise/57_directions.ipynb #00000005
-def _echoes(W: Floats, T: int, directions: Floats) -> Floats:  # (T, n, m) of (n, m)
-    "What becomes of directions in 1 .. T rounds of gossip: W^a @ directions."
-    found = [directions]
-    for _ in range(T):
-        found.append(W @ found[-1])
-    return np.array(found[1:])
+def _summed_steps(workload: AgeWorkload, terms: np.ndarray) -> np.ndarray:
+    "Entries for two ages (.., T, T), summed over the models that count, for two steps."
+    if not workload.objective.averaged: return sum_diagonals(terms, workload.objective.weights)
+    late = hankel(workload.outputs[0])
+    return np.asarray(late @ terms @ late)
 
-def _direction_grams(W: Floats, T: int, basis: Floats) -> Floats:  # (n, T, T)
+def _direction_grams(workload: AgeWorkload, basis: np.ndarray) -> np.ndarray:  # (n, T, T)
     "H of noise along each column of the basis: its harm is tr(H S), S in time."
-    after = _echoes(W, T, basis).transpose(2, 0, 1)
-    return np.asarray(sum_diagonals(after.conj() @ after.swapaxes(1, 2)))
+    after = workload.effects(basis).transpose(2, 0, 1)
+    H = _summed_steps(workload, after.conj() @ after.swapaxes(1, 2))
+    return np.asarray(workload.sizes[:, None] * H * workload.sizes)
 
 # %% ../../nbs/noise/57_directions.ipynb #0000000d
 _SETTLED = 1e-3  # gap at which noise along directions is good enough
@@ -76,8 +76,10 @@ def _told(X: np.ndarray, basis: np.ndarray, where: tuple[Ints, Ints]) -> Floats:
     return np.asarray((shares @ found.reshape(n, -1)).real.reshape(found.shape))
 
 # %% ../../nbs/noise/57_directions.ipynb #alongit2
+_SPREAD = 0.3  # of multipliers that are alike, to begin with where not all models count
+
 def _best_along(
-    W: Floats,
+    workload: AgeWorkload,
     participation: Participation,
     basis: np.ndarray,  # (n, m)
     blocks: Floats | None = None,  # of B, (n, b, k, k), to begin with
@@ -88,13 +90,16 @@ def _best_along(
 ) -> Iterator[_Along]:
     "Noise along each direction, better and better."
     n = len(basis)
-    T = participation.T
+    T = workload.T
     where = block_index(patterns_of(participation))
     alike = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
-    blocks = alike if blocks is None else blocks
+    if blocks is None:
+        blocks = alike
+    elif workload.objective.weights is not None:
+        blocks = blocks + _SPREAD * np.linalg.norm(blocks) / np.linalg.norm(alike) * alike
     for iteration in range(max_iter):
         prices = price * (np.abs(basis)**2).sum(axis=0)
-        grams = _direction_grams(W, T, basis) + prices[:, None, None] * np.eye(T)
+        grams = _direction_grams(workload, basis) + prices[:, None, None] * np.eye(T)
         by_node = blocks @ blocks.swapaxes(-1, -2)
         shares = np.abs(_dual(basis).T[:basis.shape[1]])**2
         multipliers = np.tensordot(shares, by_node, 1)
@@ -108,7 +113,7 @@ def _best_along(
         yield _Along(basis, X / squared, harm * squared, bound)
         if iteration >= turns and harm * squared <= (1 + _SETTLED) * bound: break
         if iteration < turns:
-            basis = _turned_basis(W, basis, price, grams, X, by_node, where)
+            basis = _turned_basis(workload, basis, price, grams, X, by_node, where)
         blocks = following_blocks(information @ blocks)
 
 # %% ../../nbs/noise/57_directions.ipynb #turning1
@@ -144,6 +149,7 @@ def _summed(entries: np.ndarray, places: Ints, T: int) -> np.ndarray:  # (T, T)
 def _pinched_norm(
     response: np.ndarray,  # (T, n): of one direction that comes out, by age and node
     into: np.ndarray,  # (n,): the direction that goes in
+    outputs: Floats,  # (q, T): the models that count, by steps
     blocks: Floats,  # of B, (n, b, k, k)
     places: Ints,
     inside: Bools,
@@ -153,9 +159,10 @@ def _pinched_norm(
     weights = response * into
     flat = blocks.reshape(n, -1)
     entries = (weights @ flat).reshape(T, *blocks.shape[1:])[inside]
-    U, singular, Vt = np.linalg.svd(_summed(entries, places, T))
+    effect = outputs @ _summed(entries, places, T)
+    U, singular, Vt = np.linalg.svd(effect, full_matrices=False)
     derivative = np.zeros((T, *blocks.shape[1:]), dtype=U.dtype)
-    derivative[inside] = (U @ Vt).conj().ravel()[places]
+    derivative[inside] = (outputs.T @ U @ Vt).conj().ravel()[places]
     derivative = derivative.reshape(T, -1)
     return float(singular.sum()), (weights.T @ derivative).real, derivative @ flat.T
 
@@ -176,20 +183,23 @@ def _next_bases(
     return _unitary(np.tensordot(powers, entering, ((0, 2), (0, 1)))), into
 
 def _growing_bounds(
-    W: Floats,
+    workload: AgeWorkload,
     participation: Participation,
     turning: bool = True,
     bases: tuple[np.ndarray, np.ndarray] | None = None,  # out and in, to begin with
     map_fn: Callable[..., Iterable[Any]] = map,
 ) -> Iterator[tuple[float, Floats]]:
     "Bounds for any noise, larger and larger, and the blocks B (n, b, k, k) of each."
-    n = len(W)
-    powers = _echoes(W, participation.T, np.eye(n))
-    out, into = bases or _first_bases(W, powers)
+    n = len(workload.W)
+    powers = workload.effects(np.eye(n))
+    out, into = bases or _first_bases(workload.W, powers)
     places, inside = _aged_places(participation)
+    sizes = workload.sizes[patterns_of(participation)][..., None]  # of the rows of blocks
+    outputs = workload.outputs
     blocks = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
     while True:
-        norm_of = partial(_pinched_norm, blocks=blocks, places=places, inside=inside)
+        norm_of = partial(
+            _pinched_norm, outputs=outputs, blocks=sizes * blocks, places=places, inside=inside)
         responses = (out.conj().T @ powers).transpose(1, 0, 2)
         derivatives = np.empty_like(responses)
         norm = 0.0
@@ -201,17 +211,20 @@ def _growing_bounds(
         yield norm**2 / block_multipliers(blocks).sum(), blocks
         if turning:
             out, into = _next_bases(powers, responses, derivatives)
-        blocks = following_blocks(K.reshape(blocks.shape))
+        blocks = following_blocks(sizes * K.reshape(blocks.shape))
 
 # %% ../../nbs/noise/57_directions.ipynb #00000010
 _GAIN = 1e-4  # of an iteration, relative to the bound: less is not worth the time
 
 def _any_noise(
-    W: Floats, participation: Participation, tol: float, map_fn: Callable[..., Iterable[Any]]
+    workload: AgeWorkload,
+    participation: Participation,
+    tol: float,
+    map_fn: Callable[..., Iterable[Any]],
 ) -> tuple[float, Floats]:
     "The bound for any noise, and its blocks."
     bound = 0.0
-    growing = _growing_bounds(W, participation, map_fn=map_fn)
+    growing = _growing_bounds(workload, participation, map_fn=map_fn)
     while True:
         reached, blocks = next(growing)
         if reached <= (1 + tol) * bound: return max(reached, bound), blocks
@@ -250,16 +263,22 @@ def any_noise_bound(
     ----------
     chapter 57.
     """
-    bound, blocks = _any_noise(W, participation, tol, map_fn)
+    workload = AgeWorkload(W, participation.T, Objective())
+    bound, blocks = _any_noise(workload, participation, tol, map_fn)
     return bound, block_multipliers(blocks).sum(axis=1)
 
 # %% ../../nbs/noise/57_directions.ipynb #00000013
 _POWER = 3 / 8  # of multipliers, to measure nodes by
 _LEAST = 1e-6  # multiplier, relative to their mean
 
-def _weighed_directions(W: Floats, T: int, d: Floats, turning: bool = False) -> np.ndarray:
+def _aftermath(workload: AgeWorkload) -> Floats:  # (n, n)
+    "M: what noise of two nodes of each step does together in all models that count."
+    effects = workload.effects(np.eye(len(workload.W)))
+    ages = _summed_steps(workload, np.diag(workload.sizes**2))
+    return np.tensordot(effects, np.tensordot(ages, effects, 1), ((0, 1), (0, 1)))
+
+def _weighed_directions(W: Floats, M: Floats, d: Floats, turning: bool = False) -> np.ndarray:
     "Directions, orthogonal if node u is measured by d[u], that do harm independently."
-    M = sum(consequences([W] * T))
     M = M + (M @ W + W.T @ M) / 4  # half of what noise of a step does together with the next
     if turning: return _pairs_of_directions(M + (M @ W - W.T @ M), d)
     return np.asarray(d[:, None] * np.linalg.eigh(d[:, None] * M * d)[1])
@@ -278,22 +297,27 @@ _CLEARLY = 0.98  # of the root of both second derivatives, at most, is the mixed
 _FAR = 0.3  # share of one direction in another that a step changes at most
 
 def _lagrangian_slope(
-    W: Floats, basis: np.ndarray, price: float, X: np.ndarray, by_node: Floats,
+    workload: AgeWorkload,
+    basis: np.ndarray,  # (n, n)
+    price: float,
+    X: np.ndarray,
+    by_node: Floats,
     where: tuple[Ints, Ints],
 ) -> tuple[np.ndarray, np.ndarray, Floats]:  # (n, n), (n, T, T), (n, n)
     "The derivative by E^*, the noises' covariances S, and tr(Lambda_u X_k)."
     n = len(basis)
     S = np.linalg.inv(X)
     dual = np.linalg.inv(basis).T
-    after = _echoes(W, X.shape[1], basis).transpose(2, 0, 1)
-    answers = sum_diagonals(S).conj() @ after
+    after = workload.effects(basis).transpose(2, 0, 1)
+    sizes = workload.sizes
+    answers = _summed_steps(workload, sizes[:, None] * S * sizes).conj() @ after
     meet = after.conj().reshape(n, -1) @ answers.reshape(n, -1).T
     meet += price * (basis.conj().T @ basis) * np.trace(S, axis1=1, axis2=2).real
     told = (by_node.reshape(n, -1) @ X[:, *where].reshape(n, -1).T).real
     return meet - (told * dual).T @ dual.conj(), S, told
 
 def _turned_basis(
-    W: Floats,
+    workload: AgeWorkload,
     basis: np.ndarray,  # (n, m)
     price: float,
     grams: np.ndarray,
@@ -306,7 +330,7 @@ def _turned_basis(
     shares = np.abs(_dual(basis))**2
     basis, grams, X = (_with_conjugates(each, n) for each in (basis.T, grams, X))
     basis = basis.T
-    slope, S, told = _lagrangian_slope(W, basis, price, X, by_node, where)
+    slope, S, told = _lagrangian_slope(workload, basis, price, X, by_node, where)
     curvature = (grams.conj().reshape(n, -1) @ S.reshape(n, -1).T).real + told.T @ shares
     own = (told * shares).sum(axis=0)
     mixed = np.minimum(own[:, None] + own, _CLEARLY * np.sqrt(curvature * curvature.T))
@@ -322,10 +346,10 @@ def _turned_basis(
 _PATIENCE = 40  # iterations of noise along directions
 _AT_REST = 4  # of them, the last, with directions that do not turn any more
 
-def _harm_along(W: Floats, basis: np.ndarray, S: np.ndarray) -> float:
+def _harm_along(workload: AgeWorkload, basis: np.ndarray, S: np.ndarray) -> float:
     "Harm of noise with covariances S along directions."
-    each = (_direction_grams(W, S.shape[1], basis).conj() * S).sum(axis=(1, 2)).real
-    return float(_with_conjugates(each, len(W)).sum())
+    each = (_direction_grams(workload, basis).conj() * S).sum(axis=(1, 2)).real
+    return float(_with_conjugates(each, len(basis)).sum())
 
 def _evened(
     found: _Along, participation: Participation, map_fn: Callable[..., Iterable[Any]]
@@ -343,7 +367,7 @@ def _evened(
     return basis, (S + S.conj().swapaxes(1, 2)) / 2
 
 def _noise_along(
-    W: Floats,
+    workload: AgeWorkload,
     participation: Participation,
     basis: np.ndarray,
     blocks: Floats,
@@ -352,7 +376,7 @@ def _noise_along(
 ) -> tuple[np.ndarray, np.ndarray, int]:  # basis (n, m), S (m, T, T), iterations
     "The best noise that is independent between directions, and the directions."
     options = blocks, price, _PATIENCE - _AT_REST, _PATIENCE, map_fn
-    course = _best_along(W, participation, basis, *options)
+    course = _best_along(workload, participation, basis, *options)
     shown = progress_bar(course, desc="directions", total=_PATIENCE, leave=False)
     least = np.inf
     for iterations, one in enumerate(shown, 1):  # noqa: B007
@@ -360,38 +384,42 @@ def _noise_along(
             least = one.squared_error
             best = one
     evened = [_evened(found, participation, map_fn) for found in (best, one)]
-    harms = [_harm_along(W, R, S) for R, S in evened]
+    harms = [_harm_along(workload, R, S) for R, S in evened]
     return *evened[int(np.argmin(harms))], iterations
 
 # %% ../../nbs/noise/57_directions.ipynb #onecall2
 def _check_all_last(
-    W: Floats, T: int, basis: np.ndarray, price: float, trace_penalty: float
+    workload: AgeWorkload, basis: np.ndarray, price: float, trace_penalty: float
 ) -> None:
     "Raise a ValueError if noise along some direction has (nearly) no effect on models."
     sizes = (np.abs(basis)**2).sum(axis=0)
-    grams = _direction_grams(W, T, basis) / sizes[:, None, None]
+    grams = _direction_grams(workload, basis) / sizes[:, None, None]
     extreme = np.linalg.eigvalsh(grams)[:, [0, -1]] + price
     if extreme[:, 0].min() < 1e-14 * extreme.max():
         raise ValueError("W: some noise vanishes within a step "
                          f"(trace_penalty={trace_penalty:.3g}); "
                          "expected a larger trace_penalty, such as 1e-4")
 
-def _along_directions(W: Floats, participation: Participation, trace_penalty: float) -> SpaceTime:
+def _along_directions(
+    workload: AgeWorkload, participation: Participation, trace_penalty: float
+) -> SpaceTime:
     "Noise that is independent between directions, and the bound for any noise."
-    T = participation.T
+    W = workload.W
     n = len(W)
-    total = np.trace(sum(consequences([W] * T)))  # harm of a unit of variance of all noises
-    price = trace_penalty * total / (n * T)
+    M = _aftermath(workload)
+    total = np.trace(M)  # harm of a unit of variance of all noises
+    price = trace_penalty * total / (n * workload.T)
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        bound, blocks = _any_noise(W, participation, _GAIN, pool.map)
+        bound, blocks = _any_noise(workload, participation, _GAIN, pool.map)
         multipliers = block_multipliers(blocks).sum(axis=1)
         d = np.maximum(multipliers / multipliers.mean(), _LEAST)**_POWER
-        basis = _weighed_directions(W, T, d, turning=_turns(W))
-        _check_all_last(W, T, basis, price, trace_penalty)
-        basis, S, iterations = _noise_along(W, participation, basis, blocks, price, pool.map)
+        basis = _weighed_directions(W, M, d, turning=_turns(W))
+        _check_all_last(workload, basis, price, trace_penalty)
+        options = basis, blocks, price, pool.map
+        basis, S, iterations = _noise_along(workload, participation, *options)
     return SpaceTime(
         S,
-        objective=_harm_along(W, basis, S),
+        objective=_harm_along(workload, basis, S),
         lower_bound=float(bound),
         independent=float(participation.k * total),
         iterations=iterations,
@@ -433,11 +461,11 @@ def optimize_space_time(
         Nodes 0 .. n-1 that share a seed, each node in one of them; by default one group
         of all.
     method : str, optional
-        'exact' (nT up to some 2000), 'directions' (one fixed W, one group), or 'auto':
-        exact for nT up to 800, and where it must be.
+        'exact' (nT up to some 2000), 'directions' (one fixed W, one group, an objective
+        `of_age_alone`), or 'auto': exact for nT up to 800, and where it must be.
     objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps. For any
-        other the exact method is needed, and where not all count a trace_penalty.
+        Which models count, and the schedule; by default all, for plain steps. Where
+        not all count, a trace_penalty is needed.
 
     Returns
     -------
@@ -463,13 +491,15 @@ def optimize_space_time(
     partition = check_partition(groups, len(Ws[0]))
     fixed = all(Wt is Ws[0] or np.array_equal(Wt, Ws[0]) for Wt in Ws)
     check_objective(objective)
-    plain = objective is None or objective.plain
-    by_directions = fixed and len(partition) == 1 and plain
+    counted = Objective() if objective is None else objective
+    counted.check(participation.T, len(Ws[0]))
+    by_directions = fixed and len(partition) == 1 and of_age_alone(counted)
     if method == "directions" and not by_directions:
         raise ValueError("method='directions': expected the same W in every step, "
-                         "one group of nodes, and no objective")
+                         "one group of nodes, and an objective of age alone")
     small = len(Ws[0]) * len(Ws) <= _EXACT
     if method == "exact" or method == "auto" and (small or not by_directions):
         options = tol, trace_penalty, partition
         return exact_space_time(W, participation, *options, objective=objective)
-    return _along_directions(Ws[0], participation, trace_penalty)
+    workload = AgeWorkload(Ws[0], participation.T, counted)
+    return _along_directions(workload, participation, trace_penalty)

@@ -9,6 +9,7 @@ __all__ = ['PROBES', 'sum_diagonals', 'modes', 'consequences', 'local_gram', 'pr
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.linalg import hankel
 from scipy.sparse import csr_array
 
 from ..ground.arguments import Floats, check_count, real_array
@@ -20,7 +21,7 @@ from mfdl.noise.objectives import (
 )
 
 # %% ../../nbs/noise/51_gram.ipynb #0000000f
-def sum_diagonals(terms: Floats) -> Floats:
+def sum_diagonals(terms: Floats, weights: Floats | None = None) -> Floats:
     """The Gram matrix H of noise from the overlaps of its ages, summed over the steps.
 
     Parameters
@@ -28,6 +29,8 @@ def sum_diagonals(terms: Floats) -> Floats:
     terms : array of shape (.., T, T)
         `terms[a-1, b-1]` is the overlap of noise of age a and noise of age b;
         symmetric, or Hermitian where noise is complex.
+    weights : array of shape (T,), optional
+        Of the steps; by default all 1.
 
     Returns
     -------
@@ -42,7 +45,10 @@ def sum_diagonals(terms: Floats) -> Floats:
     H = np.zeros_like(terms)
     for lag in range(T):
         ages = np.diagonal(terms, lag, -2, -1)  # ages (1, lag+1), (2, lag+2), ..
-        sums = np.cumsum(ages, axis=-1)[..., ::-1]
+        if weights is None:
+            sums = np.cumsum(ages, axis=-1)[..., ::-1]
+        else:
+            sums = ages @ hankel(weights[lag:])
         s = np.arange(lag, T)
         H[..., s, s - lag] = sums
         H[..., s - lag, s] = sums.conj()

@@ -15,7 +15,7 @@ from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.directions import optimize_space_time
 from mfdl.noise.gram import gram_estimates, local_gram, probe_grams
 from mfdl.noise.newton import optimize
-from mfdl.noise.objectives import Objective, model_workload
+from mfdl.noise.objectives import Objective, model_workload, of_age_alone
 from mfdl.noise.space_time import space_time_workload
 from mfdl.noise.strategies import STRATEGIES, estimate_harm, load_strategy, save_strategy, strategy
 
@@ -310,10 +310,52 @@ def test_noise_in_space_and_time_for_the_last_model_agrees_with_a_generic_solver
     assert found.independent == pytest.approx((A**2).sum())
     assert np.diag(np.linalg.inv(found.S)).max() <= 1 + 1e-9
     with pytest.raises(ValueError, match="expected a larger trace_penalty"): optimize_space_time(W, scheme, objective=objective)
-    with pytest.raises(ValueError, match="no objective"): optimize_space_time(W, scheme, method="directions", objective=objective)
+    by_node = Objective(weights=np.ones((3, 3)))
+    with pytest.raises(ValueError, match="an objective of age alone"): optimize_space_time(W, scheme, method="directions", objective=by_node)
     with pytest.raises(ValueError, match="weights: 2 numbers, expected 3"): optimize_space_time(W, scheme, objective=Objective.last(2))
     plain = optimize_space_time(W, scheme, objective=Objective(), method="directions", trace_penalty=1e-6)
     np.testing.assert_array_equal(plain.S, optimize_space_time(W, scheme, method="directions", trace_penalty=1e-6).S)
+
+
+RATES = np.linspace(1, 0.2, 12)
+AGED = {
+    "weights": Objective(weights=np.arange(12) % 4), "last": Objective.last(12), "mean": Objective.tail(12, 5), "mean of all": Objective(averaged=True),
+    "rates": Objective(learning_rates=RATES), "mean, rates": Objective.tail(12, 5, learning_rates=RATES), "nodes": Objective(nodes=[3, 0, 1, 1, 2, 5]),
+    "momentum": Objective(momentum=0.8, nesterov=True, learning_rates=np.full(12, 0.3)), "decay": Objective(weight_decay=0.2, momentum=0.5),
+    "pulled": Objective.last(12, curvature=0.3),
+}
+GOSSIP = {
+    "symmetric": gossip_matrix(nx.barbell_graph(3, 0)), "directed": np.random.default_rng(1).dirichlet(np.ones(6) / 3, size=6) / 2 + np.eye(6) / 2,
+    "ring": 0.7 * np.eye(6) + 0.3 * np.roll(np.eye(6), 1, axis=1),
+}
+
+
+@pytest.mark.parametrize("network", GOSSIP)
+@pytest.mark.parametrize("name", AGED)
+def test_noise_along_directions_does_the_harm_and_has_the_sensitivity_that_it_says(name, network):
+    """By the explicit workload and the joint covariance; and no bound is above the optimum."""
+    W, scheme, options = GOSSIP[network], Participation.cyclic(3, 4), {"trace_penalty": 1e-3, "objective": AGED[name]}
+    found, exact = (optimize_space_time(W, scheme, 1e-3, method=method, **options) for method in ("directions", "exact"))
+    n, m = found.basis.shape
+    basis = np.hstack([found.basis, found.basis[:, 2 * m - n:].conj()])
+    S = np.einsum("uk,vk,kts->tusv", basis, basis.conj(), np.concatenate([found.S, found.S[2 * m - n:].conj()])).reshape(n * 12, n * 12)
+    assert np.abs(S.imag).max() < 1e-9 * np.abs(S).max()
+    A, X = space_time_workload(W, 12, AGED[name]), np.linalg.inv(S.real)
+    assert np.trace(A @ S.real @ A.T) == pytest.approx(found.objective, rel=1e-9)
+    signs = np.array([[1, 1, 1], [1, 1, -1], [1, -1, 1], [1, -1, -1]])
+    of_records = [np.einsum("is,st,it->i", signs, X[at::n, at::n][first::4, first::4], signs).max() for at in range(n) for first in range(4)]
+    assert max(of_records) == pytest.approx(1, abs=1e-6)
+    assert found.independent == pytest.approx(3 * (A**2).sum()) and found.lower_bound <= exact.objective * (1 + 1e-9)
+    assert exact.lower_bound <= found.objective * (1 + 1e-9) and found.objective < 1.3 * found.lower_bound
+    assert of_age_alone(AGED[name])
+
+
+@pytest.mark.parametrize("other", [
+    Objective(weights=np.ones((4, 2))), Objective(momentum=0.5, curvature=0.1), Objective(learning_rates=[1, 1, 1, 0.5], momentum=0.5),
+    Objective(learning_rates=[1, 1, 1, 0.5], weight_decay=0.1), Objective(learning_rates=[1, 1, 1, 0.5], curvature=0.1),
+])
+def test_objectives_with_a_memory_that_changes_are_not_of_age_alone(other):
+    assert not of_age_alone(other)
 
 
 @pytest.mark.parametrize("last", [Objective.last(12, momentum=0.6), Objective(weights=np.arange(720).reshape(12, 60) % 5, averaged=True)])
