@@ -125,7 +125,7 @@ DIGITS = [("last model", "last model"), ("last model", "last model, aware"), ("l
     ("erdos-renyi-n-20", [(24.9, 21.5, 28.4), (23.4, 21.2, 25.6), (18.8, 16.8, 20.9), (-2.2, -2.7, -1.7), (-3.2, -4.4, -2.1), (-9.2, -10.7, -7.6),
                           (-4.8, -5.5, -4.1), (-2.4, -2.9, -2.0)])])
 def test_noise_made_for_the_last_model_loses_on_digits(graph, said):
-    found = judged(f"{graph}_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-1-2-4_at_once-5").loc["falling"]
+    found = judged(f"{graph}_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2_at_once-5").loc["falling"]
     for where, values in zip(DIGITS, said, strict=True): assert found.loc[where].round(1).tolist() == list(values), where
 
 

@@ -20,9 +20,6 @@ ALLOWED = {  # colours that tell no method
     "76_reference.ipynb": {"#EAF2F8", "#0072B2"},  # boxes of a diagram
     "streaming.py": {"C0", "C1", "C2"},  # routes of an account; drawn when it is measured again
 }
-BLURRED = {  # drawn by the experiments themselves, which are sharp in figures/; 77 comes next
-    *(f"{name}.ipynb" for name in ("audit", "horizons", "pndp", "theorem6")),
-    "77_answers.ipynb"}
 ALGORITHMS = {  # where DP-D-SGD is an algorithm among others, or the name under which a run was measured
     "04_figures.ipynb", "15_algorithms.ipynb", "28_streaming.ipynb", "35_report.ipynb", "37_schedules.ipynb", "69_claims.ipynb", "77_answers.ipynb",
     "randomness.py", "training.py"}
@@ -97,7 +94,7 @@ def unsharp(outputs):
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_pictures_have_110_dots_per_inch(path):
     found = [name for name, _, outputs in cells(path) if unsharp(outputs)]
-    assert bool(found) == (path.name in BLURRED), found
+    assert not found
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "figures").glob("*.png")), ids=lambda path: path.stem)
