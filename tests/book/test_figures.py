@@ -1,4 +1,6 @@
 """What experiments say to take away, from the numbers that are committed beside their figures."""
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,6 +82,25 @@ def test_noise_made_for_the_last_model_does_not_beat_bsr():
     assert random.loc["constant", "last model", "last model"].round(1).tolist() == [-2.8, -18.0, 15.3]
     assert random.loc["constant", "last losses", "space-time"].round(1).tolist() == [-15.1, -19.2, -10.9]
     assert random.loc["constant", "last model", "space-time"].round(1).tolist() == [-16.3, -32.1, 3.3]
+
+
+def test_noise_in_time_and_space_does_not_gain_by_being_made_for_the_last_model():
+    florence, random = (judged(stem).loc["constant"] for stem in ("florentine", "erdos-renyi-n-20_schedules-constant"))
+    last, late = ("last model", "space-time, last"), ("last losses", "space-time, last")
+    for table in (florence, random):
+        assert table.low[last] < 0 < table.high[last] and table.low[late] > 0
+        assert (table["mean"][:, "space-time, last"] > table["mean"][:, "space-time"]).all()
+    assert florence.loc[last].round(1).tolist() == [-10.2, -21.5, 2.7] and florence.loc[late].round(1).tolist() == [8.6, 3.7, 13.7]
+    assert random.loc[last].round(1).tolist() == [4.6, -16.6, 31.3] and random.loc[late].round(1).tolist() == [10.7, 1.3, 20.9]
+
+
+@pytest.mark.parametrize("stem, expected", [("florentine", ["0.286", "0.128"]), ("erdos-renyi-n-20_schedules-constant", ["0.269", "0.100"])])
+def test_although_it_is_predicted_to(stem, expected):
+    """Harm to the last model, relative to that of BSR, of noise for all steps and for the last model, as the experiment printed it."""
+    cells = json.loads((ROOT / "figures" / f"objectives_{stem}.ipynb").read_text())["cells"]
+    printed = "".join("".join(out.get("text", "")) for cell in cells for out in cell.get("outputs", [])).partition("predicted: harm")[2]
+    first = {line[:16].strip(): line[16:].split()[0] for line in printed.splitlines() if line.startswith("space-time")}
+    assert [first["space-time"], first["space-time, last"]] == expected
 
 
 @pytest.mark.parametrize("stem, learned", [("florentine", True), ("erdos-renyi-n-20_schedules-constant", True), ("facebook-414_schedules-constant_at_once-2", False)])
