@@ -465,6 +465,11 @@ class AgeWorkload:
     objective : Objective
         For T steps and n nodes, and `of_age_alone`.
 
+    Raises
+    ------
+    ValueError
+        For another objective.
+
     References
     ----------
     chapter 48
@@ -473,6 +478,12 @@ class AgeWorkload:
     W: Floats
     T: int
     objective: Objective
+
+    def __post_init__(self) -> None:
+        self.objective.check(self.T, len(self.W))
+        if of_age_alone(self.objective): return
+        raise ValueError("objective: more than the age of noise counts; expected no weights of "
+                         "single nodes, and constant learning_rates or no memory of earlier steps")
 
     @property
     def sizes(self) -> Floats:
