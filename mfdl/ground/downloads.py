@@ -74,7 +74,7 @@ def read_bytes(path: Path) -> bytes:
     Raises
     ------
     ValueError
-        For a file that is not completely compressed.
+        For a file that ends before its compressed content does.
 
     References
     ----------

@@ -567,7 +567,7 @@ def write_table(table: "pd.DataFrame", path: str | Path) -> Path:
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #00000025
 def all_experiments() -> list[Cell]:
-    """Read the cells of every figure of the book and of both papers.
+    """Read the cells of every experiment of the book and of both papers.
 
     Returns
     -------

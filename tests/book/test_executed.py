@@ -29,6 +29,11 @@ def test_experiment_shows_what_its_defaults_give(path):
     assert PRINTED(EXPERIMENT_OF(path)) == PRINTED(path), "run python tools/executed.py"
 
 
+@pytest.mark.parametrize("path", [*FIGURES, *sorted((ROOT / "nbs" / "experiments").glob("*.ipynb"))], ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_program_can_read_it(path):
+    nbformat.validate(json.loads(path.read_text()))
+
+
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
 def test_no_machine_is_named(path):
     """Where a result was written is a path in the project."""
