@@ -11,7 +11,7 @@ endif
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make tour       set up, then open the book in one hour in JupyterLab"
-	@echo "make test       set up, then run every check and test (thirty to forty minutes on two cores)"
+	@echo "make test       set up, then run every check and test (forty minutes to an hour on two cores)"
 	@echo "make test-browser  set up, with Chromium, then run every notebook in JupyterLab, and all else that is seen in a browser"
 	@echo "make nightly    set up, then ten thousand random cases over every public function, more kills, all benchmarks in small (about twenty minutes)"
 	@echo "make export     write mfdl/ from the notebooks"

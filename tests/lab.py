@@ -47,7 +47,14 @@ LOOK = """() => panel.content.widgets.map(({node}) => {
     links: all('.jp-MarkdownOutput a', link => link.getAttribute('href') ?? ''),
   };
 })"""
-CLOSE = "async () => { if (window.panel) { await panel.sessionContext.shutdown(); panel.dispose(); } delete window.panel; }"
+CLOSE = """async () => {
+  if (!window.panel) return;
+  const widgets = JSON.stringify(panel.content.model.toJSON()).includes('widget-view');
+  await panel.sessionContext.shutdown();
+  panel.dispose();
+  delete window.panel;
+  if (widgets) await new Promise(done => setTimeout(done, 2000));  // one that was still loading complains a little later
+}"""
 
 
 def formulas(source):

@@ -60,7 +60,7 @@ def _title(view: Scene, quantity: str, means: "pd.Series[float]") -> str:
     missing = [
         f"{count} with {_NAMES[quantity]} = {what}" for what, count in counts.items() if count]
     if missing: return f"Not shown: {', '.join(missing)}"
-    falls = len(means) > 1 and means.is_monotonic_decreasing
+    falls = len(means) > 1 and (np.diff(means) < 0).all()
     return "Less is learned about those farther away" if falls else "By distance"
 
 # %% ../../nbs/workshop/87_view.ipynb #0000000c
