@@ -429,7 +429,7 @@ def weighted_responses(
 
 # %% ../../nbs/noise/48_objectives.ipynb #agewl002
 def of_age_alone(objective: Objective) -> bool:
-    """Whether what is left of noise depends on its age, up to a factor for each step.
+    """Whether what is left of noise is computed from its age, up to a factor for each step.
 
     Parameters
     ----------
@@ -444,12 +444,11 @@ def of_age_alone(objective: Objective) -> bool:
     ----------
     chapter 48
     """
-    kept = objective.weight_decay or objective.curvature
+    if _columns(objective.weights) is not None: return False
+    if objective.momentum and objective.curvature: return False
     rates = objective.learning_rates
-    change = rates is not None and np.ptp(rates) > 0
-    by_node = _columns(objective.weights) is not None
-    both = objective.momentum and objective.curvature
-    return not (by_node or both or change and (objective.momentum or kept))
+    if rates is None or np.ptp(rates) == 0: return True
+    return not (objective.momentum or objective.weight_decay or objective.curvature)
 
 # %% ../../nbs/noise/48_objectives.ipynb #agewl004
 @dataclass(frozen=True, eq=False)
@@ -482,8 +481,9 @@ class AgeWorkload:
     def __post_init__(self) -> None:
         self.objective.check(self.T, len(self.W))
         if of_age_alone(self.objective): return
-        raise ValueError("objective: more than the age of noise counts; expected no weights of "
-                         "single nodes, and constant learning_rates or no memory of earlier steps")
+        raise ValueError("objective: more than the age of noise counts; expected no weights by "
+                         "step and node, no momentum with curvature, and no learning_rates that "
+                         "change under momentum, weight_decay or curvature")
 
     @property
     def sizes(self) -> Floats:

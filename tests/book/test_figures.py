@@ -120,7 +120,7 @@ def test_noise_in_time_and_space_does_not_gain_by_being_made_for_the_last_model(
 
 
 @pytest.mark.parametrize("stem, expected", [("florentine", ["0.286", "0.128"]), ("erdos-renyi-n-20_schedules-constant", ["0.269", "0.100"])])
-def test_although_it_is_predicted_to(stem, expected):
+def test_noise_in_time_and_space_is_predicted_to_gain_by_being_made_for_the_last_model(stem, expected):
     """Harm to the last model, relative to that of BSR, of noise for all steps and for the last model, as the experiment printed it."""
     cells = json.loads((ROOT / "figures" / f"objectives_{stem}.ipynb").read_text())["cells"]
     printed = "".join("".join(out.get("text", "")) for cell in cells for out in cell.get("outputs", [])).partition("predicted: harm")[2]
