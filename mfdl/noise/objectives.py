@@ -429,7 +429,7 @@ def weighted_responses(
 
 # %% ../../nbs/noise/48_objectives.ipynb #agewl002
 def of_age_alone(objective: Objective) -> bool:
-    """Whether what is left of noise is computed from its age, up to a factor for each step.
+    """Whether noise is followed by its age alone, up to a factor for each step.
 
     Parameters
     ----------
