@@ -480,16 +480,22 @@ def _check_port(port: int) -> None:
                 f"port={port} is not free ({error.strerror}): "
                 f"expected another one, such as --port {port % 65535 + 1}") from None
 
-def _open_when_ready(address: str, port: int) -> None:
-    "Open the page in a browser as soon as a server answers at the port."
+def _open_when_ready(address: str, port: int, reading: float = 30.0) -> None:  # seconds
+    "Open the page in a browser, by a private file, as soon as a server answers."
+    import html
     import socket
+    import tempfile
     import time
     import webbrowser
     for _ in range(300):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0: break
         time.sleep(0.1)
-    webbrowser.open(address)
+    with tempfile.TemporaryDirectory(prefix="mfdl-") as private:
+        page = Path(private) / "explorer.html"
+        page.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">')
+        webbrowser.open(page.as_uri())
+        time.sleep(reading)
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000031
 def app_folder() -> Path:

@@ -19,6 +19,7 @@ import urllib.parse
 import urllib.request
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import networkx as nx
@@ -980,3 +981,21 @@ def test_only_this_machine_is_served_and_no_code_is_run(shown, served, tmp_path)
         await new Promise(resolve => setTimeout(resolve, 2000));
         return heard; }""", f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert "comm_info_reply" in answers and "execute_reply" not in answers and not (tmp_path / "ran").exists()
+
+
+def test_the_browser_is_started_without_the_token(monkeypatch):
+    """By a file that only this user may read, which leads to the page and is gone afterwards."""
+    opened = {}
+
+    def read(uri):
+        page = Path(urllib.parse.unquote(urllib.parse.urlsplit(uri).path))
+        opened.update(uri=uri, page=page, text=page.read_text(), mode=page.parent.stat().st_mode & 0o777)
+
+    monkeypatch.setattr("webbrowser.open", read)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        cli._open_when_ready(f"http://127.0.0.1:{port}/?token=secret&graph=ring", port, reading=0)
+    assert "secret" not in opened["uri"] and f"url=http://127.0.0.1:{port}/?token=secret&amp;graph=ring" in opened["text"]
+    assert opened["mode"] == 0o700 and not opened["page"].exists()
