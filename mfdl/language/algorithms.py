@@ -454,6 +454,11 @@ def _one_for_each(C: object) -> bool:
     if isinstance(C, np.ndarray): return C.ndim == 3
     return isinstance(C, list | tuple) and len(C) > 0 and is_matrix(C[0])
 
+def _band(matrices: Iterable[Floats]) -> int:  # lower-triangular
+    "How many subdiagonals the matrices have, at most."
+    from scipy.linalg import bandwidth
+    return max(bandwidth(one)[0] for one in matrices)
+
 def _with_inverse(C: ArrayLike, T: int, name: str = "C") -> tuple[Floats, Floats]:  # (T, T) each
     "A strategy matrix and its inverse."
     from scipy.linalg import solve_triangular
@@ -461,7 +466,7 @@ def _with_inverse(C: ArrayLike, T: int, name: str = "C") -> tuple[Floats, Floats
     inverse = solve_triangular(one, np.eye(T), lower=True)
     rounding = T * np.finfo(float).eps * np.abs(inverse).max(axis=1, keepdims=True)
     banded = np.where(np.abs(inverse) <= rounding, 0.0, inverse)
-    return one, banded if np.count_nonzero(banded) < np.count_nonzero(one) else inverse
+    return one, banded if _band([banded]) < _band([one]) else inverse
 
 def _strategies(C: Any, n: int, T: int) -> tuple[Floats, Floats]:  # (n, T, T) each
     "Strategy matrices of all nodes, and their inverses."
@@ -477,7 +482,7 @@ def _noise_in_time(C: ArrayLike, n: int, T: int) -> list[Noise]:
     "Noise of T steps as rows of weights, for n nodes with one strategy matrix (T, T)."
     C, N = _with_inverse(C, T)
     rows = range(1, T + 1)
-    if np.count_nonzero(C) < np.count_nonzero(N):
+    if _band([C]) < _band([N]):
         return [NoiseInTime(n, [1.0], back=C[t - 1, :t]) for t in rows]
     return [NoiseInTime(n, N[t - 1, :t]) for t in rows]
 
@@ -549,7 +554,7 @@ def mf_dsgd(
     if isinstance(own, csr_array) and not _one_for_each(C):
         return gossip_run("MF-D-SGD", Ws, T, _noise_in_time(C, own.shape[0], T), nodes)
     strategies, inverses = _strategies(C, own.shape[0], T)
-    if np.count_nonzero(strategies) < np.count_nonzero(inverses):
+    if _band(strategies) < _band(inverses):
         noise = [Noise(own, own, back=block) for block in time_blocks(strategies)]
     else:
         noise = [Noise(own, block) for block in time_blocks(inverses)]
