@@ -24,6 +24,7 @@ from mfdl.accounting.exact import (
     exact_work,
 )
 from .overheard import Independent, Overheard, hears_all, independent, overheard
+from .privacy import check_sigma
 from .promises import KEPT_PROOFS, Promise, check_updates, promise
 from .reactions import Lipschitz
 from .report import Report
@@ -34,7 +35,7 @@ from .seen import Cost, FromSeen, Seen, check_memory, expected_cost, see
 from .sensitivities import MAX_PATTERNS, check_method, worst_sensitivities
 from .state_space import Doubtful, NotStreamable, StateSpace, state_space
 from .streaming import Streamed, stream
-from ..ground.arguments import Floats, Ints, check_choice, real_number
+from ..ground.arguments import Floats, Ints, check_choice
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
 from ..language.attackers import SecLDP, TrustModel, coalition_mask, view
@@ -107,9 +108,7 @@ def check_account(
         more = "more than" if participation.T > run.T else "not"
         raise ValueError(f"participation covers k*b = {participation.T} steps, {more} the "
                          f"T={run.T} steps of the protocol: expected the same number")
-    if not 0 < real_number(sigma) < np.inf:
-        raise ValueError(f"sigma={sigma!r}: expected a finite number > 0 (noise standard deviation "
-                         "divided by row sensitivity)")
+    check_sigma(sigma)
     check_method(method, participation)
     check_choice("backend", backend, BACKENDS)
     if run.sparse and backend not in ("auto", "seen"):

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from .arguments import Bools, Floats
-from .figures import PALETTE, STYLE
+from .figures import COLORMAPS, PALETTE, STYLE
 from .files import needed_for
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def condensed(M: Floats | csr_array, most: int = 48) -> Floats:
 
 # %% ../../nbs/ground/06_cards.ipynb #f3f47a41
 def draw_matrix(M: Floats | csr_array, ax: "Axes") -> None:
-    """Draw a matrix: blue is positive, orange negative, zero is like the page.
+    """Draw a matrix: blue is positive, red negative, zero is like the page.
 
     Parameters
     ----------
@@ -156,10 +156,10 @@ def draw_matrix(M: Floats | csr_array, ax: "Axes") -> None:
     ----------
     chapter 06.
     """
-    with needed_for("drawing", "notebooks"): from matplotlib.colors import to_rgba
+    with needed_for("drawing", "notebooks"): from matplotlib import colormaps
     small = condensed(M)
-    positive = to_rgba(PALETTE["ours"])
-    cells = np.where(small[..., None] > 0, positive, to_rgba(PALETTE["squared"]))
+    negative, positive = colormaps[COLORMAPS["signed"]]([0.1, 0.9])
+    cells = np.where(small[..., None] > 0, positive, negative)
     largest = np.abs(small).max(initial=0)
     cells[..., 3] = np.abs(small) / largest if largest else 0
     rows, columns = M.shape

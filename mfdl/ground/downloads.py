@@ -181,7 +181,12 @@ def fetch(
         raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
     if found: return checked(read_bytes(found), sha256, found)
     target = data_folders()[-1] / name
-    content = checked(unpack(_download(name, url, target)), sha256, url)
+    archive = _download(name, url, target)
+    try:
+        content = checked(unpack(archive), sha256, url)
+    except ValueError:
+        archive.unlink(missing_ok=True)  # the next call would use it again
+        raise
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
     unfinished.write_bytes(content)
     unfinished.replace(target)

@@ -457,7 +457,7 @@ def _one_for_each(C: object) -> bool:
 def _band(matrices: Iterable[Floats]) -> int:  # lower-triangular
     "How many subdiagonals the matrices have, at most."
     from scipy.linalg import bandwidth
-    return max(bandwidth(one)[0] for one in matrices)
+    return int(max(bandwidth(one)[0] for one in matrices))
 
 def _with_inverse(C: ArrayLike, T: int, name: str = "C") -> tuple[Floats, Floats]:  # (T, T) each
     "A strategy matrix and its inverse."
@@ -481,10 +481,9 @@ def _strategies(C: Any, n: int, T: int) -> tuple[Floats, Floats]:  # (n, T, T) e
 def _noise_in_time(C: ArrayLike, n: int, T: int) -> list[Noise]:
     "Noise of T steps as rows of weights, for n nodes with one strategy matrix (T, T)."
     C, N = _with_inverse(C, T)
-    rows = range(1, T + 1)
     if _band([C]) < _band([N]):
-        return [NoiseInTime(n, [1.0], back=C[t - 1, :t]) for t in rows]
-    return [NoiseInTime(n, N[t - 1, :t]) for t in rows]
+        return [NoiseInTime(n, [1.0], back=C[t, :t + 1]) for t in range(T)]
+    return [NoiseInTime(n, N[t, :t + 1]) for t in range(T)]
 
 # %% ../../nbs/language/15_algorithms.ipynb #8f02d9b6
 def time_blocks(matrices: Floats) -> list[csr_array]:

@@ -166,6 +166,25 @@ def _pinched_norm(
     derivative = derivative.reshape(T, -1)
     return float(singular.sum()), (weights.T @ derivative).real, derivative @ flat.T
 
+# %% ../../nbs/noise/57_directions.ipynb #aging004
+def _pinched_norm_of_one(
+    response: np.ndarray,
+    into: np.ndarray,
+    late: Floats,  # (T, T): how much of the effect counts that noise of a step has at an age
+    blocks: Floats,
+    steps: Ints,  # (b, k): of their rows
+) -> tuple[float, Floats, np.ndarray]:
+    "The same where all that counts is one combination of models."
+    weights = response * into
+    seen = (late @ weights)[steps]
+    effect = np.einsum("bkn,nbkl->bl", seen, blocks)
+    norm = float(np.linalg.norm(effect))
+    derivative = effect.conj() / norm
+    by_block = np.einsum("bkn,bl->nbkl", seen, derivative).real
+    by_step = np.empty_like(weights, dtype=effect.dtype)
+    by_step[steps] = np.einsum("bl,nbkl->bkn", derivative, blocks)
+    return norm, by_block.reshape(len(blocks), -1), late.T @ by_step
+
 # %% ../../nbs/noise/57_directions.ipynb #turning3
 def _unitary(M: np.ndarray) -> np.ndarray:
     "The unitary matrix U for which the real part of tr(U^* M) is largest."
@@ -193,18 +212,22 @@ def _growing_bounds(
     n = len(workload.W)
     powers = workload.effects(np.eye(n))
     out, into = bases or _first_bases(workload.W, powers)
-    places, inside = _aged_places(participation)
-    sizes = workload.sizes[patterns_of(participation)][..., None]  # of the rows of blocks
-    outputs = workload.outputs
+    steps = patterns_of(participation)
+    sizes = workload.sizes[steps][..., None]  # of the rows of blocks
+    outputs = workload.outputs[workload.outputs.any(axis=1)]
+    if len(outputs) == 1:
+        norm_of = partial(_pinched_norm_of_one, late=hankel(outputs[0]), steps=steps)
+    else:
+        places, inside = _aged_places(participation)
+        norm_of = partial(_pinched_norm, outputs=outputs, places=places, inside=inside)
     blocks = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
     while True:
-        norm_of = partial(
-            _pinched_norm, outputs=outputs, blocks=sizes * blocks, places=places, inside=inside)
+        along = partial(norm_of, blocks=sizes * blocks)
         responses = (out.conj().T @ powers).transpose(1, 0, 2)
         derivatives = np.empty_like(responses)
         norm = 0.0
         K = np.zeros((n, blocks[0].size))
-        for k, (part, by_block, by_weight) in enumerate(map_fn(norm_of, responses, into.T)):
+        for k, (part, by_block, by_weight) in enumerate(map_fn(along, responses, into.T)):
             norm += part
             K += by_block
             derivatives[k] = by_weight

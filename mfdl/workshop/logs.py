@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array, eye_array
 
 from ..accounting.account import account
-from ..accounting.privacy import ADJACENCY, row_sensitivity
+from ..accounting.privacy import ADJACENCY, check_sigma, row_sensitivity
 from ..accounting.reactions import Lipschitz
 from ..accounting.report import Report
 from ..ground.arguments import Bools, Floats, check_choice, check_count, real_number
@@ -550,8 +550,7 @@ def write_log(
     if any(step.shares for step in protocol.distinct):
         raise ValueError(f"protocol={protocol.name!r} adds noise to single messages; expected "
                          "noise that enters models")
-    if not 0 < real_number(sigma) < np.inf:
-        raise ValueError(f"sigma={sigma!r}: expected a number > 0")
+    check_sigma(sigma)
     units = units or {"row_sensitivity": 1.0}
     unit = float(sigma) * _one_row(units)[0]
     every = list(_terms(protocol, unit))

@@ -20,7 +20,7 @@ import numpy as np
 from click.shell_completion import CompletionItem
 from numpy.typing import NDArray
 
-from ..accounting.privacy import GaussianDP, check_delta
+from ..accounting.privacy import GaussianDP, check_delta, check_sigma
 from ..ground.arguments import check_choice, check_fits
 from ..ground.files import needed_for
 from mfdl.language.algorithms import (
@@ -320,6 +320,8 @@ def check_settings(
         _check_output(path)
     if sigma is not None and epsilon is not None:
         raise ValueError(f"sigma={sigma} and epsilon={epsilon}: expected one of the two")
+    if sigma is not None:
+        check_sigma(sigma)
     if rows < 1: raise ValueError(f"rows={rows}: expected a number of pairs >= 1")
     check_delta(delta)
     if epsilon is not None:

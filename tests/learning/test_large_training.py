@@ -128,7 +128,8 @@ def test_pieces_of_blocks_are_the_blocks(monkeypatch):
 
 def test_variables_are_kept_as_long_as_they_are_needed():
     W, T = gossip_matrix(network(5, 0), sparse=True), 30
-    for C, back in ((np.tri(T), 1), (np.eye(T), 0), (sum(np.eye(T, k=-k) for k in range(0, T, 4)), 4), (np.eye(T) - 0.5 * np.eye(T, k=-1), 0)):
+    with_gaps = sum(np.eye(T, k=-k) for k in range(0, T, 4))
+    for C, back in ((np.tri(T), 1), (np.tri(T) + np.tri(T, k=-2) / 2, T - 1), (np.eye(T), 0), (with_gaps, 4), (np.eye(T) - 0.5 * np.eye(T, k=-1), 0)):
         run = mf_dsgd(W, T, np.tril(C))
         assert looks_back(run) == back
         draws = Draws(run.variables, [1], 2, keep=back)

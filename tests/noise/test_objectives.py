@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import hankel
 from scipy.sparse import csr_array
 from test_strategies import networks
 
@@ -12,11 +13,11 @@ from mfdl.accounting.sensitivities import worst_sensitivity
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.noise.covariance import optimize_covariance
-from mfdl.noise.directions import optimize_space_time
+from mfdl.noise.directions import _aged_places, _pinched_norm, _pinched_norm_of_one, optimize_space_time
 from mfdl.noise.gram import gram_estimates, local_gram, probe_grams
 from mfdl.noise.newton import optimize
-from mfdl.noise.objectives import Objective, model_workload, of_age_alone
-from mfdl.noise.space_time import space_time_workload
+from mfdl.noise.objectives import AgeWorkload, Objective, model_workload, of_age_alone
+from mfdl.noise.space_time import patterns_of, space_time_workload
 from mfdl.noise.strategies import STRATEGIES, estimate_harm, load_strategy, save_strategy, strategy
 
 
@@ -348,6 +349,18 @@ def test_noise_along_directions_does_the_harm_and_has_the_sensitivity_that_it_sa
     assert found.independent == pytest.approx(3 * (A**2).sum()) and found.lower_bound <= exact.objective * (1 + 1e-9)
     assert exact.lower_bound <= found.objective * (1 + 1e-9) and found.objective < 1.3 * found.lower_bound
     assert of_age_alone(AGED[name])
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("counts", [Objective.last(12), Objective.tail(12, 5), Objective(weights=np.linspace(0, 1, 12)**2, averaged=True)])
+def test_one_combination_of_models_has_the_norm_and_derivatives_of_the_general_code(counts, turns):
+    scheme, rng = Participation.cyclic(3, 4), np.random.default_rng(0)
+    outputs = AgeWorkload(np.eye(5), 12, counts).outputs
+    response, into = (rng.normal(size=shape) + turns * 1j * rng.normal(size=shape) for shape in ((12, 5), 5))
+    blocks, (places, inside) = rng.normal(size=(5, 4, 3, 3)), _aged_places(scheme)
+    slow = _pinched_norm(response, into, outputs, blocks, places, inside)
+    fast = _pinched_norm_of_one(response, into, hankel(outputs[outputs.any(axis=1)][0]), blocks, patterns_of(scheme))
+    for one, other in zip(slow, fast, strict=True): np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("other", [
