@@ -185,6 +185,15 @@ def _pinched_norm_of_one(
     by_step[steps] = np.einsum("bl,nbkl->bkn", derivative, blocks)
     return norm, by_block.reshape(len(blocks), -1), late.T @ by_step
 
+def _norm_along(workload: AgeWorkload, participation: Participation) -> Callable[..., Any]:
+    "The norm and its derivatives along a direction, of its response, into and blocks."
+    outputs = workload.outputs[workload.outputs.any(axis=1)]
+    steps = patterns_of(participation)
+    if len(outputs) == 1:
+        return partial(_pinched_norm_of_one, late=hankel(outputs[0]), steps=steps)
+    places, inside = _aged_places(participation)
+    return partial(_pinched_norm, outputs=outputs, places=places, inside=inside)
+
 # %% ../../nbs/noise/57_directions.ipynb #turning3
 def _unitary(M: np.ndarray) -> np.ndarray:
     "The unitary matrix U for which the real part of tr(U^* M) is largest."
@@ -212,14 +221,8 @@ def _growing_bounds(
     n = len(workload.W)
     powers = workload.effects(np.eye(n))
     out, into = bases or _first_bases(workload.W, powers)
-    steps = patterns_of(participation)
-    sizes = workload.sizes[steps][..., None]  # of the rows of blocks
-    outputs = workload.outputs[workload.outputs.any(axis=1)]
-    if len(outputs) == 1:
-        norm_of = partial(_pinched_norm_of_one, late=hankel(outputs[0]), steps=steps)
-    else:
-        places, inside = _aged_places(participation)
-        norm_of = partial(_pinched_norm, outputs=outputs, places=places, inside=inside)
+    norm_of = _norm_along(workload, participation)
+    sizes = workload.sizes[patterns_of(participation)][..., None]  # of the rows of blocks
     blocks = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
     while True:
         along = partial(norm_of, blocks=sizes * blocks)

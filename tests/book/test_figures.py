@@ -119,13 +119,14 @@ def test_noise_in_time_and_space_does_not_gain_by_being_made_for_the_last_model(
     assert random.loc[last].round(1).tolist() == [4.6, -16.6, 31.3] and random.loc[late].round(1).tolist() == [10.7, 1.3, 20.9]
 
 
-@pytest.mark.parametrize("stem, expected", [("florentine", ["0.286", "0.128"]), ("erdos-renyi-n-20_schedules-constant", ["0.269", "0.100"])])
-def test_noise_in_time_and_space_is_predicted_to_gain_by_being_made_for_the_last_model(stem, expected):
-    """Harm to the last model, relative to that of BSR, of noise for all steps and for the last model, as the experiment printed it."""
+@pytest.mark.parametrize("stem, column, expected", [
+    ("florentine", 0, ["0.286", "0.128"]), ("erdos-renyi-n-20_schedules-constant", 0, ["0.269", "0.100"]), ("facebook-414_schedules-constant_at_once-2", -1, ["0.253", "0.082"])])
+def test_noise_in_time_and_space_is_predicted_to_gain_by_being_made_for_the_last_model(stem, column, expected):
+    """Harm to the last model, relative to that of BSR, of noise for all steps and for the last model, as the experiment printed it: pulled in the last column."""
     cells = json.loads((ROOT / "figures" / f"objectives_{stem}.ipynb").read_text())["cells"]
     printed = "".join("".join(out.get("text", "")) for cell in cells for out in cell.get("outputs", [])).partition("predicted: harm")[2]
-    first = {line[:16].strip(): line[16:].split()[0] for line in printed.splitlines() if line.startswith("space-time")}
-    assert [first["space-time"], first["space-time, last"]] == expected
+    found = {line[:16].strip(): line[16:].split()[column] for line in printed.splitlines() if line.startswith("space-time")}
+    assert [found["space-time"], found["space-time, last"]] == expected
 
 
 @pytest.mark.parametrize("stem, learned", [("florentine", True), ("erdos-renyi-n-20_schedules-constant", True), ("facebook-414_schedules-constant_at_once-2", False)])
@@ -151,13 +152,16 @@ def test_noise_for_the_last_model_beats_bsr_where_noise_outweighs_the_data():
     found = judged(stem).loc["constant"]
     said = {
         ("last model", "last model"): (-71.2, -76.4, -64.8), ("last model", "all steps"): (11.1, -1.3, 25.0), ("last losses", "last model"): (102.8, 89.1, 117.4),
-        ("last model", "space-time"): (-89.1, -90.5, -87.6), ("last losses", "space-time"): (-85.5, -86.8, -84.2)}
+        ("last model", "space-time"): (-89.3, -90.6, -87.7), ("last losses", "space-time"): (-85.8, -87.1, -84.4),
+        ("last model", "space-time, last"): (-87.4, -89.9, -84.3), ("last losses", "space-time, last"): (-50.0, -54.2, -45.3)}
     for where, values in said.items(): assert found.loc[where].round(1).tolist() == list(values), where
     table = pd.read_csv(ROOT / "figures" / f"objectives_{stem}.csv")
     losses = table[table.judged != "course"].groupby(["judged", "method"]).loss.mean()
     ended = losses["last model"]
-    assert ended.drop(["no noise", "space-time"]).min() > 7 > 9 * ended["no noise"]  # ruined, all but one
-    assert losses["tail"].drop(["no noise", "space-time"]).min() > 4 and losses["tail"]["no noise"].round(2) == 0.80
+    in_time = [name for name in ended.index if name != "no noise" and not name.startswith("space-time")]
+    assert ended[in_time].min() > 7 > 9 * ended["no noise"] and losses["tail"][in_time].min() > 4  # ruined
+    assert losses["tail"]["no noise"].round(2) == 0.80 and losses["tail"].drop(["no noise", "space-time"]).min() > 3
+    assert ended["space-time, last"] > ended["space-time"]
     assert ended[["BSR", "last model", "space-time"]].round(1).tolist() == [22.5, 7.0, 2.4] and losses["tail", "space-time"].round(2) == 0.99
 
 
