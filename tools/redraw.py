@@ -45,9 +45,9 @@ def saved_table(cells: list[dict]) -> str:
     return ast.unparse(saved[0])
 
 
-def numbers_in(words: str) -> list[str]:
-    "All numbers, as they are written."
-    return re.findall(r"\d+(?:\.\d+)?", words)
+def numbers_in(words: str) -> list[float]:
+    "All numbers; a table that is read again may write 1.0 as 1."
+    return [*map(float, re.findall(r"\d+(?:\.\d+)?", words))]
 
 
 def redraw(path: Path, folder: Path) -> Path:
