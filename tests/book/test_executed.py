@@ -12,8 +12,6 @@ import pytest
 from conftest import FIGURES, ROOT
 
 EXECUTED = runpy.run_path(str(ROOT / "tools" / "executed.py"))
-
-
 EXPERIMENT_OF, PARAMETERS, GIVEN_TO, PRINTED = (EXECUTED[name] for name in ("experiment_of", "parameters", "given_to", "printed"))
 
 
