@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
+from conftest import FIGURES, ROOT
 from scipy import stats
 
 from mfdl import Participation, gossip_matrix, load_graph, strategy
@@ -169,14 +169,34 @@ DIGITS = [("last model", "last model"), ("last model", "last model, aware"), ("l
           ("last model", "space-time"), ("tail", "all steps, aware"), ("tail", "all steps"), ("last model", "space-time, last")]
 
 
+def stem_of_digits(graph):
+    return next(path.stem for path in FIGURES if path.stem.startswith(f"objectives_{graph}_task-writers")).removeprefix("objectives_")
+
+
 @pytest.mark.parametrize("graph, said", [
     ("florentine", [(23.6, 20.5, 26.8), (22.9, 20.2, 25.6), (14.3, 12.3, 16.2), (-2.0, -2.5, -1.5), (-2.0, -3.4, -0.7), (-9.5, -10.7, -8.2),
                     (-3.8, -4.8, -2.7), (-2.1, -2.6, -1.6), (11.8, 9.0, 14.7)]),
     ("erdos-renyi-n-20", [(24.9, 21.5, 28.4), (23.4, 21.2, 25.6), (18.8, 16.8, 20.9), (-2.2, -2.7, -1.7), (-3.2, -4.4, -2.1), (-9.2, -10.7, -7.6),
-                          (-4.8, -5.5, -4.1), (-2.4, -2.9, -2.0), (20.6, 15.7, 25.8)])])
+                          (-4.8, -5.5, -4.1), (-2.4, -2.9, -2.0), (20.6, 15.7, 25.8)]),
+    ("facebook-414", [(6.6, 5.8, 7.4), (4.5, 3.7, 5.3), (4.3, 3.6, 5.0), (-1.4, -1.6, -1.1), (-0.6, -1.3, 0.1), (-7.7, -9.0, -6.4),
+                      (-2.0, -2.5, -1.4), (-1.5, -1.7, -1.2), (0.3, -1.2, 1.9)])])
 def test_noise_made_for_the_last_model_loses_on_digits(graph, said):
-    found = judged(f"{graph}_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2_at_once-5").loc["falling"]
+    found = judged(stem_of_digits(graph)).loc["falling"]
     for where, values in zip(DIGITS, said, strict=True): assert found.loc[where].round(1).tolist() == list(values), where
+
+
+def test_digits_on_facebook():
+    table = pd.read_csv(ROOT / "figures" / f"objectives_{stem_of_digits('facebook-414')}.csv")
+    losses = table.query("judged == 'last model'").groupby("method").loss.mean().round(3)
+    assert losses[["no noise", "space-time", "BSR"]].tolist() == [0.427, 0.434, 0.470] and set(table.peak) == {2}
+    assert judged(stem_of_digits("facebook-414")).loc["falling", "last model", "D-MF"].round(1).tolist() == [-1.1, -1.4, -0.9]
+
+
+@pytest.mark.parametrize("path", [path for path in FIGURES if path.stem.startswith("objectives_")], ids=lambda path: path.stem)
+def test_noise_in_time_and_space_is_never_ahead_for_being_made_for_the_last_model(path):
+    means = judged(path.stem.removeprefix("objectives_"))["mean"].unstack()
+    assert (means["space-time, last"] > means["space-time"]).all()
+    assert "writers" not in path.stem or (means["space-time, last"] > 0).all()  # no better than BSR
 
 
 def test_noise_for_the_last_model_is_predicted_to_beat_bsr():
