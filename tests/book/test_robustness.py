@@ -245,7 +245,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     workloads.gossip_sequence: {"W": RING, "T": 2}, workloads.workload: {"W": [RING, RING], "T": 2}, workloads.workload_operator: {"W": RING, "T": 2},
     privacy.GaussianDP: {"mu": 1.0}, privacy.GaussianDP(1.0).delta: {"epsilon": 1.0}, privacy.GaussianDP(1.0).epsilon: {"delta": 1e-6}, privacy.GaussianDP(1.0).rdp: {"alpha": 2},
     privacy.GaussianDP.from_epsilon: {"epsilon": 1.0, "delta": 1e-6}, privacy.calibrate_sigma: {"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-6},
-    privacy.row_sensitivity: {"clip": 1.0, "batch_size": 4, "adjacency": "zero-out"}, privacy.check_delta: {"delta": 0.1},
+    privacy.row_sensitivity: {"clip": 1.0, "batch_size": 4, "adjacency": "zero-out"}, privacy.check_delta: {"delta": 0.1}, privacy.check_sigma: {"sigma": 1.0},
     participation.Participation: {"k": 2, "b": 2, "T": 4, "separation": "exactly"}, participation.Participation.min_sep: {"k": 2, "b": 2, "T": 5},
     participation.Participation.cyclic: {"k": 2, "b": 2}, participation.Participation.parse: {"spec": "cyclic:2,2", "T": 4}, CYCLE.max_sum: {"weights": np.ones(4)},
     sensitivities.sensitivity: {"P": np.eye(2), "method": "exact"}, sensitivities.worst_sensitivity: {"P": np.eye(4), "participation": CYCLE, "method": "exact"},
