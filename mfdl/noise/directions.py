@@ -179,7 +179,7 @@ def _pinched_norm_of_one(
     seen = (late @ weights)[steps]
     effect = np.einsum("bkn,nbkl->bl", seen, blocks)
     norm = float(np.linalg.norm(effect))
-    derivative = effect.conj() / norm
+    derivative = effect.conj() / (norm or 1.0)  # of no effect, zero is one
     by_block = np.einsum("bkn,bl->nbkl", seen, derivative).real
     by_step = np.empty_like(weights, dtype=effect.dtype)
     by_step[steps] = np.einsum("bl,nbkl->bkn", derivative, blocks)

@@ -363,6 +363,15 @@ def test_one_combination_of_models_has_the_norm_and_derivatives_of_the_general_c
     for one, other in zip(slow, fast, strict=True): np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
+def test_a_direction_of_which_nothing_is_left_adds_nothing():
+    steps = patterns_of(Participation.cyclic(3, 4))
+    norm, by_block, by_weight = _pinched_norm_of_one(np.zeros((12, 5)), np.ones(5), hankel(np.arange(12) == 11), np.ones((5, 4, 3, 3)), steps)
+    assert norm == 0 and not by_block.any() and not by_weight.any()
+    W = np.full((4, 4), 0.25)  # one round, and only the mean is left
+    found = optimize_space_time(W, Participation.cyclic(3, 4), method="directions", trace_penalty=1e-3, objective=Objective.last(12))
+    assert 0 < found.lower_bound <= found.objective < np.inf
+
+
 @pytest.mark.parametrize("other", [
     Objective(weights=np.ones((4, 2))), Objective(momentum=0.5, curvature=0.1), Objective(learning_rates=[1, 1, 1, 0.5], momentum=0.5),
     Objective(learning_rates=[1, 1, 1, 0.5], weight_decay=0.1), Objective(learning_rates=[1, 1, 1, 0.5], curvature=0.1),
