@@ -190,6 +190,9 @@ def test_digits_on_facebook():
     table = pd.read_csv(ROOT / "figures" / f"objectives_{stem_of_digits('facebook-414')}.csv")
     losses = table.query("judged == 'last model'").groupby("method").loss.mean().round(3)
     assert losses[["no noise", "space-time", "BSR"]].tolist() == [0.427, 0.434, 0.470] and set(table.peak) == {2}
+    for graph, above in (("facebook-414", 10), ("florentine", 21), ("erdos-renyi-n-20", 23)):
+        ends = pd.read_csv(ROOT / "figures" / f"objectives_{stem_of_digits(graph)}.csv").query("judged == 'last model'").groupby("method").loss.mean()
+        assert round(100 * (ends.BSR / ends["no noise"] - 1)) == above
     assert judged(stem_of_digits("facebook-414")).loc["falling", "last model", "D-MF"].round(1).tolist() == [-1.1, -1.4, -0.9]
 
 
