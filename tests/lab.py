@@ -45,6 +45,7 @@ LOOK = """() => panel.content.widgets.map(({node}) => {
     pictures: all('img', image => [image.complete && image.naturalWidth > 0, image.getAttribute('src')]),
     drawn: all('.jp-OutputArea-output img, .jp-OutputArea-output svg', () => 1).length,
     links: all('.jp-MarkdownOutput a', link => link.getAttribute('href') ?? ''),
+    loading: all('.jp-OutputArea-output', output => output.textContent).filter(text => text.startsWith('Loading widget')).length,
   };
 })"""
 CLOSE = """async () => {
@@ -53,7 +54,7 @@ CLOSE = """async () => {
   await panel.sessionContext.shutdown();
   panel.dispose();
   delete window.panel;
-  if (widgets) await new Promise(done => setTimeout(done, 2000));  // one that was still loading complains a little later
+  if (widgets) await new Promise(done => setTimeout(done, 5000));  // one that was still loading complains two seconds after it began
 }"""
 
 
@@ -69,6 +70,7 @@ def wrong(cell, seen, root):
         if cell.source.strip() and cell.execution_count is None: yield "has not run"
         yield from (f"{out.ename}: {out.evalue}" for out in cell.outputs if out.output_type == "error")
         pictures = sum(any(kind.startswith("image/") for kind in out.get("data", {})) for out in cell.outputs)
+        if seen["loading"]: yield "has a widget that is not shown"
         if seen["drawn"] < pictures: yield f"shows {seen['drawn']} of its {pictures} pictures"
     if cell.cell_type == "markdown":
         if seen["formulas"] != (count := len(formulas(cell.source))): yield f"shows {seen['formulas']} of its {count} formulas as mathematics"

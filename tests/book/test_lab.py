@@ -15,6 +15,7 @@ FAULTS = [  # a cell, and all that is said of it
     (new_markdown_cell("It costs $5."), ["shows a dollar sign where mathematics should be"]),
     (new_markdown_cell("![a picture](../figures/missing.png)"), ["has a picture that cannot be seen: http"]),
     (new_code_cell("from IPython.display import Image\nImage(b'nothing', format='png')"), ["has a picture that cannot be seen: data:image/png"]),
+    (new_code_cell("from IPython.display import HTML\nHTML('Loading widget...')"), ["has a widget that is not shown"]),
     (new_markdown_cell("[more](missing.ipynb)"), ["links to nbs/missing.ipynb, which does not exist"]),
     (new_code_cell("1 / 0"), ["ZeroDivisionError: division by zero"]),
     (new_code_cell("1"), ["has not run"]),
