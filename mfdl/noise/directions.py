@@ -76,7 +76,17 @@ def _told(X: np.ndarray, basis: np.ndarray, where: tuple[Ints, Ints]) -> Floats:
     return np.asarray((shares @ found.reshape(n, -1)).real.reshape(found.shape))
 
 # %% ../../nbs/noise/57_directions.ipynb #alongit2
+_WORSE = 0.1  # growth of the bound of noise along directions that shows a bad turn
 _SPREAD = 0.3  # of multipliers that are alike, to begin with where not all models count
+
+def _first_blocks(
+    workload: AgeWorkload, participation: Participation, blocks: Floats | None
+) -> Floats:
+    "The blocks (n, b, k, k) to begin with: those of the bound, if given, none too small."
+    alike = np.tile(np.eye(participation.k), (len(workload.W), participation.b, 1, 1))
+    if blocks is None: return alike
+    if workload.objective.weights is None: return blocks
+    return blocks + _SPREAD * np.linalg.norm(blocks) / np.linalg.norm(alike) * alike
 
 def _best_along(
     workload: AgeWorkload,
@@ -87,16 +97,15 @@ def _best_along(
     turns: int = 0,  # iterations after which the basis is turned
     max_iter: int = 60,
     map_fn: Callable[..., Iterable[Any]] = map,
+    momentum: float = 0.0,  # of the blocks, once the basis is at rest
 ) -> Iterator[_Along]:
     "Noise along each direction, better and better."
     n = len(basis)
     T = workload.T
     where = block_index(patterns_of(participation))
-    alike = np.tile(np.eye(participation.k), (n, participation.b, 1, 1))
-    if blocks is None:
-        blocks = alike
-    elif workload.objective.weights is not None:
-        blocks = blocks + _SPREAD * np.linalg.norm(blocks) / np.linalg.norm(alike) * alike
+    last = blocks = _first_blocks(workload, participation, blocks)
+    kept, reached = basis, np.inf  # before the last turn
+    length = 0.5  # of a turn, relative to a step of Newton
     for iteration in range(max_iter):
         prices = price * (np.abs(basis)**2).sum(axis=0)
         grams = _direction_grams(workload, basis) + prices[:, None, None] * np.eye(T)
@@ -112,9 +121,18 @@ def _best_along(
         bound = harm**2 / block_multipliers(blocks).sum()
         yield _Along(basis, X / squared, harm * squared, bound)
         if iteration >= turns and harm * squared <= (1 + _SETTLED) * bound: break
+        if iteration < turns and bound > (1 + _WORSE) * reached:
+            basis, reached = kept, np.inf
+            length /= 2
+            continue
         if iteration < turns:
-            basis = _turned_basis(workload, basis, price, grams, X, by_node, where)
-        blocks = following_blocks(information @ blocks)
+            kept, reached = basis, bound
+            options = price, grams, X, by_node, where, length
+            basis = _turned_basis(workload, basis, *options)
+        following = following_blocks(information @ blocks)
+        ahead = momentum * (following - last) if iteration > turns else 0.0
+        blocks = following_blocks(following + ahead)
+        last = following
 
 # %% ../../nbs/noise/57_directions.ipynb #turning1
 _ANGLE = 0.5  # from one round of gossip to the next, to tell directions that turn apart
@@ -350,8 +368,9 @@ def _turned_basis(
     X: np.ndarray,
     by_node: Floats,
     where: tuple[Ints, Ints],
+    length: float,  # of the step, relative to Newton's
 ) -> np.ndarray:
-    "Directions after half a step of Newton, of length 1."
+    "Directions after (a part of) a step of Newton, scaled to length 1."
     n, m = basis.shape
     shares = np.abs(_dual(basis))**2
     basis, grams, X = (_with_conjugates(each, n) for each in (basis.T, grams, X))
@@ -361,7 +380,7 @@ def _turned_basis(
     own = (told * shares).sum(axis=0)
     mixed = np.minimum(own[:, None] + own, _CLEARLY * np.sqrt(curvature * curvature.T))
     across = mixed * slope.conj().T
-    E = -(curvature.T * slope - across) / (curvature * curvature.T - mixed**2) / 2
+    E = -length * (curvature.T * slope - across) / (curvature * curvature.T - mixed**2)
     np.fill_diagonal(E, 0)
     E *= min(1, _FAR / max(np.abs(E).max(), _FAR))
     turned = (basis + basis @ E)[:, :m]
@@ -369,18 +388,23 @@ def _turned_basis(
     return np.asarray(turned / np.linalg.norm(turned, axis=0))
 
 # %% ../../nbs/noise/57_directions.ipynb #00000017
-_PATIENCE = 40  # iterations of noise along directions
-_AT_REST = 4  # of them, the last, with directions that do not turn any more
+_TURNS = 35  # iterations after which the directions turn
+_AT_REST = 90  # at most, after them
+_MOMENTUM = 0.9  # in them, of the multipliers
+_PATIENCE = 5  # of these, in which at least _SETTLED has to be gained
 
-def _harm_along(workload: AgeWorkload, basis: np.ndarray, S: np.ndarray) -> float:
-    "Harm of noise with covariances S along directions."
+def _harm_along(
+    workload: AgeWorkload, basis: np.ndarray, S: np.ndarray, price: float = 0.0
+) -> float:
+    "Harm of noise with covariances S along directions, and the price of its variance."
     each = (_direction_grams(workload, basis).conj() * S).sum(axis=(1, 2)).real
-    return float(_with_conjugates(each, len(basis)).sum())
+    variances = (np.abs(basis)**2).sum(axis=0) * np.trace(S, axis1=1, axis2=2).real
+    return float(_with_conjugates(each + price * variances, len(basis)).sum())
 
 def _evened(
     found: _Along, participation: Participation, map_fn: Callable[..., Iterable[Any]]
-) -> tuple[np.ndarray, np.ndarray]:  # basis (n, m), S (m, T, T)
-    "Noise of certified sensitivity 1: as it was, scaled for each pattern and node."
+) -> tuple[np.ndarray, np.ndarray]:  # basis (n, m), X (m, T, T)
+    "Noise as it was, scaled for each pattern and node."
     steps = patterns_of(participation)
     where = block_index(steps)
     sizes = np.trace(_told(found.X, found.basis, where), axis1=-2, axis2=-1)
@@ -388,9 +412,12 @@ def _evened(
     in_time[steps] = np.sqrt(sizes.mean() / sizes.mean(axis=0))[:, None]
     X = found.X * in_time[:, None] * in_time
     squared = np.array(list(map_fn(largest_square, _told(X, found.basis, where))))
-    basis = found.basis * np.sqrt(squared / squared.max())[:, None]
+    return found.basis * np.sqrt(squared / squared.max())[:, None], X
+
+def _certified(basis: np.ndarray, X: np.ndarray, where: tuple[Ints, Ints]) -> np.ndarray:
+    "Covariances in time along directions, scaled to a certified sensitivity of 1."
     S = np.linalg.inv(X) * largest_square(_told(X, basis, where))
-    return basis, (S + S.conj().swapaxes(1, 2)) / 2
+    return np.asarray((S + S.conj().swapaxes(1, 2)) / 2)
 
 def _noise_along(
     workload: AgeWorkload,
@@ -401,17 +428,24 @@ def _noise_along(
     map_fn: Callable[..., Iterable[Any]],
 ) -> tuple[np.ndarray, np.ndarray, int]:  # basis (n, m), S (m, T, T), iterations
     "The best noise that is independent between directions, and the directions."
-    options = blocks, price, _PATIENCE - _AT_REST, _PATIENCE, map_fn
-    course = _best_along(workload, participation, basis, *options)
-    shown = progress_bar(course, desc="directions", total=_PATIENCE, leave=False)
+    where = block_index(patterns_of(participation))
+    most = _TURNS + _AT_REST
+    options = blocks, price, _TURNS, most, map_fn, _MOMENTUM
+    better = _best_along(workload, participation, basis, *options)
+    shown = progress_bar(better, desc="directions", total=most, leave=False)
     least = np.inf
-    for iterations, one in enumerate(shown, 1):  # noqa: B007
-        if one.squared_error < least:
-            least = one.squared_error
-            best = one
-    evened = [_evened(found, participation, map_fn) for found in (best, one)]
-    harms = [_harm_along(workload, R, S) for R, S in evened]
-    return *evened[int(np.argmin(harms))], iterations
+    for iterations, found in enumerate(shown, 1):
+        settled = found.squared_error <= (1 + _SETTLED) * found.bound
+        if iterations <= _TURNS or iterations % _PATIENCE and not settled: continue
+        before = least
+        for R, X in ((found.basis, found.X), _evened(found, participation, map_fn)):
+            S = _certified(R, X, where)
+            harm = _harm_along(workload, R, S, price)
+            if harm < least:
+                least = harm
+                best = R, S
+        if least > (1 - _SETTLED) * before: break
+    return *best, iterations
 
 # %% ../../nbs/noise/57_directions.ipynb #onecall2
 def _check_all_last(
