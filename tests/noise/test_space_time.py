@@ -22,6 +22,7 @@ from mfdl.language.protocol import Protocol
 from mfdl.language.steps import Noise
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.noise_sources import Draws, NoiseSource, looks_back
+from mfdl.noise import directions
 from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.directions import any_noise_bound, optimize_space_time
 from mfdl.noise.gram import consequences
@@ -150,6 +151,23 @@ def test_noise_along_directions_and_its_bound_are_close_to_the_values_of_record(
         X = np.linalg.inv(S)
         squares = [max(sensitivity(X[u::n, u::n][np.ix_(at, at)])**2 for at in map(list, scheme.patterns())) for u in range(n)]
         assert max(squares) <= 1 + 1e-8 and min(squares) > 1 - 1e-6
+
+
+def test_a_bad_turn_of_directions_is_taken_back(monkeypatch):
+    """One turn in four leads to directions that are nearly alike: the next one starts from where that one did, is half as long, and the end is as good."""
+    turn, lengths = directions._turned_basis, []
+
+    def astray(workload, basis, *options):
+        lengths.append(options[-1])
+        turned = turn(workload, basis, *options)
+        return turned[:, [0]] + 0.1 * turned if len(lengths) % 4 == 3 else turned
+
+    W = (np.eye(12) + gossip_matrix(nx.barabasi_albert_graph(12, 2, seed=0), "uniform")) / 2
+    scheme = Participation.cyclic(3, 4)
+    undisturbed = optimize_space_time(W, scheme, method="directions").objective
+    monkeypatch.setattr(directions, "_turned_basis", astray)
+    found = optimize_space_time(W, scheme, method="directions").objective
+    assert lengths[:8] == [0.5] * 3 + [0.25] * 4 + [0.125] and found < 1.01 * undisturbed
 
 
 @pytest.mark.parametrize("scheme", [Participation.cyclic(2, 4), Participation.every_step(6)])
