@@ -34,11 +34,12 @@ def _summed_steps(workload: AgeWorkload, terms: np.ndarray) -> np.ndarray:
     late = hankel(workload.outputs[0])
     return np.asarray(late @ terms @ late)
 
-def _direction_grams(workload: AgeWorkload, basis: np.ndarray) -> np.ndarray:  # (n, T, T)
-    "H of noise along each column of the basis: its harm is tr(H S), S in time."
+def _direction_grams(workload: AgeWorkload, basis: np.ndarray, price: float = 0.0) -> np.ndarray:
+    "H (m, T, T) of noise along columns of a basis: tr(H S) is its harm and price."
     after = workload.effects(basis).transpose(2, 0, 1)
     H = _summed_steps(workload, after.conj() @ after.swapaxes(1, 2))
-    return np.asarray(workload.sizes[:, None] * H * workload.sizes)
+    prices = price * (np.abs(basis)**2).sum(axis=0)[:, None, None] * np.eye(workload.T)
+    return np.asarray(workload.sizes[:, None] * H * workload.sizes + prices)
 
 # %% ../../nbs/noise/57_directions.ipynb #0000000d
 _SETTLED = 1e-3  # gap at which noise along directions is good enough
@@ -75,18 +76,20 @@ def _told(X: np.ndarray, basis: np.ndarray, where: tuple[Ints, Ints]) -> Floats:
     shares = np.abs(_dual(basis))**2
     return np.asarray((shares @ found.reshape(n, -1)).real.reshape(found.shape))
 
+def _best_for(
+    grams: np.ndarray, basis: np.ndarray, blocks: Floats, where: tuple[Ints, Ints],
+    map_fn: Callable[..., Iterable[Any]],
+) -> tuple[np.ndarray, float]:
+    "The best X (m, T, T) along directions for given multipliers, and its harm."
+    shares = np.abs(_dual(basis).T[:basis.shape[1]])**2
+    multipliers = np.tensordot(shares, blocks @ blocks.swapaxes(-1, -2), 1)
+    one = partial(_along_one, where=where)
+    found = list(map_fn(one, np.linalg.cholesky(grams), multipliers))
+    harms = np.array([harm for _, harm in found])
+    return np.array([X for X, _ in found]), float(_with_conjugates(harms, len(basis)).sum())
+
 # %% ../../nbs/noise/57_directions.ipynb #alongit2
 _WORSE = 0.1  # growth of the bound of noise along directions that shows a bad turn
-_SPREAD = 0.3  # of multipliers that are alike, to begin with where not all models count
-
-def _first_blocks(
-    workload: AgeWorkload, participation: Participation, blocks: Floats | None
-) -> Floats:
-    "The blocks (n, b, k, k) to begin with: those of the bound, if given, none too small."
-    alike = np.tile(np.eye(participation.k), (len(workload.W), participation.b, 1, 1))
-    if blocks is None: return alike
-    if workload.objective.weights is None: return blocks
-    return blocks + _SPREAD * np.linalg.norm(blocks) / np.linalg.norm(alike) * alike
 
 def _best_along(
     workload: AgeWorkload,
@@ -100,34 +103,29 @@ def _best_along(
     momentum: float = 0.0,  # of the blocks, once the basis is at rest
 ) -> Iterator[_Along]:
     "Noise along each direction, better and better."
-    n = len(basis)
-    T = workload.T
     where = block_index(patterns_of(participation))
-    last = blocks = _first_blocks(workload, participation, blocks)
-    kept, reached = basis, np.inf  # before the last turn
+    if blocks is None:
+        blocks = np.tile(np.eye(participation.k), (len(basis), participation.b, 1, 1))
+    last = blocks
+    kept = None  # what was found before the last turn
     length = 0.5  # of a turn, relative to a step of Newton
     for iteration in range(max_iter):
-        prices = price * (np.abs(basis)**2).sum(axis=0)
-        grams = _direction_grams(workload, basis) + prices[:, None, None] * np.eye(T)
-        by_node = blocks @ blocks.swapaxes(-1, -2)
-        shares = np.abs(_dual(basis).T[:basis.shape[1]])**2
-        multipliers = np.tensordot(shares, by_node, 1)
-        one = partial(_along_one, where=where)
-        found = list(map_fn(one, np.linalg.cholesky(grams), multipliers))
-        X = np.array([one for one, _ in found])
-        harm = _with_conjugates(np.array([one for _, one in found]), n).sum()
+        grams = _direction_grams(workload, basis, price)
+        X, harm = _best_for(grams, basis, blocks, where, map_fn)
         information = _told(X, basis, where)
         squared = largest_absolute_sum(information)
         bound = harm**2 / block_multipliers(blocks).sum()
-        yield _Along(basis, X / squared, harm * squared, bound)
+        found = _Along(basis, X / squared, harm * squared, bound)
+        yield found
         if iteration >= turns and harm * squared <= (1 + _SETTLED) * bound: break
-        if iteration < turns and bound > (1 + _WORSE) * reached:
-            basis, reached = kept, np.inf
+        if iteration < turns and kept and bound > (1 + _WORSE) * kept.bound:
+            basis = kept.basis
+            kept = None
             length /= 2
             continue
         if iteration < turns:
-            kept, reached = basis, bound
-            options = price, grams, X, by_node, where, length
+            kept = found
+            options = price, grams, X, blocks @ blocks.swapaxes(-1, -2), where, length
             basis = _turned_basis(workload, basis, *options)
         following = following_blocks(information @ blocks)
         ahead = momentum * (following - last) if iteration > turns else 0.0
@@ -360,6 +358,11 @@ def _lagrangian_slope(
     told = (by_node.reshape(n, -1) @ X[:, *where].reshape(n, -1).T).real
     return meet - (told * dual).T @ dual.conj(), S, told
 
+def _harm_along(workload: AgeWorkload, basis: np.ndarray, S: np.ndarray, price: float) -> float:
+    "Harm of noise with covariances S along directions, and the price of its variance."
+    each = (_direction_grams(workload, basis, price).conj() * S).sum(axis=(1, 2)).real
+    return float(_with_conjugates(each, len(basis)).sum())
+
 def _turned_basis(
     workload: AgeWorkload,
     basis: np.ndarray,  # (n, m)
@@ -393,14 +396,6 @@ _AT_REST = 90  # at most, after them
 _MOMENTUM = 0.9  # in them, of the multipliers
 _PATIENCE = 5  # of these, in which at least _SETTLED has to be gained
 
-def _harm_along(
-    workload: AgeWorkload, basis: np.ndarray, S: np.ndarray, price: float = 0.0
-) -> float:
-    "Harm of noise with covariances S along directions, and the price of its variance."
-    each = (_direction_grams(workload, basis).conj() * S).sum(axis=(1, 2)).real
-    variances = (np.abs(basis)**2).sum(axis=0) * np.trace(S, axis1=1, axis2=2).real
-    return float(_with_conjugates(each + price * variances, len(basis)).sum())
-
 def _evened(
     found: _Along, participation: Participation, map_fn: Callable[..., Iterable[Any]]
 ) -> tuple[np.ndarray, np.ndarray]:  # basis (n, m), X (m, T, T)
@@ -430,35 +425,28 @@ def _noise_along(
     "The best noise that is independent between directions, and the directions."
     where = block_index(patterns_of(participation))
     most = _TURNS + _AT_REST
-    options = blocks, price, _TURNS, most, map_fn, _MOMENTUM
+    options = _spread(workload, blocks), price, _TURNS, most, map_fn, _MOMENTUM
     better = _best_along(workload, participation, basis, *options)
+    best = np.inf, basis, basis  # harm, basis, S
     shown = progress_bar(better, desc="directions", total=most, leave=False)
-    least = np.inf
     for iterations, found in enumerate(shown, 1):
         settled = found.squared_error <= (1 + _SETTLED) * found.bound
         if iterations <= _TURNS or iterations % _PATIENCE and not settled: continue
-        before = least
+        before = best[0]
         for R, X in ((found.basis, found.X), _evened(found, participation, map_fn)):
             S = _certified(R, X, where)
-            harm = _harm_along(workload, R, S, price)
-            if harm < least:
-                least = harm
-                best = R, S
-        if least > (1 - _SETTLED) * before: break
-    return *best, iterations
+            best = min(best, (_harm_along(workload, R, S, price), R, S), key=lambda one: one[0])
+        if best[0] > (1 - _SETTLED) * before: break
+    return *best[1:], iterations
 
 # %% ../../nbs/noise/57_directions.ipynb #onecall2
-def _check_all_last(
-    workload: AgeWorkload, basis: np.ndarray, price: float, trace_penalty: float
-) -> None:
-    "Raise a ValueError if noise along some direction has (nearly) no effect on models."
-    sizes = (np.abs(basis)**2).sum(axis=0)
-    grams = _direction_grams(workload, basis) / sizes[:, None, None]
-    extreme = np.linalg.eigvalsh(grams)[:, [0, -1]] + price
-    if extreme[:, 0].min() < 1e-14 * extreme.max():
-        raise ValueError("W: some noise vanishes within a step "
-                         f"(trace_penalty={trace_penalty:.3g}); "
-                         "expected a larger trace_penalty, such as 1e-4")
+_SPREAD = 0.3  # of multipliers that are alike, to begin with where not all models count
+
+def _spread(workload: AgeWorkload, blocks: Floats) -> Floats:  # (n, b, k, k)
+    "The blocks to begin with, none too small where not all models count."
+    if workload.objective.weights is None: return blocks
+    alike = np.broadcast_to(np.eye(blocks.shape[-1]), blocks.shape)
+    return np.asarray(blocks + _SPREAD * np.linalg.norm(blocks) / np.linalg.norm(alike) * alike)
 
 def _along_directions(
     workload: AgeWorkload, participation: Participation, trace_penalty: float
@@ -479,7 +467,7 @@ def _along_directions(
         basis, S, iterations = _noise_along(workload, participation, *options)
     return SpaceTime(
         S,
-        objective=_harm_along(workload, basis, S),
+        objective=_harm_along(workload, basis, S, price=0.0),
         lower_bound=float(bound),
         independent=float(participation.k * total),
         iterations=iterations,
@@ -491,6 +479,18 @@ def _along_directions(
 # %% ../../nbs/noise/57_directions.ipynb #00000018
 SPACE_TIME_METHODS = ("auto", "exact", "directions")
 _EXACT = 800  # nT up to which 'auto' solves exactly
+
+def _check_all_last(
+    workload: AgeWorkload, basis: np.ndarray, price: float, trace_penalty: float
+) -> None:
+    "Raise a ValueError if noise along some direction has (nearly) no effect on models."
+    sizes = (np.abs(basis)**2).sum(axis=0)
+    grams = _direction_grams(workload, basis, price) / sizes[:, None, None]
+    extreme = np.linalg.eigvalsh(grams)[:, [0, -1]]
+    if extreme[:, 0].min() < 1e-14 * extreme.max():
+        raise ValueError("W: some noise vanishes within a step "
+                         f"(trace_penalty={trace_penalty:.3g}); "
+                         "expected a larger trace_penalty, such as 1e-4")
 
 def optimize_space_time(
     W: Floats | Sequence[Floats],
