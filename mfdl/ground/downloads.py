@@ -116,7 +116,7 @@ def checked(content: bytes, sha256: str, source: object) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found == sha256: return content
     raise ValueError(f"{source}: damaged or changed: expected SHA256 {sha256}, found {found}. "
-                     f"Remove it and load again.")
+                     "If it is a file, remove it; then load again.")
 
 # %% ../../nbs/ground/02_downloads.ipynb #0000000b
 def _download(name: str, url: str, target: Path) -> Path:
