@@ -121,7 +121,8 @@ def test_noise_in_time_and_space_does_not_gain_by_being_made_for_the_last_model(
 
 @pytest.mark.parametrize("stem, column, expected", [
     ("florentine", 0, ["0.286", "0.128"]), ("erdos-renyi-n-20_schedules-constant", 0, ["0.269", "0.100"]), ("facebook-414_schedules-constant_at_once-2", -1, ["0.253", "0.082"]),
-    ("facebook-414_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2-4_at_once-1", 0, ["0.036", "0.059"])])
+    ("facebook-414_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2-4_at_once-1", 0, ["0.035", "0.021"]),
+    ("facebook-414_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2-4_at_once-1", 1, ["0.042", "0.208"])])
 def test_what_noise_in_time_and_space_is_predicted_to_gain_by_being_made_for_the_last_model(stem, column, expected):
     """Harm to the last model, relative to that of BSR, of noise for all steps and for the last model, as the experiment printed it: pulled in the last column."""
     cells = json.loads((ROOT / "figures" / f"objectives_{stem}.ipynb").read_text())["cells"]
@@ -179,8 +180,8 @@ def stem_of_digits(graph):
                     (-3.8, -4.8, -2.7), (-2.1, -2.6, -1.6), (11.8, 9.0, 14.7)]),
     ("erdos-renyi-n-20", [(24.9, 21.5, 28.4), (23.4, 21.2, 25.6), (18.8, 16.8, 20.9), (-2.2, -2.7, -1.7), (-3.2, -4.4, -2.1), (-9.2, -10.7, -7.6),
                           (-4.8, -5.5, -4.1), (-2.4, -2.9, -2.0), (20.6, 15.7, 25.8)]),
-    ("facebook-414", [(6.6, 5.8, 7.4), (4.5, 3.7, 5.3), (4.3, 3.6, 5.0), (-1.4, -1.6, -1.1), (-0.6, -1.3, 0.1), (-7.7, -9.0, -6.4),
-                      (-2.0, -2.5, -1.4), (-1.5, -1.7, -1.2), (0.3, -1.2, 1.9)])])
+    ("facebook-414", [(6.6, 5.8, 7.4), (4.5, 3.7, 5.3), (4.3, 3.6, 5.0), (-1.4, -1.6, -1.1), (-0.6, -1.3, 0.1), (-7.8, -9.0, -6.5),
+                      (-2.0, -2.5, -1.4), (-1.5, -1.7, -1.2), (0.4, -1.0, 1.7)])])
 def test_noise_made_for_the_last_model_loses_on_digits(graph, said):
     found = judged(stem_of_digits(graph)).loc["falling"]
     for where, values in zip(DIGITS, said, strict=True): assert found.loc[where].round(1).tolist() == list(values), where
