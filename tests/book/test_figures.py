@@ -120,7 +120,7 @@ def test_noise_in_time_and_space_does_not_gain_by_being_made_for_the_last_model(
 
 
 @pytest.mark.parametrize("stem, column, expected", [
-    ("florentine", 0, ["0.286", "0.128"]), ("erdos-renyi-n-20_schedules-constant", 0, ["0.269", "0.100"]), ("facebook-414_schedules-constant_at_once-2", -1, ["0.253", "0.082"]),
+    ("florentine", 0, ["0.286", "0.128"]), ("erdos-renyi-n-20_schedules-constant", 0, ["0.269", "0.100"]), ("facebook-414_schedules-constant_at_once-2", -1, ["0.251", "0.057"]),
     ("facebook-414_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2-4_at_once-1", 0, ["0.035", "0.021"]),
     ("facebook-414_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2-4_at_once-1", 1, ["0.042", "0.208"])])
 def test_what_noise_in_time_and_space_is_predicted_to_gain_by_being_made_for_the_last_model(stem, column, expected):
@@ -154,8 +154,8 @@ def test_noise_for_the_last_model_beats_bsr_where_noise_outweighs_the_data():
     found = judged(stem).loc["constant"]
     said = {
         ("last model", "last model"): (-71.2, -76.4, -64.8), ("last model", "all steps"): (11.1, -1.3, 25.0), ("last losses", "last model"): (102.8, 89.1, 117.4),
-        ("last model", "space-time"): (-89.3, -90.6, -87.7), ("last losses", "space-time"): (-85.8, -87.1, -84.4),
-        ("last model", "space-time, last"): (-87.4, -89.9, -84.3), ("last losses", "space-time, last"): (-50.0, -54.2, -45.3)}
+        ("last model", "space-time"): (-89.5, -90.8, -88.0), ("last losses", "space-time"): (-85.9, -87.1, -84.5),
+        ("last model", "space-time, last"): (-87.6, -90.0, -84.7), ("last losses", "space-time, last"): (-62.0, -65.5, -58.2)}
     for where, values in said.items(): assert found.loc[where].round(1).tolist() == list(values), where
     table = pd.read_csv(ROOT / "figures" / f"objectives_{stem}.csv")
     losses = table[table.judged != "course"].groupby(["judged", "method"]).loss.mean()
@@ -164,7 +164,7 @@ def test_noise_for_the_last_model_beats_bsr_where_noise_outweighs_the_data():
     assert ended[in_time].min() > 7 > 9 * ended["no noise"] and losses["tail"][in_time].min() > 4  # ruined
     assert losses["tail"]["no noise"].round(2) == 0.80 and losses["tail"].drop(["no noise", "space-time"]).min() > 3
     assert ended["space-time, last"] > ended["space-time"]
-    assert ended[["BSR", "last model", "space-time"]].round(1).tolist() == [22.5, 7.0, 2.4] and losses["tail", "space-time"].round(2) == 0.99
+    assert ended[["BSR", "last model", "space-time"]].round(1).tolist() == [22.5, 7.0, 2.3] and losses["tail", "space-time"].round(2) == 0.99
 
 
 DIGITS = [("last model", "last model"), ("last model", "last model, aware"), ("last model", "tail"), ("last model", "all steps"), ("last model", "all steps, aware"),
