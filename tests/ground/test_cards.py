@@ -35,6 +35,16 @@ LABELS = ["<script>alert(1)</script>", ("a", 1), "$x_$", "é" * 500, 7]
 RUN = dp_dsgd(RING, 2, nodes=LABELS)
 
 
+def quickly(draw):
+    """What is drawn, and the computing time of the quickest of three runs: other work on the machine only adds to it."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        drawn = draw()
+        times.append(time.process_time() - began)
+    return drawn, min(times)
+
+
 def made(attackers, victims, distance, sensitivity, leaks=(), adaptive=True):
     return Report("run", EVERY, 1.0, "exact", tuple(attackers), tuple(victims), np.array(distance, float), np.array(sensitivity, float), leaks, adaptive)
 
@@ -91,10 +101,8 @@ def test_a_million_pairs_take_less_than_a_second(heard):
     values = np.random.default_rng(0).random(MANY)
     attackers = [()] * MANY if heard else [(k % 1000,) for k in range(MANY)]
     large = made(attackers, range(MANY), np.full(MANY, np.nan) if heard else np.arange(MANY) % 9 + 1, values)
-    replace(large, attackers=attackers[:2], victims=(0, 1), distance=large.distance[:2], sensitivity=values[:2])._repr_html_()  # imports
-    began = time.process_time()
-    card = large._repr_html_()
-    assert time.process_time() - began < 1 and len(card) < 30_000 and "and 999,995 more pairs" in card
+    card, seconds = quickly(large._repr_html_)
+    assert seconds < 1 and len(card) < 30_000 and "and 999,995 more pairs" in card
 
 
 def test_an_exposure_says_what_it_assumes_and_leaves_out():
@@ -175,10 +183,8 @@ def test_an_optimum_without_a_bound_or_a_picture_says_so():
 ], ids=["strategy", "covariance", "directions"])
 def test_large_optima_are_drawn_small_and_quickly(make):
     found = make()
-    replace(found)._repr_html_()  # imports
-    began = time.process_time()
-    card = found._repr_html_()
-    assert time.process_time() - began < 2 and len(card) < 30_000 and "a cell is a block" in card
+    card, seconds = quickly(found._repr_html_)
+    assert seconds < 2 and len(card) < 30_000 and "a cell is a block" in card
 
 
 @pytest.fixture(scope="module")
@@ -222,9 +228,8 @@ def test_the_picture_of_a_training_survives_what_training_does(classes):
     done = trained(classes)
     history = done.simulation.history
     history.steps, history.metrics = list(range(20_000)), {"loss": [np.full((1, 5), value) for value in [np.nan, np.inf, 1e308, 0.5] * 5000]}
-    began = time.process_time()
-    card = done._repr_html_()
-    assert time.process_time() - began < 2 and len(card) < 30_000 and "loss of test records" in words_of(card)
+    card, seconds = quickly(done._repr_html_)
+    assert seconds < 2 and len(card) < 30_000 and "loss of test records" in words_of(card)
     history.steps, history.metrics = [], {}
     assert "<svg" not in done._repr_html_() and "picture" not in done._repr_html_()
 
