@@ -230,7 +230,7 @@ def build_algorithm(
         Labels of the nodes.
     participation : Participation, optional
         The participation for which ``space-time``, and a strategy that is named, are
-        made.
+        made; these two need it.
 
     Returns
     -------
@@ -256,7 +256,10 @@ def build_algorithm(
     check_fits(f"steps={T} of {W.shape[0]} nodes", _A_GRADIENT * W.shape[0] * T, "fewer steps")
     make = ALGORITHMS[name]
     options: dict[str, Any] = {"nodes": nodes, **extra}
-    if "participation" in inspect.signature(make).parameters:
+    takes = inspect.signature(make).parameters
+    if participation is None and ("participation" in takes or str(strategy) in STRATEGIES):
+        raise ValueError("participation is missing: expected the one for which noise is made")
+    if "participation" in takes:
         options["participation"] = participation
     if strategy is None: return make(W, T, **options)
     if participation is not None and str(strategy) in STRATEGIES:
