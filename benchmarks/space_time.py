@@ -3,6 +3,7 @@ import time
 
 import matplotlib.pyplot as plt
 import networkx as nx
+import numpy as np
 from harness import main, peak_memory
 
 from mfdl.ground.figures import PALETTE, STYLE
@@ -10,7 +11,9 @@ from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph
 from mfdl.language.participation import Participation
 from mfdl.noise.directions import optimize_space_time
+from mfdl.noise.objectives import Objective
 
+LAST = "last model", 1e-4
 COLORS = {"exact": PALETTE["squared"], "directions": PALETTE["ours"]}
 
 
@@ -19,12 +22,19 @@ def network(name):
     return nx.connected_watts_strogatz_graph(int(name), 4, 0.3, seed=0)
 
 
-def measure(series, method, graph, weights, k, b):
+def last_model(T):  # under learning rates that fall to zero
+    return Objective.last(T, learning_rates=np.arange(T, 0, -1) / T)
+
+
+def measure(series, method, graph, weights, k, b, made_for, trace_penalty):
     W = gossip_matrix(network(graph), weights)
     scheme = Participation.cyclic(k, b)
+    options = {"method": method, "trace_penalty": trace_penalty}
+    if made_for == "last model":
+        options["objective"] = last_model(scheme.T)
     start = time.perf_counter()
     cpu = time.process_time()
-    best = optimize_space_time(W, scheme, tol=1e-4, trace_penalty=1e-6, method=method)
+    best = optimize_space_time(W, scheme, tol=1e-4, **options)
     cost = {
         "seconds": time.perf_counter() - start, "cpu seconds": time.process_time() - cpu,
         "GB": peak_memory()}
@@ -33,12 +43,22 @@ def measure(series, method, graph, weights, k, b):
     return {"n": len(W), "T": scheme.T, **cost, "harm": harm, "bound": bound, "gap": best.gap}
 
 
-def cases(quick):  # series, method, graph, weights, k, b
-    if quick:
-        yield "nodes", "exact", "6", "metropolis", 2, 3
-        yield "nodes", "directions", "6", "metropolis", 2, 3
-        yield "steps", "directions", "6", "metropolis", 2, 3
-        return
+def cases(quick):  # all columns but those that are measured
+    for case in small_cases() if quick else all_cases():
+        yield *case, "all models", 1e-6
+    yield "records", "directions", "florentine", "uniform", 2 if quick else 5, 8, *LAST
+    if quick: return
+    for weights in ("metropolis", "uniform"):
+        yield "records", "directions", "facebook-414", weights, 10, 16, *LAST
+
+
+def small_cases():
+    yield "nodes", "exact", "6", "metropolis", 2, 3
+    yield "nodes", "directions", "6", "metropolis", 2, 3
+    yield "steps", "directions", "6", "metropolis", 2, 3
+
+
+def all_cases():
     for n in (10, 20, 40, 80, 160):
         yield "nodes", "directions", str(n), "metropolis", 5, 8
     for n in (10, 20, 40):
@@ -71,9 +91,10 @@ def report(table):
     for _, row in table[table.graph == "facebook-414"].iterrows():
         seconds = f"{row['cpu seconds']:.0f} processor seconds"
         found = f"{seconds}, harm {row.harm:.4f}, gap {row.gap:.1%}"
-        yield f"- {row.graph}, {row.weights}: n = {row.n}, T = {row['T']}, {found}"
+        what = f"{row.graph}, {row.weights}, for {row['made for']}"
+        yield f"- {what}: n = {row.n}, T = {row['T']}, {found}"
 
 
 if __name__ == "__main__":
-    columns = ("series", "method", "graph", "weights", "k", "b")
+    columns = ("series", "method", "graph", "weights", "k", "b", "made for", "trace penalty")
     main(__file__, __doc__, columns, cases, measure, draw, report)
