@@ -184,13 +184,13 @@ def stem_of_digits(graph):
     ("erdos-renyi-n-20", [(24.9, 21.5, 28.4), (23.4, 21.2, 25.6), (18.8, 16.8, 20.9), (-2.2, -2.7, -1.7), (-3.2, -4.4, -2.1), (-9.2, -10.8, -7.6),
                           (-4.8, -5.5, -4.1), (-2.4, -2.9, -2.0), (19.0, 14.4, 23.7), (-11.4, -12.8, -9.9), (22.9, 18.5, 27.4)]),
     ("facebook-414", [(6.6, 5.8, 7.4), (4.5, 3.7, 5.3), (4.3, 3.6, 5.0), (-1.4, -1.6, -1.1), (-0.6, -1.3, 0.1), (-7.8, -9.0, -6.5),
-                      (-2.0, -2.5, -1.4), (-1.5, -1.7, -1.2), (0.4, -1.0, 1.7)])])
+                      (-2.0, -2.5, -1.4), (-1.5, -1.7, -1.2), (0.4, -1.0, 1.7), (-8.0, -9.3, -6.8), (-0.5, -1.9, 0.9)])])
 def test_noise_made_for_the_last_model_loses_on_digits(graph, said):
     found = judged(stem_of_digits(graph)).loc["falling"]
     for where, values in zip(DIGITS, said, strict=True): assert found.loc[where].round(1).tolist() == list(values), where
 
 
-@pytest.mark.parametrize("graph, said", [("florentine", (-1.8, -2.3, -1.2)), ("erdos-renyi-n-20", (-2.4, -2.8, -1.9)), ("facebook-414", ())])
+@pytest.mark.parametrize("graph, said", [("florentine", (-1.8, -2.3, -1.2)), ("erdos-renyi-n-20", (-2.4, -2.8, -1.9)), ("facebook-414", (-0.3, -0.4, -0.2))])
 def test_noise_in_time_and_space_gains_by_knowing_the_learning_rates_on_digits(graph, said):
     stem = stem_of_digits(graph)
     assert judged(stem, "space-time").loc["falling", "last model", "space-time, aware"].round(1).tolist() == list(said)
