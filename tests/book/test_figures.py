@@ -157,14 +157,15 @@ def test_noise_for_the_last_model_beats_bsr_where_noise_outweighs_the_data():
     said = {
         ("last model", "last model"): (-71.2, -76.4, -64.8), ("last model", "all steps"): (11.1, -1.3, 25.0), ("last losses", "last model"): (102.8, 89.1, 117.4),
         ("last model", "space-time"): (-89.5, -90.8, -88.0), ("last losses", "space-time"): (-85.9, -87.1, -84.5),
-        ("last model", "space-time, last"): (-87.6, -90.0, -84.7), ("last losses", "space-time, last"): (-62.0, -65.5, -58.2)}
+        ("last model", "space-time, last"): (-87.6, -90.0, -84.7), ("last losses", "space-time, last"): (-62.0, -65.5, -58.2),
+        ("tail", "space-time, tail"): (-48.5, -62.7, -28.8), ("tail", "space-time"): (-82.5, -88.1, -74.4)}
     for where, values in said.items(): assert found.loc[where].round(1).tolist() == list(values), where
     table = pd.read_csv(ROOT / "figures" / f"objectives_{stem}.csv")
     losses = table[table.judged != "course"].groupby(["judged", "method"]).loss.mean()
     ended = losses["last model"]
     in_time = [name for name in ended.index if name != "no noise" and not name.startswith("space-time")]
     assert ended[in_time].min() > 7 > 9 * ended["no noise"] and losses["tail"][in_time].min() > 4  # ruined
-    assert losses["tail"]["no noise"].round(2) == 0.80 and losses["tail"].drop(["no noise", "space-time"]).min() > 3
+    assert losses["tail"]["no noise"].round(2) == 0.80 and losses["tail"].drop(["no noise", "space-time"]).min() > 2.9
     assert ended["space-time, last"] > ended["space-time"]
     assert ended[["BSR", "last model", "space-time"]].round(1).tolist() == [22.5, 7.0, 2.3] and losses["tail", "space-time"].round(2) == 0.99
 
