@@ -71,8 +71,9 @@ def title_of_quadratic(path, table):
 
 
 def title_of_writers(path, table):
-    end = table[(table.step == table.step.max()) & (table.mu == 2)].set_index("method").accuracy
-    return f"At 2-GDP: independent {end.identity:.0%}, MAFALDA {end.mafalda:.0%}"
+    mu = min(table.mu, key=lambda mu: abs(mu - 2))
+    end = table[(table.step == table.step.max()) & (table.mu == mu)].groupby("method").accuracy.mean()
+    return f"At {mu:g}-GDP: independent {end.identity:.0%}, MAFALDA {end.mafalda:.0%}"
 
 
 def title_of_objectives(path, table):

@@ -1,5 +1,6 @@
 """What experiments say to take away, from the numbers that are committed beside their figures."""
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -204,6 +205,74 @@ def test_noise_in_time_and_space_gains_by_knowing_the_learning_rates_on_digits(g
 def test_on_house_prices_it_does_not_show():
     found = judged("florentine", "space-time").loc["falling", "last model", "space-time, aware"]
     assert found.round(1).tolist() == [-1.4, -3.2, 0.4]
+
+
+HOUSES = ["florentine", "florentine", "erdos-renyi-n-20_schedules-constant", "facebook-414_schedules-constant_at_once-2"]
+COLUMNS = {  # of the tables of `objectives`: files and schedules
+    "house prices": list(zip(HOUSES, ["constant", "falling", "constant", "constant"], strict=True)),
+    "digits, falling": [(stem_of_digits(graph), "falling") for graph in ("florentine", "erdos-renyi-n-20", "facebook-414")]}
+EVERY = [column for columns in COLUMNS.values() for column in columns]
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+def test_tables_of_noises_are_those_of_the_figures(task):
+    cells = json.loads((ROOT / "nbs" / "experiments" / "objectives.ipynb").read_text())["cells"]
+    lines = "".join("".join(cell["source"]) for cell in cells).partition(f"| {task} | Florentine |")[2].splitlines()[2:]
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines[:11]]
+    for (stem, schedule), *said in zip(COLUMNS[task], *[row[1:] for row in rows], strict=True):
+        found = judged(stem).loc[schedule, "last model"]
+        for (name, *_), words in zip(rows, said, strict=True):
+            method = name.replace("time and space", "space-time")
+            assert words == ("{:+.1f} ({:.1f} to {:.1f})".format(*found.loc[method]) if method in found.index else "")
+    assert not lines[11].startswith("|")
+
+
+@pytest.mark.parametrize("stem, schedule", EVERY)
+def test_what_holds_for_noises_in_all_columns(stem, schedule):
+    found = judged(stem).loc[schedule]
+    assert found["mean"]["last model"].idxmin() == ("space-time, aware" if schedule == "falling" else "space-time")
+    assert found.low["last model", "tail"] > 0 and found.high["tail", "tail"] > 0
+    apart = judged(stem, "space-time").low[schedule]
+    assert apart["last model", "space-time, last"] > 0 and apart["tail", "space-time, tail"] > 0
+
+
+def test_how_much_is_lost_by_making_noise_in_time_and_space_for_the_last_models():
+    found = [judged(stem, "space-time").loc[schedule] for stem, schedule in EVERY]
+    last = [one.loc["last model", "space-time, last"].round().tolist() for one in found[:-1]]
+    assert last == [[18, 7, 31], [33, 18, 51], [25, 12, 40], [18, 2, 36], [23, 21, 26], [31, 27, 35]]
+    assert found[-1].loc["last model", "space-time, last"].round(1).tolist() == [8.8, 8.3, 9.3]
+    tail = np.round([one["mean"]["tail", "space-time, tail"] for one in found])
+    assert (tail[:4].min(), tail[:4].max(), tail[4:].min(), tail[4:].max()) == (24, 195, 8, 36)
+
+
+def test_what_noise_for_all_steps_gains_by_knowing_the_learning_rates():
+    found = [judged(stem, "all steps").loc[schedule] for stem, schedule in EVERY if schedule == "falling"]
+    last = [one.loc["last model", "all steps, aware"].round(1).tolist() for one in found]
+    assert last == [[-1.8, -5.9, 2.5], [0.0, -1.1, 1.1], [-1.0, -1.8, -0.2], [0.7, 0.2, 1.3]]
+    tail = [one.loc["tail", "all steps, aware"] for one in found[1:]]
+    assert [round(-one["mean"], 1) for one in tail] == [1.7, 2.4, 0.5] and max(one.high for one in tail) < 0
+
+
+def test_noise_for_the_last_model_costs_most_before_the_end_on_facebook():
+    table = pd.read_csv(ROOT / "figures" / f"objectives_{HOUSES[-1]}.csv").query("judged == 'course'")
+    losses = np.log(table.pivot(index=["step", "seed"], columns="method", values="loss"))
+    times = np.exp((losses["last model"] - losses.BSR).groupby("step").mean())
+    assert times[[280, 300]].round(1).tolist() == [2.8, 3.2]
+
+
+def printed_harms(stem):
+    """Relative to that of BSR, as an experiment printed them: a row for each noise."""
+    cells = json.loads((ROOT / "figures" / f"objectives_{stem}.ipynb").read_text())["cells"]
+    lines = "".join("".join(out.get("text", "")) for cell in cells for out in cell.get("outputs", [])).partition("predicted: harm")[2].splitlines()
+    return {line[:18].strip(): [*map(float, line[18:].split())] for line in lines if re.search(r"\d$", line)}
+
+
+def test_predictions_on_facebook():
+    harms, found = printed_harms(HOUSES[-1]), judged(HOUSES[-1]).loc["constant", "last model"]
+    within = {name: row.low < 100 * (harms[name][-1] - 1) < row.high for name, row in found.iterrows()}
+    assert within["last model"] and list(within.values()).count(False) == 5 and len(within) == 8
+    assert [round(printed_harms(stem)["space-time, last"][0], 2) for stem in (HOUSES[0], *HOUSES[2:])] == [0.12, 0.08, 0.02]
+    assert [round(printed_harms(stem)["space-time"][0], 2) for stem in (HOUSES[0], *HOUSES[2:])] == [0.29, 0.27, 0.12]
 
 
 def test_digits_on_facebook():
