@@ -39,12 +39,33 @@ def test_noise_in_time_and_space_is_the_best_of_five():
     for methods, said in ((["CorN, far ahead", "MAFALDA", "time and space"], [82, 89]), (["independent"], [73, 76])):
         assert (100 * misread[methods]).round().agg(["min", "max"]).tolist() == said
     left = [table["time and space"] / table.MAFALDA for table in tables[:2]]
+    assert round((tables[2]["time and space"] / tables[2].MAFALDA)["ring:n=16", 0.5], 2) == 0.56
     assert round(left[1]["facebook-414", 0.5], 2) == 0.57 and round(left[0]["erdos-renyi:n=20", 0.1], 2) == 0.79
+
+
+def test_what_noises_leave_on_the_quadratic():
+    tight = {graphs: together(f"quadratic_graphs-{graphs}").query("mu <= 0.2") for graphs in (SMALL, "facebook-414")}
+    small, ego = (table.groupby("graph").agg(["min", "max"]).round(2) for table in tight.values())
+    said = {"ring:n=16": [0.07, 0.08], "florentine": [0.05, 0.05], "erdos-renyi:n=20": [0.02, 0.05]}
+    assert {graph: small.loc[graph, "time and space"].tolist() for graph in said} == said
+    assert ego.loc["facebook-414", "time and space"].tolist() == [0.04, 0.05] and ego.loc["facebook-414", "MAFALDA"].tolist() == [0.17, 0.18]
+    assert ego.loc["facebook-414", "CorN, far ahead"].tolist() == [0.13, 0.13] and (small.MAFALDA["min"].min(), small.MAFALDA["max"].max()) == (0.14, 0.18)
+
+
+def test_house_prices_from_a_budget_of_one_half_on_do_not_tell_noises_apart():
+    table = pd.read_csv(ROOT / "figures" / f"together_housing_graphs-{SMALL}.csv")
+    means = table.query("mu >= 0.5").groupby(["method", "graph", "mu"]).loss.mean()
+    assert means.drop("no noise").agg(["min", "max"]).round(2).tolist() == [0.74, 0.81] and set(means["no noise"].round(2)) == {0.78}
+    apart = differences_over_seeds(table.query("method != 'no noise' and mu >= 0.2"), "loss", ["graph", "mu"], "time and space")[["low", "high"]]
+    apart = apart.assign(chance=(apart.low < 0) & (0 < apart.high)).reset_index()
+    assert apart[apart.mu >= 0.5].chance.all()
+    ahead = apart.query("mu == 0.2 and (graph == 'ring:n=16' and method == 'CorN' or graph == 'erdos-renyi:n=20' and method == 'MAFALDA')")
+    assert len(ahead) == 2 and ahead.chance.all()
 
 
 ROWS = {  # of the table of `together`: file and graph
     "house prices, ego 414, test loss": ("housing_graphs-facebook-414", "facebook-414"), "house prices, Florentine, test loss": (f"housing_graphs-{SMALL}", "florentine"),
-    "digits, Florentine, misread": (f"writers_graphs-{SMALL}_mus-0.5-1-2_seeds-2", "florentine"),
+    "digits, Florentine (two seeds), misread": (f"writers_graphs-{SMALL}_mus-0.5-1-2_seeds-2", "florentine"),
     "digits, ego 414 (one seed), misread": ("writers_graphs-facebook-414_mus-0.5-1-2_seeds-1", "facebook-414"),
     "quadratic, Florentine, gap": (f"quadratic_graphs-{SMALL}", "florentine"), "quadratic, ego 414, gap": ("quadratic_graphs-facebook-414", "facebook-414")}
 METHODS = ["independent", "CorN", "CorN, far ahead", "MAFALDA", "time and space", "no noise"]
