@@ -11,7 +11,7 @@ from scipy import stats
 from mfdl import Participation, gossip_matrix, load_graph, strategy
 from mfdl.noise.gram import local_gram
 from mfdl.noise.objectives import Objective
-from mfdl.workshop.intervals import differences_over_seeds
+from mfdl.workshop.intervals import differences_over_seeds, means_over_seeds
 
 SMALL = "ring-n-16-florentine-erdos-renyi-n-20"
 
@@ -440,6 +440,15 @@ def test_covariances_on_a9a():
     assert np.round(same).tolist() == [22, 14]
     smallest = table[table.rate == table.rate.min()]
     assert set(smallest.x) == {3, 5, 7} and table.rate.max() == 0.02
+
+
+def test_ten_seeds_of_writers_at_one_budget():
+    table = pd.read_csv(ROOT / "figures" / "writers_florentine_mus-0.5_methods-identity-bsr-mafalda_seeds-10_every-80.csv").query("step == 320")
+    means = 100 * means_over_seeds(table, "accuracy", ["method"])[["mean", "low", "high"]]
+    said = {"identity": [40.8, 36.1, 45.5], "bsr": [65.8, 62.8, 68.8], "mafalda": [69.2, 66.6, 71.8]}
+    assert {method: means.loc[method].round(1).tolist() for method in said} == said
+    behind = 100 * differences_over_seeds(table, "accuracy", ["mu"], "mafalda")[["mean", "low", "high"]]
+    assert behind.loc[0.5, "identity"].round(1).tolist() == [-28.4, -32.9, -23.9] and behind.loc[0.5, "bsr"].round(1).tolist() == [-3.4, -4.8, -2.0]
 
 
 def test_models_of_all_writers_agree_where_they_learn():
