@@ -13,7 +13,6 @@ from mfdl.language.participation import Participation
 from mfdl.noise.directions import optimize_space_time
 from mfdl.noise.objectives import Objective
 
-LAST = "last model", 1e-4
 COLORS = {"exact": PALETTE["squared"], "directions": PALETTE["ours"]}
 
 
@@ -44,21 +43,18 @@ def measure(series, method, graph, weights, k, b, made_for, trace_penalty):
 
 
 def cases(quick):  # all columns but those that are measured
-    for case in small_cases() if quick else all_cases():
+    for case in for_all_models(quick):
         yield *case, "all models", 1e-6
-    yield "records", "directions", "florentine", "uniform", 2 if quick else 5, 8, *LAST
-    if quick: return
-    for weights in ("metropolis", "uniform"):
-        yield "records", "directions", "facebook-414", weights, 10, 16, *LAST
+    for case in for_the_last_model(quick):
+        yield *case, "last model", 1e-4
 
 
-def small_cases():
-    yield "nodes", "exact", "6", "metropolis", 2, 3
-    yield "nodes", "directions", "6", "metropolis", 2, 3
-    yield "steps", "directions", "6", "metropolis", 2, 3
-
-
-def all_cases():
+def for_all_models(quick):
+    if quick:
+        yield "nodes", "exact", "6", "metropolis", 2, 3
+        yield "nodes", "directions", "6", "metropolis", 2, 3
+        yield "steps", "directions", "6", "metropolis", 2, 3
+        return
     for n in (10, 20, 40, 80, 160):
         yield "nodes", "directions", str(n), "metropolis", 5, 8
     for n in (10, 20, 40):
@@ -71,6 +67,13 @@ def all_cases():
         yield "records", "directions", "facebook-414", weights, 20, 16
 
 
+def for_the_last_model(quick):
+    yield "records", "directions", "florentine", "uniform", 5, 8
+    if quick: return
+    for weights in ("metropolis", "uniform"):
+        yield "records", "directions", "facebook-414", weights, 10, 16
+
+
 def draw(table):
     with plt.rc_context(STYLE):
         fig, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained", sharey=True)
@@ -79,7 +82,9 @@ def draw(table):
             axes[0].plot(nodes.n, nodes["cpu seconds"], "o-", color=color, label=method)
         steps = table[table.series == "steps"]
         axes[1].plot(steps["T"], steps["cpu seconds"], "o-", color=COLORS["directions"])
-        axes[0].set(xscale="log", yscale="log", title="Hundreds of nodes in seconds")
+        largest = table[(table.series == "nodes") & (table.method == "directions")].iloc[-1]
+        title = f"{largest.n} nodes in {largest['cpu seconds']:.1f} s"
+        axes[0].set(xscale="log", yscale="log", title=title)
         axes[0].set(xlabel="nodes, 40 steps", ylabel="processor seconds")
         axes[1].set(xscale="log", xlabel="steps, 40 nodes")
         axes[0].legend()
