@@ -121,41 +121,13 @@ def test_noise_made_for_the_last_model_does_not_beat_bsr():
         assert constant.high["tail", "tail"] > 0 and constant.high["last losses", "space-time"] < -4
         assert constant.low["last model", "D-MF"] > 0  # although it does less harm to all models
     said = {
-        ("constant", "last model", "all steps"): (4.6, -1.8, 11.3), ("constant", "last model", "last model"): (3.1, -8.3, 16.0),
-        ("constant", "last losses", "last model"): (18.3, 12.9, 23.9), ("falling", "last model", "last model"): (24.8, 11.2, 40.0),
-        ("falling", "last model", "last model, aware"): (16.6, -1.8, 38.4), ("constant", "last model", "space-time"): (-22.2, -31.8, -11.4),
-        ("falling", "last model", "all steps, aware"): (-3.8, -11.0, 4.0), ("constant", "last losses", "space-time"): (-8.0, -10.9, -4.9),
-        ("falling", "last model", "space-time"): (-18.7, -33.6, -0.4)}
+        ("constant", "last losses", "last model"): (18.3, 12.9, 23.9), ("constant", "last losses", "space-time"): (-8.0, -10.9, -4.9),
+        ("falling", "last losses", "space-time"): (-2.4, -5.4, 0.8)}
     for where, values in said.items(): assert florence.loc[where].round(1).tolist() == list(values), where
+    falling = florence.low["falling", "last model"]
+    assert falling["last model"] > 0 > falling["last model, aware"]
     assert random.loc["constant", "last losses", "last model"].round(1).tolist() == [27.1, 18.6, 36.2]
-    assert random.loc["constant", "last model", "all steps"].round(1).tolist() == [6.9, 0.8, 13.4]
-    assert random.loc["constant", "last model", "last model"].round(1).tolist() == [-2.8, -18.0, 15.3]
     assert random.loc["constant", "last losses", "space-time"].round(1).tolist() == [-15.1, -19.2, -10.9]
-    assert random.loc["constant", "last model", "space-time"].round(1).tolist() == [-16.3, -32.2, 3.3]
-
-
-def test_noise_in_time_and_space_does_not_gain_by_being_made_for_the_last_model():
-    florence, random = (judged(stem).loc["constant"] for stem in ("florentine", "erdos-renyi-n-20_schedules-constant"))
-    last, late = ("last model", "space-time, last"), ("last losses", "space-time, last")
-    for table in (florence, random):
-        assert table.low[last] < 0 < table.high[last] and table.low[late] > 0
-        assert (table["mean"][:, "space-time, last"] > table["mean"][:, "space-time"]).all()
-    assert florence.loc[last].round(1).tolist() == [-8.0, -19.5, 5.1] and florence.loc[late].round(1).tolist() == [9.0, 3.7, 14.4]
-    assert random.loc[last].round(1).tolist() == [4.5, -16.1, 30.3] and random.loc[late].round(1).tolist() == [12.1, 2.7, 22.3]
-    tails = [table.loc["tail", "space-time, tail"].round(1).tolist() for table in (florence, random)]
-    assert tails == [[7.7, -8.3, 26.4], [34.9, 5.4, 72.5]]
-
-
-@pytest.mark.parametrize("stem, column, expected", [
-    ("florentine", 0, ["0.286", "0.122"]), ("erdos-renyi-n-20_schedules-constant", 0, ["0.269", "0.077"]), ("facebook-414_schedules-constant_at_once-2", -1, ["0.251", "0.057"]),
-    ("facebook-414_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2-4_at_once-1", 0, ["0.035", "0.021"]),
-    ("facebook-414_task-writers_mu-1.0_schedules-falling_seeds-10_epochs-10_peaks-0.5-1-2-4_at_once-1", 1, ["0.042", "0.208"])])
-def test_what_noise_in_time_and_space_is_predicted_to_gain_by_being_made_for_the_last_model(stem, column, expected):
-    """Harm to the last model, relative to that of BSR, of noise for all steps and for the last model, as the experiment printed it: pulled in the last column."""
-    cells = json.loads((ROOT / "figures" / f"objectives_{stem}.ipynb").read_text())["cells"]
-    printed = "".join("".join(out.get("text", "")) for cell in cells for out in cell.get("outputs", [])).partition("predicted: harm")[2]
-    found = {line[:16].strip(): line[16:].split()[column] for line in printed.splitlines() if line.startswith("space-time")}
-    assert [found["space-time"], found["space-time, last"]] == expected
 
 
 @pytest.mark.parametrize("stem, learned", [("florentine", True), ("erdos-renyi-n-20_schedules-constant", True), ("facebook-414_schedules-constant_at_once-2", False)])
@@ -179,12 +151,8 @@ def test_its_gain_on_facebook_is_what_harm_to_the_last_model_predicts():
 def test_noise_for_the_last_model_beats_bsr_where_noise_outweighs_the_data():
     stem = "facebook-414_schedules-constant_at_once-2"
     found = judged(stem).loc["constant"]
-    said = {
-        ("last model", "last model"): (-71.2, -76.4, -64.8), ("last model", "all steps"): (11.1, -1.3, 25.0), ("last losses", "last model"): (102.8, 89.1, 117.4),
-        ("last model", "space-time"): (-89.5, -90.8, -88.0), ("last losses", "space-time"): (-85.9, -87.1, -84.5),
-        ("last model", "space-time, last"): (-87.6, -90.0, -84.7), ("last losses", "space-time, last"): (-62.0, -65.5, -58.2),
-        ("tail", "space-time, tail"): (-48.5, -62.7, -28.8), ("tail", "space-time"): (-82.5, -88.1, -74.4)}
-    for where, values in said.items(): assert found.loc[where].round(1).tolist() == list(values), where
+    assert found.loc["last losses", "space-time"].round(1).tolist() == [-85.9, -87.1, -84.5]
+    assert found.high["last model", "last model"] < 0
     table = pd.read_csv(ROOT / "figures" / f"objectives_{stem}.csv")
     losses = table[table.judged != "course"].groupby(["judged", "method"]).loss.mean()
     ended = losses["last model"]
@@ -195,25 +163,14 @@ def test_noise_for_the_last_model_beats_bsr_where_noise_outweighs_the_data():
     assert ended[["BSR", "last model", "space-time"]].round(1).tolist() == [22.5, 7.0, 2.3] and losses["tail", "space-time"].round(2) == 0.99
 
 
-DIGITS = [("last model", "last model"), ("last model", "last model, aware"), ("last model", "tail"), ("last model", "all steps"), ("last model", "all steps, aware"),
-          ("last model", "space-time"), ("tail", "all steps, aware"), ("tail", "all steps"), ("last model", "space-time, last"),
-          ("last model", "space-time, aware"), ("tail", "space-time, tail")]
-
-
 def stem_of_digits(graph):
     return next(path.stem for path in FIGURES if path.stem.startswith(f"objectives_{graph}_task-writers")).removeprefix("objectives_")
 
 
-@pytest.mark.parametrize("graph, said", [
-    ("florentine", [(23.6, 20.5, 26.8), (22.9, 20.2, 25.6), (14.3, 12.3, 16.2), (-2.0, -2.5, -1.5), (-2.0, -3.4, -0.7), (-9.5, -10.8, -8.2),
-                    (-3.8, -4.8, -2.7), (-2.1, -2.6, -1.6), (11.6, 8.6, 14.8), (-11.1, -12.5, -9.6), (12.6, 9.8, 15.5)]),
-    ("erdos-renyi-n-20", [(24.9, 21.5, 28.4), (23.4, 21.2, 25.6), (18.8, 16.8, 20.9), (-2.2, -2.7, -1.7), (-3.2, -4.4, -2.1), (-9.2, -10.8, -7.6),
-                          (-4.8, -5.5, -4.1), (-2.4, -2.9, -2.0), (19.0, 14.4, 23.7), (-11.4, -12.8, -9.9), (22.9, 18.5, 27.4)]),
-    ("facebook-414", [(6.6, 5.8, 7.4), (4.5, 3.7, 5.3), (4.3, 3.6, 5.0), (-1.4, -1.6, -1.1), (-0.6, -1.3, 0.1), (-7.8, -9.0, -6.5),
-                      (-2.0, -2.5, -1.4), (-1.5, -1.7, -1.2), (0.4, -1.0, 1.7), (-8.0, -9.3, -6.8), (-0.5, -1.9, 0.9)])])
-def test_noise_made_for_the_last_model_loses_on_digits(graph, said):
-    found = judged(stem_of_digits(graph)).loc["falling"]
-    for where, values in zip(DIGITS, said, strict=True): assert found.loc[where].round(1).tolist() == list(values), where
+@pytest.mark.parametrize("graph", ["florentine", "erdos-renyi-n-20", "facebook-414"])
+def test_noise_made_for_the_last_model_loses_on_digits(graph):
+    low = judged(stem_of_digits(graph)).low["falling", "last model"]
+    assert low["last model"] > 0 and low["last model, aware"] > 0
 
 
 @pytest.mark.parametrize("graph, said", [("florentine", (-1.8, -2.3, -1.2)), ("erdos-renyi-n-20", (-2.4, -2.8, -1.9)), ("facebook-414", (-0.3, -0.4, -0.2))])
@@ -288,6 +245,15 @@ def printed_harms(stem):
     return {line[:18].strip(): [*map(float, line[18:].split())] for line in lines if re.search(r"\d$", line)}
 
 
+def test_predictions_on_the_small_networks():
+    """Of harm to all models, to the last one, and to the last one with a curvature, first at a constant rate."""
+    florence, random = printed_harms(HOUSES[0]), printed_harms(HOUSES[2])
+    last = [[*map(lambda harm: round(harm, 2), harms["last model"][1:3])] for harms in (florence, random)]
+    assert last == [[0.56, 0.73], [0.52, 0.36]]
+    assert [[round(harms[name][2], 2) for name in ("all steps", "D-MF")] for harms in (florence, random)] == [[1.40, 1.69], [1.30, 1.69]]
+    assert round(florence["last model"][4], 1) == 2.5 and round(florence["last model, aware"][1], 1) == 0.5
+
+
 def test_predictions_on_facebook():
     harms, found = printed_harms(HOUSES[-1]), judged(HOUSES[-1]).loc["constant", "last model"]
     within = {name: row.low < 100 * (harms[name][-1] - 1) < row.high for name, row in found.iterrows()}
@@ -296,21 +262,10 @@ def test_predictions_on_facebook():
     assert [round(printed_harms(stem)["space-time"][0], 2) for stem in (HOUSES[0], *HOUSES[2:])] == [0.29, 0.27, 0.12]
 
 
-def test_digits_on_facebook():
-    table = pd.read_csv(ROOT / "figures" / f"objectives_{stem_of_digits('facebook-414')}.csv")
-    losses = table.query("judged == 'last model'").groupby("method").loss.mean().round(3)
-    assert losses[["no noise", "space-time", "BSR"]].tolist() == [0.427, 0.434, 0.470] and set(table.peak) == {2}
-    for graph, above in (("facebook-414", 10), ("florentine", 21), ("erdos-renyi-n-20", 23)):
-        ends = pd.read_csv(ROOT / "figures" / f"objectives_{stem_of_digits(graph)}.csv").query("judged == 'last model'").groupby("method").loss.mean()
-        assert round(100 * (ends.BSR / ends["no noise"] - 1)) == above
-    assert judged(stem_of_digits("facebook-414")).loc["falling", "last model", "D-MF"].round(1).tolist() == [-1.1, -1.4, -0.9]
-
-
 @pytest.mark.parametrize("path", [path for path in FIGURES if path.stem.startswith("objectives_")], ids=lambda path: path.stem)
 def test_noise_in_time_and_space_is_never_ahead_for_being_made_for_the_last_models(path):
     means = judged(path.stem.removeprefix("objectives_"))["mean"].unstack()
     for one in ("space-time, last", "space-time, tail"): assert (means[one] > means["space-time"]).all()
-    assert "writers" not in path.stem or (means["space-time, last"] > 0).all()  # no better than BSR
 
 
 def test_gaps_of_noise_in_time_and_space_on_facebook_are_those_of_the_benchmark():
