@@ -139,7 +139,7 @@ def titled(source):
 KNOWN = {  # of settings, not of results
     "Where p < 1, looking ahead leaves ",
     " where p < 1",
-    "From the optimum, with steps of 1/sqrt(t), noise is all there is",
+    "From the optimum, with steps of 1/sqrt(t)",
     "Attackers reach what is claimed (line), and no more: best test with its 99.9% interval (blue), learned test (orange)",
 }
 
