@@ -18,7 +18,6 @@ SCRIPTS = sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tools").glob("*
 ALLOWED = {  # colours that tell no method
     "06_cards.ipynb": {"red"},  # a setting of the reader's that must have no effect
     "76_reference.ipynb": {"#EAF2F8", "#0072B2"},  # boxes of a diagram
-    "streaming.py": {"C0", "C1", "C2"},  # routes of an account; drawn when it is measured again
 }
 ALGORITHMS = {  # where DP-D-SGD is an algorithm among others, or the name under which a run was measured
     "04_figures.ipynb", "15_algorithms.ipynb", "28_streaming.ipynb", "35_report.ipynb", "37_schedules.ipynb", "69_claims.ipynb", "77_answers.ipynb",
