@@ -96,6 +96,7 @@ def test_worst_come_first():
     assert "".join(order) in words and "and 15 more pairs, with mu up to 1.4" in words
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("heard", [False, True])
 def test_a_million_pairs_take_less_than_a_second(heard):
     values = np.random.default_rng(0).random(MANY)

@@ -934,6 +934,14 @@ def test_a_large_network_in_the_browser(shown):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("seconds", [0.5, 3])
+def test_a_page_that_is_being_made_does_not_complain_at_the_end(chromium, tmp_path, seconds):
+    with explorer_at(tmp_path) as (address, _), chromium.new_context() as context:
+        context.new_page().goto(address, wait_until="commit")
+        time.sleep(seconds)
+
+
+@pytest.mark.browser
 def test_a_reload_leaves_no_kernel_behind(chromium, tmp_path):
     with explorer_at(tmp_path) as (address, pid):
         def kernels(): return len([one for one in psutil.Process(pid).children() if one.status() != psutil.STATUS_ZOMBIE])
