@@ -6,6 +6,8 @@
 __all__ = ['MessageNoise', 'Simulation']
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600003
+import os
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +19,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..ground.arguments import check_count
-from ..ground.files import bars_shown, needed_for, progress_bar, seal, unseal
+from mfdl.ground.files import (
+    UNFINISHED, bars_shown, needed_for, progress_bar, seal, unseal,
+)
 from ..ground.randomness import grid_spacing, to_grid
 from ..language.streams import deal_seeds, noise_stream
 from ..language.steps import Round, Step, fingerprint
@@ -476,13 +480,31 @@ class _Resumed(_Kept):
         about, arrays = unseal(path)
         self._check_checkpoint(path, about)
         self.broken = True  # until all is restored
-        self._draw_again(min(about["step"], self.T))
+        if about["step"] < self.T:
+            self._draw_again(about["step"])
         self.restore(about["step"], arrays)
         self.broken = False
         return self  # type: ignore[return-value]  # all are of this class
 
+# %% ../../nbs/learning/66_simulator.ipynb #a660f01a
+class _Unfinished(_Resumed):
+    "Adds that trainings of an experiment are kept until all of it is done."
+    def _place(self, every: int | None, records: int | None) -> Path | None:
+        "Where to keep this run until the experiment is done that it is part of."
+        folder = os.environ.get(UNFINISHED)
+        if not folder or self.t or self.history.steps or self.transcript is not None: return None
+        return Path(folder) / fingerprint(self.digest(), every, records)
+
+    def _keep(self, place: Path, saved: float) -> float:
+        "Save a run to go on with, at most once a minute, and in the end; return when."
+        spent = time.monotonic() - saved
+        if spent < (60 if self.t < self.T else 1): return saved
+        place.parent.mkdir(exist_ok=True)
+        self.save(place)
+        return time.monotonic()
+
 # %% ../../nbs/learning/66_simulator.ipynb #a660001b
-class Simulation(_Resumed):
+class Simulation(_Unfinished):
     """Train all nodes of all runs together, in float32 (chapter 66).
 
     A step is models -> W (models - lr (clipped gradients + scale * noise)), where W
@@ -530,6 +552,14 @@ class Simulation(_Resumed):
     ----------
     arXiv 2510.17480, Algorithm 1; chapter 66.
     """
+    def _show(self, bar: Any, found: dict[str, np.ndarray], spent: Callable | None) -> None:
+        "Show the loss, and perhaps the mu that was spent, behind a bar."
+        if bar.disable: return
+        with bars_shown(False):
+            mu = None if spent is None else spent(self.t)
+        used = {} if mu is None else {"mu": f"{mu:.3g}"}
+        bar.set_postfix(loss=f"{found['loss'].mean():.4g}", refresh=False, **used)
+
     def run(
         self, every: int | None = None, records: int | None = None, progress: bool = True,
         checkpoint: str | Path | None = None, spent: Callable | None = None,
@@ -556,20 +586,21 @@ class Simulation(_Resumed):
         """
         if every is not None:
             check_count("every", every, "a number of steps")
+        place = None if checkpoint else self._place(every, records)
+        if place and place.exists():
+            self.resume(place)
+        saved = time.monotonic()
         bar = progress_bar(total=self.T, initial=self.t, desc="training", disable=not progress)
         if every and not self.history.steps:
             self.test(records)
         while self.t < self.T:
             self.step()
             bar.update()
-            if self.t < self.T and not (every and self.t % every == 0): continue
-            found = self.test(records)
-            if checkpoint is not None:
-                self.save(checkpoint)
-            if not bar.disable:
-                with bars_shown(False):
-                    mu = None if spent is None else spent(self.t)
-                used = {} if mu is None else {"mu": f"{mu:.3g}"}
-                bar.set_postfix(loss=f"{found['loss'].mean():.4g}", refresh=False, **used)
+            if self.t == self.T or (every and self.t % every == 0):
+                self._show(bar, self.test(records), spent)
+                if checkpoint is not None:
+                    self.save(checkpoint)
+            if place:
+                saved = self._keep(place, saved)
         bar.close()
         return self.history

@@ -390,6 +390,7 @@ def _reproduce_command(
     housing, writers, quadratic, correlated, together and objectives (what is learned,
     on several tasks), audit (attacks on every account).
     Its parameters are the variables of its first code cell.
+    If it is stopped, its trainings go on when it is run again.
 
     \b
     mfdl reproduce pndp

@@ -10,6 +10,7 @@ __all__ = ['experiments_folder', 'experiments', 'find_notebook', 'experiment_par
 import ast
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ground.arguments import check_choice
-from ..ground.files import TOLD, needed_for
+from ..ground.files import TOLD, UNFINISHED, needed_for
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000005
 def experiments_folder() -> Path:
@@ -264,7 +265,9 @@ def _show_within(running: Future[Any], told: Path) -> None:
             bar.set_postfix_str(_last_bar(told))
 
 # %% ../../nbs/workshop/81_experiments.ipynb #81000001
-def _execute(source: Path, target: Path, parameters: dict[str, Any], progress: bool) -> Any:
+def _execute(
+    source: Path, target: Path, parameters: dict[str, Any], trainings: Path, progress: bool,
+) -> Any:
     "Run a notebook, and give its executed copy, of nbformat."
     with needed_for("an experiment", "notebooks"):
         import papermill
@@ -273,8 +276,9 @@ def _execute(source: Path, target: Path, parameters: dict[str, Any], progress: b
     before = psutil.Process().children()
     with tempfile.TemporaryDirectory() as private, ThreadPoolExecutor(1) as aside:
         told = Path(private) / "bar"
+        os.environ[UNFINISHED] = str(trainings.resolve())  # the kernel inherits it
         if progress:
-            os.environ[TOLD] = str(told)  # the kernel inherits it
+            os.environ[TOLD] = str(told)
         sockets = {"transport": "ipc", "ip": f"{private}/kernel"}
         kernel = Config({"KernelManager": sockets} if os.name == "posix" else {})
         running = aside.submit(
@@ -291,6 +295,7 @@ def _execute(source: Path, target: Path, parameters: dict[str, Any], progress: b
             raise
         finally:
             os.environ.pop(TOLD, None)
+            del os.environ[UNFINISHED]
 
 def _failure(experiment: str, error: Any, notebook: Path) -> ExperimentFailed:
     "The error of a cell in one sentence, with its traceback as an attribute."
@@ -325,6 +330,9 @@ def reproduce(
     progress: bool = True,
 ) -> Result:
     """Run an experiment notebook with papermill, and keep its copy beside the figure.
+
+    If it is stopped or fails, its trainings are kept beside the figure as well, and go
+    on when it is run again.
 
     Parameters
     ----------
@@ -363,16 +371,20 @@ def reproduce(
     stem = Path(folder) / result_stem(experiment, values, defaults)
     stem.parent.mkdir(parents=True, exist_ok=True)
     unfinished = stem.with_name(stem.name + ".failed.ipynb")
+    trainings = stem.with_name(stem.name + ".unfinished")
     parameters = defaults | values | {"output": str(stem)}
     try:
-        executed = _execute(find_notebook(experiment), unfinished, parameters, progress)
+        source = find_notebook(experiment)
+        executed = _execute(source, unfinished, parameters, trainings, progress)
     except KeyboardInterrupt:
         kept = f"what was done is in {unfinished}" if unfinished.exists() else "nothing was done"
-        raise KeyboardInterrupt(f"stopped; {kept}") from None
+        more = f"; trainings go on from {trainings}" if trainings.exists() else ""
+        raise KeyboardInterrupt(f"stopped; {kept}{more}") from None
     except PapermillExecutionError as error:
         raise _failure(experiment, error, unfinished) from None
     nbformat.write(_without_run_times(executed), unfinished)
     notebook = unfinished.replace(stem.with_name(stem.name + ".ipynb"))
+    shutil.rmtree(trainings, ignore_errors=True)
     beside = stem.parent.glob(stem.name + ".*")
     files = sorted(path for path in beside if path.suffix in (".svg", ".png", ".csv"))
     return Result(notebook, tuple(files), _summary(executed))

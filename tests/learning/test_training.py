@@ -31,6 +31,7 @@ from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Batches, Dataset, cut, load_data, round_robin
+from mfdl.learning.layers import _returned
 from mfdl.learning.noise_sources import Draws, NoiseSource, Run, looks_back
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
@@ -658,3 +659,11 @@ def test_damaged_and_forged_checkpoints(tmp_path):
         with pytest.raises(ValueError, match="step|models"): made().resume(path)
     path.write_bytes(content)
     assert fresh.resume(path).t == 3
+
+
+@pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2, ceil_mode=True), nn.MaxPool2d(3, 1, dilation=2), nn.MaxPool2d((2, 3))])
+@pytest.mark.parametrize("channels", [1, 3, 16])
+def test_pooling_in_tests_is_that_of_training_to_the_last_bit(pool, channels):
+    images = torch.relu(torch.randn(4, channels, 9, 10)).round(decimals=1)
+    images[0, 0, 0, 0], images[1] = torch.nan, -torch.inf
+    assert torch.equal(_returned(pool, images).nan_to_num(7), pool(images).nan_to_num(7)) and _returned(pool, images).is_contiguous()
