@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..ground.arguments import Ints, check_choice, check_count, real_number
-from ..ground.characters import idx, pixels, read_characters
-from ..ground.downloads import fetch, read_bytes, tar_member
+from ..ground.characters import idx, pixels, read_characters, turned
+from ..ground.downloads import fetch, read_bytes, tar_member, unzipped, zip_member
 from ..ground.files import needed_for
 from ..ground.randomness import derive_seed
 from mfdl.language.participation import (
@@ -788,30 +788,36 @@ def _mnist(path: str | Path | None = None) -> Dataset:
     return Dataset("mnist", train, y, test, y_test, groups=writers)
 
 # %% ../../nbs/learning/60_data.ipynb #femnist0
-def _femnist_folder() -> Path:
-    "The folder of the Parquet files of flwrlabs/femnist, downloaded."
-    with needed_for("downloading data='femnist'", "femnist"):
-        from huggingface_hub import snapshot_download
-    name = "flwrlabs/femnist"
-    try:
-        return Path(snapshot_download(name, repo_type="dataset", allow_patterns="*.parquet"))
-    except Exception as error:
-        raise FileNotFoundError(
-            f"data='femnist' could not be downloaded ({type(error).__name__}). "
-            f"Fetch the data set {name} from Hugging Face where there is a network, "
-            "and pass path=... of the folder with its .parquet files. "
-            "Without it, 'mnist' has writers, too") from None
-
-# %% ../../nbs/learning/60_data.ipynb #femnist2
 def _femnist(path: str | Path | None = None) -> Dataset:
     "FEMNIST (Caldas et al. 2018): 814,000 characters of 62 classes by 3,600 writers."
-    table = read_characters(_femnist_folder() if path is None else Path(path))
+    table = read_characters(path)
     X = np.array(table.image.tolist())[:, None]
     y = table.character.to_numpy()
     groups = np.unique(table.writer_id.to_numpy(), return_inverse=True)[1]
     held_out = np.random.default_rng(0).random(len(y)) < 0.2  # of every writer's
     train = ~held_out
     return Dataset("femnist", X[train], y[train], X[held_out], y[held_out], groups[train])
+
+# %% ../../nbs/learning/60_data.ipynb #emnist01
+_EMNIST = {
+    "emnist_byclass_test/emnist-byclass-test-images-idx3-ubyte":
+        "154003389a5ee2fc0fae047118696e04fc9fc28f5fb987a2f171f4dc55e0f913",
+    "emnist_byclass_test/emnist-byclass-test-labels-idx1-ubyte":
+        "842d01413932b3ce7afbc9990376a16f8880a212bb42d66fa2922b4218cf300a",
+}
+_EMNIST_URL = "https://www.itl.nist.gov/iaui/vip/cs_links/EMNIST/gzip.zip"
+
+def _upright(name: str, archive: Path) -> bytes:
+    "A file of the archive, unpacked; images are turned."
+    content = unzipped(zip_member(f"{name.rpartition('/')[2]}.gz")(archive), archive)
+    return turned(content) if "images" in name else content
+
+def _emnist(path: str | Path | None = None) -> Dataset:
+    "EMNIST (Cohen et al. 2017), ByClass, test part: 116,323 characters of 62 classes."
+    X, y = (
+        idx(fetch(name, sha256, _EMNIST_URL, partial(_upright, name), _file_in(path, name)))
+        for name, sha256 in _EMNIST.items())
+    return _split("emnist", pixels(X[:, None]), y, standardise=False)
 
 # %% ../../nbs/learning/60_data.ipynb #0000001b
 DATASETS: dict[str, Callable[[str | Path | None], Dataset]] = {
@@ -822,6 +828,7 @@ DATASETS: dict[str, Callable[[str | Path | None], Dataset]] = {
     "a9a": _a9a,
     "mnist": _mnist,
     "femnist": _femnist,
+    "emnist": _emnist,
 }
 
 def load_data(name: str, path: str | Path | None = None) -> Dataset:
@@ -833,8 +840,8 @@ def load_data(name: str, path: str | Path | None = None) -> Dataset:
         One of `DATASETS`.
     path : str or Path, optional
         File or folder of the data set, when it is not where it is looked for. That of
-        'a9a' and 'mnist' is a folder of their files, that of 'femnist' one of the
-        Parquet files of flwrlabs/femnist on Hugging Face.
+        'a9a', 'mnist' and 'emnist' is a folder of their files, that of 'femnist' one of
+        the Parquet files of flwrlabs/femnist on Hugging Face.
 
     Returns
     -------

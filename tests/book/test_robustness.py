@@ -686,7 +686,8 @@ def graph_file(graph, suffix) -> bytes:
     return whole.getvalue()
 
 
-@campaign(100, "links.read_graph links.read_frame links.simple_graph downloads.read_bytes graphs.load_graph downloads.tar_member downloads.checked downloads.fetch", EDGES,
+@campaign(100, "links.read_graph links.read_frame links.simple_graph downloads.read_bytes downloads.unzipped graphs.load_graph "
+          "downloads.tar_member downloads.checked downloads.fetch", EDGES,
           st.sampled_from([" ", "\t", ",", ", ", ";"]), st.sampled_from(["", " {}", " {'weight': 1, 'b': 2}", " 7"]), DAMAGE, st.text(max_size=60),
           st.sampled_from([".edges", ".csv", "", *links.FORMATS]))
 def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, text, suffix):
@@ -712,9 +713,10 @@ def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, tex
     unpacked = refused(lambda: downloads.tar_member("in/good.edges")(archive), "path=")
     assert unpacked is None or damage[1] == "append" or unpacked == path.read_bytes() or refused(lambda: downloads.checked(unpacked, wanted, "x"), "damaged") is None
     refused(lambda: downloads.read_bytes(archive), "path=")
+    refused(lambda: downloads.unzipped(archive.read_bytes(), archive), "not a complete gzip file")
 
 
-@campaign(60, "characters.idx data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data.load_data",
+@campaign(60, "characters.idx characters.turned data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data.load_data",
           st.lists(st.integers(0, 4), min_size=1, max_size=3), st.sampled_from([np.uint8, ">i4"]), DAMAGE, st.integers(1, 4), st.integers(1, 3), SEEDS)
 def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage, n, b, seed):
     """Arrays in IDX come back or are refused, damaged tables are refused by their path, and every record is dealt to one node and one batch."""
@@ -723,6 +725,7 @@ def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage
     assert (characters.idx(content) == array).all() and characters.idx(content).shape == tuple(shape)
     broken = refused(lambda: characters.idx(damaged(content, *damage)), "content")
     assert broken is None or damage[1] == "flip"
+    refused(lambda: characters.turned(damaged(content, *damage)), "content")
     folder = tmp_path_factory.mktemp("femnist")
     (folder / "x.parquet").write_bytes(damaged(PARQUET, *damage))
     refused(lambda: data.load_data("femnist", folder), "path=")

@@ -1,6 +1,7 @@
 """Data sets against their published descriptions, and partitions against the participation that they promise."""
 import gzip
 import io
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mfdl.ground.downloads import find_file
+from mfdl.ground.downloads import find_file, read_bytes
 from mfdl.learning import data
 from mfdl.learning.data import Batches, by_group, cut, dirichlet, load_data, round_robin
 
-FILES = {"housing": "california_housing/cal_housing.csv", "houses": "california_housing/cal_housing.csv", "a9a": "a9a/a9a.t", "mnist": "mnist/t10k-labels-idx1-ubyte"}
+FILES = {"housing": "california_housing/cal_housing.csv", "houses": "california_housing/cal_housing.csv", "a9a": "a9a/a9a.t", "mnist": "mnist/t10k-labels-idx1-ubyte",
+         "emnist": "emnist_byclass_test/emnist-byclass-test-images-idx3-ubyte"}
 
 
 def load(name):
@@ -23,7 +25,7 @@ def load(name):
 
 @pytest.mark.parametrize("name, shape, tested, classes", [
     ("digits", (1437, 64), 360, 10), ("diabetes", (353, 10), 89, None), ("housing", (16512, 8), 4128, None), ("houses", (16512, 8), 4128, 2), ("a9a", (32561, 123), 16281, 2),
-    ("mnist", (60000, 1, 28, 28), 10000, 10),
+    ("mnist", (60000, 1, 28, 28), 10000, 10), ("emnist", (93058, 1, 28, 28), 23265, 62),
 ])
 def test_data_sets(name, shape, tested, classes):
     found = load(name)
@@ -82,6 +84,39 @@ def test_downloads_are_unpacked_checked_and_kept(tmp_path, monkeypatch):
     assert load_data("mnist").X.shape == (60000, 1, 28, 28) and len(fetched) == 5
     load_data("mnist")
     assert len(fetched) == 5 and not list(cache.rglob("*.part"))
+
+
+def test_emnist_is_taken_out_of_its_archive_and_turned(tmp_path, monkeypatch):
+    """As its owner publishes it: both files gzipped, in a folder of one zip archive, images with rows as columns."""
+    found, archive = load("emnist"), tmp_path / "gzip.zip"
+    images = find_file(FILES["emnist"])
+    content = {images.name.removesuffix(".gz"): read_bytes(images)}
+    labels = images.name.replace("images-idx3", "labels-idx1")
+    content[labels.removesuffix(".gz")] = read_bytes(images.with_name(labels))
+    with zipfile.ZipFile(archive, "w") as whole:
+        for name, plain in content.items():
+            turned = plain[:16] + np.frombuffer(plain, np.uint8, offset=16).reshape(-1, 28, 28).swapaxes(1, 2).tobytes() if "images" in name else plain
+            whole.writestr(f"gzip/{name}.gz", gzip.compress(turned, compresslevel=1))
+    fetched = []
+    monkeypatch.setenv("MFDL_DATA", str(tmp_path / "none"))
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.setattr("pooch.retrieve", lambda url, **_: fetched.append(url) or str(archive))
+    again = load_data("emnist")
+    assert np.array_equal(again.X[:500], found.X[:500]) and np.array_equal(again.y, found.y) and len(fetched) == 2
+    load_data("emnist")
+    assert len(fetched) == 2
+    every = np.concatenate([found.y, found.y_test])
+    assert np.bincount(every)[:10].tolist() == [5778, 6330, 5869, 5969, 5619, 5190, 5705, 6139, 5633, 5686]  # as published
+
+
+def test_an_emnist_archive_that_is_damaged_is_refused(tmp_path, monkeypatch):
+    archive = tmp_path / "gzip.zip"
+    with zipfile.ZipFile(archive, "w") as whole: whole.writestr("gzip/emnist-byclass-test-images-idx3-ubyte.gz", b"no gzip")
+    monkeypatch.setenv("MFDL_DATA", str(tmp_path / "none"))
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.setattr("pooch.retrieve", lambda url, **_: str(archive))
+    with pytest.raises(ValueError, match="gzip.zip.*not a complete gzip file"): load_data("emnist")
+    assert not archive.exists()
 
 
 def test_femnist_from_parquet(tmp_path, monkeypatch):
