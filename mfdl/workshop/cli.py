@@ -387,8 +387,8 @@ def _reproduce_command(
     large (networks of up to 37,700 nodes), horizons (longer and longer runs),
     covariance (noise correlated between nodes),
     seeds (who shares a seed), story (the whole book in short),
-    housing, writers, quadratic, correlated, together and objectives (what is learned,
-    on several tasks), audit (attacks on every account).
+    housing, writers, letters, quadratic, correlated, together and objectives (what is
+    learned, on several tasks), audit (attacks on every account).
     Its parameters are the variables of its first code cell.
     If it is stopped, its trainings go on when it is run again.
 

@@ -44,10 +44,11 @@ def numbers(path): return pd.read_csv(path.with_suffix(".csv"))
 
 
 def crossing(table, method, target):
-    """Epsilon at which the loss of the last steps crosses the target."""
+    """Epsilon at which the loss of the last steps crosses the target, in words."""
     ended = table[(table.method == method) & table.late.notna() & np.isfinite(table.mu)]
     late = ended.groupby("epsilon").late.mean().sort_values()
-    return np.exp(np.interp(np.log(target), np.log(late), np.log(late.index)))
+    if late.min() > target: return "at no budget"
+    return f"at epsilon {np.exp(np.interp(np.log(target), np.log(late), np.log(late.index))):.2g}"
 
 
 def title_of_pndp(path, table):
@@ -62,7 +63,7 @@ def title_of_covariance(path, table):
 
 def title_of_housing(path, table):
     names = {"identity": "independent", "mafalda": "MAFALDA"}
-    return "Loss 0.75: " + ", ".join(f"{shown} at epsilon {crossing(table, name, 0.75):.2g}" for name, shown in names.items())
+    return "Loss 0.75: " + ", ".join(f"{shown} {crossing(table, name, 0.75)}" for name, shown in names.items())
 
 
 def title_of_quadratic(path, table):
@@ -74,6 +75,11 @@ def title_of_writers(path, table):
     mu = min(table.mu, key=lambda mu: abs(mu - 2))
     end = table[(table.step == table.step.max()) & (table.mu == mu)].groupby("method").accuracy.mean()
     return f"At {mu:g}-GDP: independent {end.identity:.0%}, MAFALDA {end.mafalda:.0%}"
+
+
+def title_of_letters(path, table):
+    end = table[table.step == table.step.max()].groupby("method").accuracy.mean()
+    return f"At 1-GDP: independent {end.identity:.0%}, BSR {end.bsr:.0%}, MAFALDA {end.mafalda:.0%}"
 
 
 def title_of_objectives(path, table):

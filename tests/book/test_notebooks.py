@@ -26,9 +26,11 @@ SMOKE = {  # a size at which each experiment takes seconds
     "objectives": {"graph": "ring:n=4", "epochs": 2, "b": 4, "tail": 2, "seeds": 2, "every": 2, "tested": 50, "peaks": "0.1,0.2"},
     "reactions": {"graph": "path:n=4", "T": 3, "data": "digits", "epochs": 2, "b": 3, "seeds": 1},
     "writers": {"graph": "ring:n=3", "mus": "1", "methods": "no noise,identity,mafalda", "size": 1, "epochs": 1, "b": 4, "every": 4, "tested": 20},
+    "letters": {"graph": "ring:n=3", "methods": "no noise,identity,mafalda", "seeds": 2, "size": 40, "epochs": 1, "b": 4, "every": 4, "tested": 20},
 }
 HOUSES = "california_housing/cal_housing.csv"
-NEEDS = {"housing": HOUSES, "objectives": HOUSES, "writers": "qmnist_writers/qmnist-train-labels-idx2-int"}  # experiments that cannot do without these data
+NEEDS = {"housing": HOUSES, "objectives": HOUSES, "writers": "qmnist_writers/qmnist-train-labels-idx2-int",
+         "letters": "emnist_byclass_test/emnist-byclass-test-images-idx3-ubyte"}  # experiments that cannot do without these data
 
 
 def directive(cell, pattern): return cell.cell_type == "code" and re.search(rf"^#\|\s*{pattern}", cell.source, re.M)
