@@ -423,6 +423,18 @@ def test_ten_seeds_of_writers_at_one_budget():
     assert behind.loc[0.5, "identity"].round(1).tolist() == [-28.4, -32.9, -23.9] and behind.loc[0.5, "bsr"].round(1).tolist() == [-3.4, -4.8, -2.0]
 
 
+def test_three_seeds_of_writers_on_the_ego_network_settle_nothing():
+    stem = "writers_facebook-414_mus-0.5_methods-identity-bsr-mafalda_seeds-3_size-3_every-160"
+    table = pd.read_csv(ROOT / "figures" / f"{stem}.csv").query("step == 320")
+    reached = 100 * table.pivot(index="seed", columns="method", values="accuracy")
+    assert reached.mean()[["identity", "bsr", "mafalda"]].round(1).tolist() == [27.6, 49.9, 52.6]
+    assert (reached.mafalda - reached.identity).agg(["min", "max"]).round().tolist() == [15, 37] and (reached.mafalda > reached.bsr).sum() == 2
+    low, high = 100 * differences_over_seeds(table, "accuracy", ["mu"], "mafalda").loc[(0.5, "identity"), ["low", "high"]]
+    assert (round(-high), round(-low)) == (-2, 52)
+    assert round(100 * (table.largest - table.least)[table.method == "mafalda"].mean()) == 38
+    assert "3 at each of 148 nodes" in (told := (ROOT / "figures" / f"{stem}.ipynb").read_text()) and "batches of up to 24" in told
+
+
 def test_letters_are_learned_in_the_order_of_digits():
     table = pd.read_csv(ROOT / "figures" / "letters_florentine.csv").query("step == 320")
     means = 100 * means_over_seeds(table, "accuracy", ["method"])[["mean", "low", "high"]]
