@@ -116,6 +116,20 @@ def test_house_prices_on_all_test_records():
     assert np.round(mean_interval(change("identity").groupby("seed").mean()), 0).tolist() == [-22, -27, -17]
     assert np.round(mean_interval(change("bsr").groupby("seed").mean()), 1).tolist() == [-1.6, -3.8, 0.6]
     assert round(change("identity").groupby("mu").mean()[0.1]) == -86
+    assert "BSR 1.318," in (ROOT / "figures" / "housing_erdos-renyi-n-100-p-0.2_seeds-10_every-5_tested-4128.ipynb").read_text()
+
+
+def test_house_prices_of_the_last_models_on_all_test_records():
+    said = {"facebook-414_every-20_tested-500": (-36, -41, -32), "erdos-renyi-n-100_seeds-5_every-20_tested-500": (-26, -33, -19),
+            "erdos-renyi-n-100-p-0.2_seeds-10_every-5_tested-4128": (-22, -27, -16), "florentine": (-9, -15, -3)}
+    quiet = {}
+    for stem, numbers in said.items():
+        table = pd.read_csv(ROOT / "figures" / f"housing_{stem}.csv").dropna(subset="late")
+        quiet[stem] = round(table[table.method == "no noise"].all_test_records.mean(), 2)
+        each = table[np.isfinite(table.mu)].pivot(index=["seed", "mu"], columns="method", values="all_test_records")
+        change = 100 * (each.mafalda / each.identity - 1).groupby("seed").mean()
+        assert np.round(mean_interval(change)).tolist() == list(numbers)
+    assert quiet["facebook-414_every-20_tested-500"] == quiet["florentine"] == 0.75
 
 
 def judged(stem, other="BSR"):
