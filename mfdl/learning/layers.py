@@ -491,9 +491,9 @@ LIMIT = 2**28  # bytes that the gradients of a group of models may take
 CACHE = 2**22  # bytes that fit into the cache of a processor
 
 def numbers_of(layers: list, record: "torch.Tensor") -> int:
-    """Estimate how many numbers a chain computes for one record.
+    """Estimate how many numbers a chain computes for one record and one model.
 
-    What the first layer returns is not counted, nor what is only flattened.
+    What the first of several layers returns is not counted, nor what is only flattened.
 
     Parameters
     ----------
@@ -514,7 +514,7 @@ def numbers_of(layers: list, record: "torch.Tensor") -> int:
         import torch
         from torch import nn
     a = record
-    count = record.numel()
+    count = 0
     with torch.no_grad():
         for k, layer in enumerate(layers):
             a = layer(a)
@@ -523,7 +523,7 @@ def numbers_of(layers: list, record: "torch.Tensor") -> int:
             if isinstance(layer, nn.Conv2d):
                 windows = layer.weight[0].numel() * a[0, 0].numel()
                 count += layer.weight.numel() + windows  # the gradient, and its windows
-    return count
+    return max(count, a.numel())
 
 # %% ../../nbs/learning/62_layers.ipynb #a6200030
 def how_many_fit(layers: list | None, device: "torch.device", numbers: int) -> int:
@@ -595,7 +595,8 @@ def parts_of(
     ----------
     chapter 62.
     """
-    one = numbers_of(layers, record) if layers else theta.shape[2]
-    most = max(1, how_many_fit(layers, theta.device, one * size))
-    nodes = slices(len(theta), most)
-    return list(product(nodes, slices(theta.shape[1], most // len(theta))))
+    parameters = theta.shape[2]
+    one = numbers_of(layers, record) * size + parameters if layers else parameters * size
+    most = max(1, how_many_fit(layers, theta.device, one))
+    runs = slices(theta.shape[1], most)
+    return list(product(slices(len(theta), most // theta.shape[1]), runs))

@@ -214,14 +214,18 @@ class _Exchanging(_Noisy):
         """
         with needed_for("training", "train"): import torch
         if not any(step.rounds for step in steps): return self.models
-        matrices = [self._matrices(step) for step in steps]
-        if all(step.rounds == steps[0].rounds for step in steps):
-            return _multiplied(matrices[0], self.models.flatten(1)).view_as(self.models)
-        if not any(matrix.is_sparse_csr for each in matrices for matrix in each):
-            stacked = torch.stack([matrix for each in matrices for matrix in each])
-            return torch.bmm(stacked, self.theta).swapaxes(0, 1).contiguous()
-        pairs = zip(matrices, self.theta, strict=True)
-        return torch.stack([_multiplied(each, models) for each, models in pairs], dim=1)
+        alike: dict[tuple, list[int]] = {}
+        for run, step in enumerate(steps):
+            alike.setdefault(step.rounds, []).append(run)
+        if len(alike) == 1:
+            together = self.models.flatten(1)
+            return _multiplied(self._matrices(steps[0]), together).view_as(self.models)
+        found = torch.empty_like(self.models)
+        for runs in alike.values():
+            models = self.models[:, runs]
+            matrices = self._matrices(steps[runs[0]])
+            found[:, runs] = _multiplied(matrices, models.flatten(1)).view_as(models)
+        return found
 
     def share_noise(self, rate: float) -> list[MessageNoise]:
         """Return the noise of messages in this step, in the units of models.
