@@ -63,7 +63,7 @@ def title_of_covariance(path, table):
 
 def title_of_housing(path, table):
     names = {"identity": "independent", "mafalda": "MAFALDA"}
-    return "Loss 0.75: " + ", ".join(f"{shown} {crossing(table, name, 0.75)}" for name, shown in names.items())
+    return "Loss 1: " + ", ".join(f"{shown} {crossing(table, name, 1)}" for name, shown in names.items())
 
 
 def title_of_quadratic(path, table):

@@ -19,7 +19,7 @@ SMOKE = {  # a size at which each experiment takes seconds
     "large": {"degree": 2, "graphs": "ring:n=6,florentine", "T": 4},
     "audit": {"graph": "ring:n=4", "replays": 40},
     "covariance": {"n": 5, "graphs": 2, "epsilons": "3,40", "densities": "0.7,1.0", "sizes": "4,6"}, "seeds": {"n": 4, "small": 4, "graphs": 1, "densities": "0.9"},
-    "story": {"graph": "ring:n=4", "epochs": 2, "b": 3, "seeds": 2}, "housing": {"graph": "ring:n=8", "epochs": 2, "b": 8, "mus": "1,5", "seeds": 2, "every": 8, "tested": 50},
+    "story": {"graph": "ring:n=4", "epochs": 2, "b": 3, "seeds": 2}, "housing": {"graph": "ring:n=8", "epochs": 2, "b": 8, "mus": "1,5", "seeds": 2, "every": 8},
     "quadratic": {"n": 6, "T": 20, "epsilons": "3,40", "densities": "0.7,1.0", "seeds": 2},
     "correlated": {"data": "digits", "n": 4, "T": 20, "hidden": 8, "batch": 50, "rates": "0.1,0.01", "epsilons": "3,40", "densities": "0.7,1.0", "seeds": 1},
     "together": {"task": "quadratic", "graphs": "ring:n=4 ring:n=5", "mus": "1", "seeds": 2, "epochs": 2, "b": 4},
