@@ -597,6 +597,8 @@ def parts_of(
     """
     parameters = theta.shape[2]
     one = numbers_of(layers, record) * size + parameters if layers else parameters * size
-    most = max(1, how_many_fit(layers, theta.device, one))
+    copied = record.numel() * size  # beside other nodes, records are copied for each run
+    most = how_many_fit(layers, theta.device, one)
+    most_beside = how_many_fit(layers, theta.device, one + copied)
     runs = slices(theta.shape[1], most)
-    return list(product(slices(len(theta), most // theta.shape[1]), runs))
+    return list(product(slices(len(theta), most_beside // theta.shape[1]), runs))
