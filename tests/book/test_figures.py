@@ -49,7 +49,18 @@ def test_what_noises_leave_on_the_quadratic():
     said = {"ring:n=16": [0.07, 0.08], "florentine": [0.05, 0.05], "erdos-renyi:n=20": [0.02, 0.05]}
     assert {graph: small.loc[graph, "time and space"].tolist() for graph in said} == said
     assert ego.loc["facebook-414", "time and space"].tolist() == [0.04, 0.05] and ego.loc["facebook-414", "MAFALDA"].tolist() == [0.17, 0.18]
+    one_round = pd.concat(together(f"quadratic_graphs-{graphs}").CorN for graphs in tight)
+    assert one_round[one_round.index.get_level_values("mu") <= 1].round(1).agg(["min", "max"]).tolist() == [0.5, 1.4]
     assert ego.loc["facebook-414", "CorN, far ahead"].tolist() == [0.13, 0.13] and (small.MAFALDA["min"].min(), small.MAFALDA["max"].max()) == (0.14, 0.18)
+
+
+def test_what_noise_in_time_and_space_leaves_on_house_prices_and_digits():
+    ego = together("housing_graphs-facebook-414")["time and space"].loc["facebook-414"]
+    assert ego[[0.05, 0.5]].round(2).tolist() == [0.03, 0.13]
+    shares = together("writers_graphs-facebook-414_mus-0.5-1-2_seeds-1")["time and space"]
+    assert shares.round(2).agg(["min", "max"]).tolist() == [0.08, 0.16]
+    small = together(f"writers_graphs-{SMALL}_mus-0.5-1-2_seeds-2")["time and space"].xs(2.0, level="mu")
+    assert small.round(2).agg(["min", "max"]).tolist() == [0.08, 0.10]
 
 
 def test_house_prices_from_a_budget_of_one_half_on_do_not_tell_noises_apart():
@@ -375,8 +386,15 @@ def test_covariances_on_the_quadratic_task():
     assert behind.loc[0.8].round(1).tolist() == [1.3, 0.9, 1.8] and abs(behind["mean"][1.0] - 1) < 1e-6
     ahead = ratios("CorN, far ahead", "CorN")
     assert (ahead.loc["p"]["mean"][:0.8] < 0.5).all() and (ahead.loc["p"].high[:0.8] < 0.57).all()
-    at_ten = np.exp(matters.loc["epsilon", 10].mean())
-    assert at_ten[["independent", "DECOR", "CorN"]].round().tolist() == [141, 74, 48]
+    budgets = ahead.loc["epsilon"]["mean"]
+    assert budgets[[3, 5]].round(2).tolist() == [0.54, 0.50] and (budgets[7:] < 0.5).all()
+    at = np.exp(matters.loc["epsilon"].groupby("x").mean())[["independent", "DECOR", "CorN"]]
+    assert at.loc[10].round().tolist() == [141, 74, 48] and at.loc[40].map("{:.2g}".format).astype(float).tolist() == [24, 10, 6.7]
+    assert set(means.loc["epsilon"].stack().round()) == {601}
+    average = table.query("variant == 'where noise matters' and panel == 'p' and x == 0.2").pivot(index="seed", columns="method", values="average")
+    assert len(average) == 30 and (average.DECOR > 0.999 * average.independent).sum() == 26
+    noisy = table.query("variant == 'where noise matters' and method != 'no noise'").groupby(["panel", "x", "method"]).gap
+    assert (noisy.quantile(0.9) / noisy.median()).round(1).agg(["min", "max"]).tolist() == [2.5, 5.9]
 
 
 def test_the_front_page_says_what_the_story_found():
@@ -405,6 +423,14 @@ def test_both_forms_of_the_earlier_account_are_above_the_exact_value_here(path):
     for form in ("squared", "as_plotted"): assert (wide[form] >= wide.ours * (1 - 1e-9)).all()
 
 
+def test_gains_from_three_hops_on():
+    gains = {path.stem: pd.read_csv(path).pivot_table("renyi", "distance", "method").loc[3:] for path in (ROOT / "figures").glob("pndp_*.csv")}
+    squared = {stem: (mean.squared / mean.ours).round() for stem, mean in gains.items()}
+    assert len(squared) == 6 and squared.pop("pndp_facebook-0").max() == 102
+    assert pd.concat(squared).agg(["min", "max"]).tolist() == [10, 78]
+    assert round(min((mean.as_plotted / mean.ours).min() for mean in gains.values())) == 68
+
+
 def test_covariances_on_a9a():
     table = pd.read_csv(ROOT / "figures" / "correlated_a9a.csv").query("method != 'no noise'")
 
@@ -422,6 +448,8 @@ def test_covariances_on_a9a():
     assert round(ahead["epsilon", 10], 3) == -0.034 and round(apart["mean"].CorN["p", 0.2], 3) == -0.023
     means = table.query("panel == 'epsilon'").groupby(["x", "method"]).loss.mean().unstack()
     assert means.loc[10, ["independent", "DECOR", "CorN"]].round(3).tolist() == [0.480, 0.474, 0.433]
+    quiet = pd.read_csv(ROOT / "figures" / "correlated_a9a.csv").query("method == 'no noise'").loss
+    assert round(quiet.mean(), 3) == 0.332
     same = [np.interp(-means.CorN[10], -means[method], means.index) for method in ("independent", "DECOR")]
     assert np.round(same).tolist() == [22, 14]
     smallest = table[table.rate == table.rate.min()]
@@ -435,6 +463,9 @@ def test_ten_seeds_of_writers_at_one_budget():
     assert {method: means.loc[method].round(1).tolist() for method in said} == said
     behind = 100 * differences_over_seeds(table, "accuracy", ["mu"], "mafalda")[["mean", "low", "high"]]
     assert behind.loc[0.5, "identity"].round(1).tolist() == [-28.4, -32.9, -23.9] and behind.loc[0.5, "bsr"].round(1).tolist() == [-3.4, -4.8, -2.0]
+    assert table[table.method == "identity"].set_index("seed").accuracy.idxmin() == 0
+    apart = (100 * (table.largest - table.least)).groupby(table.method).mean()
+    assert apart.round().agg(["min", "max"]).tolist() == [7, 9]
 
 
 def test_three_seeds_of_writers_on_the_ego_network_settle_nothing():
@@ -470,7 +501,9 @@ def test_models_of_all_writers_agree_where_they_learn():
     assert (private.loc[5:, "mafalda"] >= 95).all() and reached["no noise"][np.inf] == 95 and (private.mafalda - private.identity)[5] == 2
     assert (private.drop(columns="no noise").loc[0.1].agg(["min", "max"]) == [9, 15]).all() and private.anti_pgd[10] == 57
     accuracy = 100 * table.pivot(index="mu", columns="method", values="accuracy").drop(index=np.inf)
-    assert 7 < (accuracy.mafalda - accuracy.bsr).max() < 8.5
+    lead = accuracy.rsub(accuracy.mafalda, axis=0).drop(columns=["mafalda", "no noise"])
+    assert round(lead.bsr.max(), 1) == 8.3 and (lead.identity.idxmax(), lead.anti_pgd.idxmax()) == (0.5, 2) and lead[["identity", "anti_pgd"]].max().round().tolist() == [44, 74]
+    assert (lead[["identity", "anti_pgd"]] > 0).all().all() and round(lead.identity[10]) == 1
     apart = 100 * table.assign(apart=table.largest - table.least).pivot(index="mu", columns="method", values="apart").drop(index=np.inf)
     assert apart.loc[1:, ["bsr", "mafalda"]].max().max() <= 1.0001 and apart.loc[1:, "identity"].max() < 2.5001
     assert apart.loc[0.5, ["identity", "bsr", "mafalda"]].round(0).agg(["min", "max"]).tolist() == [9, 15]
