@@ -390,7 +390,7 @@ def test_covariances_on_the_quadratic_task():
     assert budgets[[3, 5]].round(2).tolist() == [0.54, 0.50] and (budgets[7:] < 0.5).all()
     at = np.exp(matters.loc["epsilon"].groupby("x").mean())[["independent", "DECOR", "CorN"]]
     assert at.loc[10].round().tolist() == [141, 74, 48] and at.loc[40].map("{:.2g}".format).astype(float).tolist() == [24, 10, 6.7]
-    assert set(means.loc["epsilon"].stack().round()) == {601}
+    assert round(means.stack().median()) == round(means["no noise"].mean()) == 601
     average = table.query("variant == 'where noise matters' and panel == 'p' and x == 0.2").pivot(index="seed", columns="method", values="average")
     assert len(average) == 30 and (average.DECOR > 0.999 * average.independent).sum() == 26
     noisy = table.query("variant == 'where noise matters' and method != 'no noise'").groupby(["panel", "x", "method"]).gap
