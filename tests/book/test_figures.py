@@ -2,6 +2,7 @@
 import json
 import re
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -349,7 +350,7 @@ def test_noise_that_cancels_is_worth_about_a_factor_of_two_in_epsilon():
 def test_correlation_saves_more_the_denser_the_network():
     table = pd.read_csv(ROOT / "figures" / "covariance_20.csv").query("panel == 'p'").pivot_table(index="x", columns="method", values="harm_mean")
     left = table.div(table.ldp, axis=0)
-    assert left.corn.is_monotonic_decreasing and (left.corn[:0.8] < left.decor[:0.8]).all()
+    assert left.corn.is_monotonic_decreasing and left.decor.is_monotonic_decreasing and (left.corn[:0.8] < left.decor[:0.8]).all()
     np.testing.assert_allclose(table.corn[1.0], table.cdp[1.0], rtol=1e-3)
     assert 0.95 < left.decor[0.4] < left.decor[0.2] < 1  # little or nothing where it is sparse
 
@@ -508,3 +509,56 @@ def test_models_of_all_writers_agree_where_they_learn():
     assert apart.loc[1:, ["bsr", "mafalda"]].max().max() <= 1.0001 and apart.loc[1:, "identity"].max() < 2.5001
     assert apart.loc[0.5, ["identity", "bsr", "mafalda"]].round(0).agg(["min", "max"]).tolist() == [9, 15]
     assert apart.anti_pgd.round(0).agg(["min", "max"]).tolist() == [10, 24]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "figures").glob("reactions_*.csv")), ids=lambda path: path.stem)
+def test_promises_against_insiders_keep_most_of_what_distance_gives(path):
+    table = pd.read_csv(path)
+    learned = table[table.part == "learned"].pivot(index="distance", columns="curve", values="mean")
+    everything = np.sqrt(10)  # ten steps, sigma 1
+    assert (learned.U <= learned["promise, c = 1"]).all() and (learned["promise, c = 1"] <= everything * (1 + 1e-9)).all()
+    far = learned.loc[2:]
+    assert (far["promise, c = 1"] < 0.4 * everything).all() and (far["promise, c = 1"] < 1.2 * far.U).all() and (far["promise, c = 0.9"] < far.U).all()
+    accuracy = table[table.part == "trained"].groupby(["safe from", "epsilon", "calibrated by"]).accuracy.mean().unstack().dropna(subset="promise")
+    assert (accuracy.loc[1].max(axis=1) - accuracy.loc[1].drop(columns="no noise").min(axis=1)).max() < 5e-4
+    assert (accuracy.loc[2].promise > accuracy.loc[2]["hears everything"] + 0.02).all()
+
+
+def test_nearly_all_pairs_of_the_dense_network_are_one_or_two_hops_apart():
+    distances = load_graph("erdos-renyi:n=100,p=0.2")
+    hops = [d for _, row in nx.all_pairs_shortest_path_length(distances) for d in row.values() if d]
+    assert round(np.mean(np.array(hops) <= 2), 2) == 0.98
+
+
+def test_seeds_against_an_eavesdropper_and_curious_nodes():
+    shares = pd.read_csv(ROOT / "figures" / "seeds_20.csv").set_index(["panel", "q", "x"]).relative
+    disjoint = shares["disjoint"][0]
+    assert disjoint.idxmin() == "1" and np.allclose(shares["disjoint"][1], 1)
+    edges = shares["edges"][1]
+    assert (edges < 0.99).all() and edges.is_monotonic_decreasing and edges.index.tolist() == ["0.3", "0.5", "0.7", "0.9"]
+    assert abs(shares["overlapping"][2]["leave-one-out"] - 1) < 1e-6 and shares["overlapping"][2]["edges"] < 0.99
+
+
+def test_noise_in_time_protects_the_distant_less():
+    table = pd.read_csv(ROOT / "figures" / "story_florentine.csv").query("panel == 'epsilon'").pivot(index="distance", columns="noise", values="value")
+    assert (table.loc[1] == table.max().max()).all() and all(table[noise].is_monotonic_decreasing for noise in table)
+    assert (table.loc[2:].mafalda > 1.3 * table.loc[2:].independent).all()
+
+
+@pytest.mark.parametrize("stem, exact", [("florentine", 1000), ("facebook-414_exact-100", 100)])
+def test_exact_accounts_are_below_the_earlier_one(stem, exact):
+    table = pd.read_csv(ROOT / "figures" / f"horizons_{stem}.csv")
+    sure = table[table["T"] <= exact]
+    for what in ("min", "mean", "max"): assert (sure[f"ours_{what}"] <= sure[f"earlier_{what}"] * (1 + 1e-6)).all()
+    assert (table.ours_mean < 0.15 * table["T"])[table.distance >= 2].all()
+
+
+def test_who_is_protected_by_which_algorithm():
+    mu = pd.read_csv(ROOT / "figures" / "theorem6_florentine.csv").pivot(index="algorithm", columns="trust", values="largest mu")
+    assert np.isfinite(mu.LDP["CorN"]) and np.isinf(mu.loc["CorN"].drop("LDP")).all() and np.isfinite(mu.PNDP["Zip-DL"])
+
+
+def test_intervals_of_audits_contain_the_claims():
+    table = pd.read_csv(ROOT / "figures" / "audit_florentine.csv")
+    assert (table["best low"] <= table.claimed).all() and (np.isinf(table.claimed) | (table.claimed <= table["best high"])).all()
+    assert (len(table), len(set(table.algorithm)), len(set(table.trust))) == (36, 9, 4) and (table["best low"][np.isinf(table.claimed)] > 48).all()
