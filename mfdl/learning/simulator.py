@@ -142,13 +142,43 @@ class _Noisy(Learner):
             change[:, i] = rounded(change[:, i], spacing) + noise
 
 # %% ../../nbs/learning/66_simulator.ipynb #8877301c
-def _multiplied(
-    matrices: "list[torch.Tensor]",  # (n, n) each
-    models: "torch.Tensor",  # (n, ..)
-) -> "torch.Tensor":
-    for matrix in matrices:
-        models = matrix @ models
-    return models
+class _Exchanging(_Noisy):
+    "Adds the exchange of models."
+    def _matrices(self, step: Step) -> "list[torch.Tensor]":
+        if step.rounds not in self.gossip:
+            sparse = any(isinstance(one.W, csr_array) for one in step.rounds)
+            factors = [one.W for one in step.rounds] if sparse else [step.transition]
+            self.gossip[step.rounds] = [self.tensor(W) for W in factors]
+        return self.gossip[step.rounds]
+
+    def _mixed(self, step: Step, models: "torch.Tensor") -> "torch.Tensor":  # (nodes, runs, ..)
+        mixed = models.flatten(1)
+        for matrix in self._matrices(step):
+            mixed = matrix @ mixed
+        return mixed.view_as(models)
+
+    def exchanged(self, steps: Sequence[Step]) -> "torch.Tensor":
+        """Return models after the exchanges of a step.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            The step of each run.
+
+        Returns
+        -------
+        torch.Tensor (nodes, runs, parameters)
+        """
+        with needed_for("training", "train"): import torch
+        if not any(step.rounds for step in steps): return self.models
+        alike: dict[tuple, list[int]] = {}
+        for run, step in enumerate(steps):
+            alike.setdefault(step.rounds, []).append(run)
+        if len(alike) == 1: return self._mixed(steps[0], self.models)
+        found = torch.empty_like(self.models)
+        for runs in alike.values():
+            found[:, runs] = self._mixed(steps[runs[0]], self.models[:, runs])
+        return found
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660000f
 class MessageNoise(NamedTuple):
@@ -191,42 +221,8 @@ def _message_noise(
     return MessageNoise(step, runs, parts)
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600011
-class _Exchanging(_Noisy):
-    "Adds the exchange of models, and noise in messages."
-    def _matrices(self, step: Step) -> "list[torch.Tensor]":
-        if step.rounds not in self.gossip:
-            sparse = any(isinstance(one.W, csr_array) for one in step.rounds)
-            factors = [one.W for one in step.rounds] if sparse else [step.transition]
-            self.gossip[step.rounds] = [self.tensor(W) for W in factors]
-        return self.gossip[step.rounds]
-
-    def exchanged(self, steps: Sequence[Step]) -> "torch.Tensor":
-        """Return models after the exchanges of a step.
-
-        Parameters
-        ----------
-        steps : sequence of Step
-            The step of each run.
-
-        Returns
-        -------
-        torch.Tensor (nodes, runs, parameters)
-        """
-        with needed_for("training", "train"): import torch
-        if not any(step.rounds for step in steps): return self.models
-        alike: dict[tuple, list[int]] = {}
-        for run, step in enumerate(steps):
-            alike.setdefault(step.rounds, []).append(run)
-        if len(alike) == 1:
-            together = self.models.flatten(1)
-            return _multiplied(self._matrices(steps[0]), together).view_as(self.models)
-        found = torch.empty_like(self.models)
-        for runs in alike.values():
-            models = self.models[:, runs]
-            matrices = self._matrices(steps[runs[0]])
-            found[:, runs] = _multiplied(matrices, models.flatten(1)).view_as(models)
-        return found
-
+class _Sharing(_Exchanging):
+    "Adds noise in messages."
     def share_noise(self, rate: float) -> list[MessageNoise]:
         """Return the noise of messages in this step, in the units of models.
 
@@ -272,7 +268,7 @@ class _Exchanging(_Noisy):
         return total.view(step.n, *shape)
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600013
-class _Recording(_Exchanging):
+class _Recording(_Sharing):
     "Adds a record of all messages."
     def sent(self, step: Step, noisy: list[MessageNoise]) -> "torch.Tensor":
         """Return the messages that nodes send in this step.
