@@ -23,7 +23,7 @@ help:
 	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
 	@echo "make report     set up, then write the technical report, a PDF: _report/report.pdf (needs pandoc and LaTeX)"
 	@echo "make figures    run every experiment again, at full size (more than four hours; can be stopped, and goes on)"
-	@echo "make benchmarks measure time and memory against other routes and peers (about twenty minutes; installs jax-privacy)"
+	@echo "make benchmarks measure time and memory against other routes and peers (about an hour; installs jax-privacy)"
 	@echo "PIP_ARGS='...'  given to pip when setting up, such as the --index-url of PyTorch's builds without CUDA"
 
 # In a terminal pip shows how far each download is, and how long the rest will take.

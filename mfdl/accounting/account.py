@@ -595,7 +595,7 @@ def account(
     References
     ----------
     arXiv 2510.17480, Theorem 8; chapter 38. Promises for gradients that react are in
-    chapter 32, records that take part at random in chapters 36 and 42.
+    chapter 32, records that take part at random in chapters 36, 43 and 44.
 
     Examples
     --------

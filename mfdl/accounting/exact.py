@@ -162,7 +162,7 @@ def _exact_effects(
     run: Protocol,
     observed: csr_array,  # (o, messages)
 ) -> _Objects:  # (o, places)
-    "What a unit that is added at each place (chapter 15) does to each observation."
+    "What a unit that is added at each place (chapter 14) does to each observation."
     places: list[_Objects] = []
     rows = numbers.array(np.zeros((observed.shape[0], run.n)))
     last = observed.shape[1]

@@ -30,7 +30,7 @@ class NotFactorizable(ValueError):
 
     References
     ----------
-    arXiv 2510.17480, Theorem 6; chapter 17
+    arXiv 2510.17480, Theorem 6; chapter 19
     """
     def __init__(self, leaks: list[tuple[int, Hashable]]):
         self.leaks = leaks
@@ -61,7 +61,7 @@ class Factorization:
 
     References
     ----------
-    arXiv 2510.17480, Theorem 6; chapter 17
+    arXiv 2510.17480, Theorem 6; chapter 19
     """
     Y: Floats
     V: Floats
@@ -104,7 +104,7 @@ def decompose(v: View) -> Factorization:
 
     References
     ----------
-    arXiv 2510.17480, Theorem 6; chapter 17
+    arXiv 2510.17480, Theorem 6; chapter 19
     """
     from scipy.linalg import svd
     m, q = v.B.shape
@@ -152,7 +152,7 @@ def factorize(v: View) -> Factorization:
 
     References
     ----------
-    arXiv 2510.17480, Theorem 6; chapter 17
+    arXiv 2510.17480, Theorem 6; chapter 19
     """
     factorization = decompose(v)
     if factorization.uncovered.any(): raise NotFactorizable(factorization.leaks)

@@ -409,7 +409,7 @@ def test_the_front_page_says_what_the_story_found():
         f"leaves {left.value['space-time']:.0%} of the squared error of independent noise, and no noise could leave less than {np.floor(100 * left.low['space-time']):.0f}%",
         f"(called DECOR) leaves {left.value['decor']:.0%}", f"(CorN) {left.value['corn']:.0%}", f"(MAFALDA) {left.value['mafalda']:.0%}",
         f"accuracy is {gained.value:.0f} points above that with independent noise ({gained.low:.0f} to {gained.high:.0f}, a 95% interval over 10 seeds",
-        f"less in their average ({average.corn:.0%} against {average.mafalda:.0%})",
+        f"less in their average ({average.corn:.0%} against {average.mafalda:.0%} of what independent noise leaves in all models)",
         rf"$\varepsilon = {far.independent:.2f}$ at most with independent noise", f"and {far.mafalda:.2f} with MAFALDA"):
         assert said in page, said
     assert apart.low < 0 < apart.high and left.value.corn > left.value.mafalda
