@@ -560,3 +560,18 @@ def test_intervals_of_audits_contain_the_claims():
     table = pd.read_csv(ROOT / "figures" / "audit_florentine.csv")
     assert (table["best low"] <= table.claimed).all() and (np.isinf(table.claimed) | (table.claimed <= table["best high"])).all()
     assert (len(table), len(set(table.algorithm)), len(set(table.trust))) == (36, 9, 4) and (table["best low"][np.isinf(table.claimed)] > 48).all()
+
+
+def test_times_of_the_optimum_in_time_are_those_of_the_benchmark():
+    """What chapter 53 quotes."""
+    table = pd.read_csv(ROOT / "benchmarks" / "mafalda.csv").query("how == 'mfdl'").set_index(["workload", "T"]).cpu
+    assert 28 < table["florentine", 1024] < 29
+    assert round(table["florentine", 1024] / table["florentine", 380]) == 50
+    short, long = table["prefix, Toeplitz"][[1024, 4096]]
+    assert round(short) == 1 and long <= short
+
+
+def test_neighbours_on_the_facebook_network():
+    """What chapter 26 quotes: rows that one attacker hears in a hundred steps."""
+    degrees = [degree for _, degree in load_graph("facebook-414").degree()]
+    assert round(np.mean(degrees)) == 23
