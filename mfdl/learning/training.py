@@ -284,7 +284,8 @@ class _Claim:
     def account(self, sigma: float | None = None) -> Any:
         run = (self.protocol, self.trust, self.participation)
         size = 1.0 if sigma is None else sigma
-        return account(*run, sigma=size, updates=self.updates)
+        updates = None if self.seen_by_all else self.updates
+        return account(*run, sigma=size, updates=updates)
 
     def spent(self, t: int, sigma: float) -> float:
         "Mu at the end of the round that step t belongs to."

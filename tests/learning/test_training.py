@@ -226,6 +226,9 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     assert "whatever it sees" in done.statement and "Promise" in done.statement and "estimate" not in done.statement
     estimate = train(lambda: nn.Linear(4, outputs), data, **settings)
     assert "no promise" in estimate.statement and (done.report.nonreacting <= done.report.sensitivity * (1 + 1e-9)).all()
+    overheard = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"trust": LDP()})
+    assert overheard.report.updates is None and overheard.report.adaptive and "linear" not in overheard.statement and "istory" not in overheard.statement
+    assert overheard.report.sigma == pytest.approx(train(lambda: nn.Linear(4, outputs), data, **settings | {"trust": LDP()}).report.sigma, rel=1e-12)
     slower = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"lr": 0.05 / np.arange(1, 7)})
     assert slower.report.adaptive and slower.report.verify() < 1e-9
     with pytest.raises(ValueError, match="feature_norm=2.0: it is not known"): train(perceptron, data, feature_norm=2.0, **settings)
