@@ -101,7 +101,8 @@ def real_number(value: object) -> float:
     Returns
     -------
     float
-        The value; nan, which fails every comparison, for what is no real number.
+        The value, infinite if it is too large for a float; nan, which fails every
+        comparison, for what is no real number.
 
     References
     ----------
@@ -111,7 +112,7 @@ def real_number(value: object) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf
+        return math.inf if value > 0 else -math.inf
 
 # %% ../../nbs/ground/00_arguments.ipynb #c0f1d002
 def check_confidence(confidence: float) -> float:

@@ -42,7 +42,7 @@ def html_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     head : sequence
         Names of the columns; none for a table without a heading.
     rows : iterable of sequences
-        The contents of the cells; numbers are shown with four digits, others as text.
+        The contents of the cells; floats are shown with four digits, all else as text.
 
     Returns
     -------

@@ -213,8 +213,9 @@ def read_frame(
     Returns
     -------
     networkx.Graph
-        A graph without loops. The columns that were used are in `graph["columns"]`, and
-        weights that are not all 1 are the edge attribute 'weight'.
+        A graph without loops. The columns that were used are in
+        `graph.graph["columns"]`, and weights that are not all 1 are the edge attribute
+        'weight'.
 
     Raises
     ------
@@ -554,7 +555,7 @@ def read_graph(
     networkx.Graph
         A graph without loops and parallel edges. Weights that are not all 1 are the
         edge attribute 'weight', and a warning says so. For a table with a header, the
-        columns that were used are in `graph["columns"]`.
+        columns that were used are in `graph.graph["columns"]`.
 
     Raises
     ------

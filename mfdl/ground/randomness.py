@@ -259,7 +259,7 @@ def draw(seed: int, number: int, dimension: int, secure: bool = False) -> Floats
 def secure_uniform(seed: int, block: int, count: int) -> Floats:
     """Draw uniform numbers in (0, 1) from a cryptographic generator.
 
-    They are multiples of 2^-54, so a probability may be off by as much.
+    They are odd multiples of 2^-53, so a probability may be off by as much.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def secure_uniform(seed: int, block: int, count: int) -> Floats:
     chapter 03
     """
     words = _words(b"mfdl coins", seed, block, count)
-    return np.asarray(((words >> np.uint64(11)) + 0.5) * 2.0**-53, dtype=np.float64)
+    return np.asarray(((words >> np.uint64(12)) + 0.5) * 2.0**-52, dtype=np.float64)
 
 # %% ../../nbs/ground/03_randomness.ipynb #00000014
 _ROOM = 64  # standard deviations of a noise variable that fit into the digits of a float32
@@ -290,7 +290,7 @@ def grid_spacing(scale: float, clip: float) -> float:
     """Choose the spacing of the grid on which gradient and noise are rounded.
 
     It is so small that rounding does no harm, and so large that gradient and noise, as
-    multiples of it, have at most 24 binary digits.
+    multiples of it, have at most 24 binary digits below the next power of two.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def _exposed(
     "or secure-sum (nodes, who learn only the sum of what they receive).")
 @click.option(
     "--attackers", "spec", default="all",
-    help="For pndp and secldp: all, first, sample:size=200,seed=0 (at random), or labels; "
+    help="For all but ldp: all, first, sample:size=200,seed=0 (at random), or labels; "
     "a comma separates attackers, a plus joins colluders: Medici,Pazzi+Strozzi.")
 @click.option(
     "--steps", "-T", type=int,
@@ -223,7 +223,7 @@ def _account_command(
     mfdl account karate --attackers 0,33 -T 50 -p cyclic:5,10 --epsilon 8
     mfdl account my_edges.csv --trust ldp -o report.csv -o report.json
     mfdl account karate --attackers sample:size=10,seed=0 --results karate.jsonl
-    mfdl account --log messages.jsonl    # made elsewhere: mfdl account --log --help
+    mfdl account --log messages.jsonl    # made elsewhere: mfdl account --log x --help
     """
     check_settings(trust, sigma, epsilon, delta, rows, output)
     network = load_graph(graph)
@@ -383,12 +383,12 @@ def _reproduce_command(
     kept in the folder `all` below the other one), or a name:
     pndp (who learns how much about whom),
     reactions (what insiders learn from training),
-    theorem6 (every algorithm under every trust model),
+    theorem6 (nine algorithms under four trust models),
     large (networks of up to 37,700 nodes), horizons (longer and longer runs),
     covariance (noise correlated between nodes),
     seeds (who shares a seed), story (the whole book in short),
     housing, writers, letters, quadratic, correlated, together and objectives (what is
-    learned, on several tasks), audit (attacks on every account).
+    learned, on several tasks), audit (attacks on their accounts).
     Its parameters are the variables of its first code cell.
     If it is stopped, its trainings go on when it is run again.
 

@@ -568,7 +568,7 @@ def write_log(
     help="Who is curious: pndp, ldp, secldp, secldp-received or secure-sum, as for mfdl account.")
 @click.option(
     "--attackers", "spec", default="all",
-    help="For pndp and secldp: all, first, sample:size=200,seed=0, or labels.")
+    help="For all but ldp: all, first, sample:size=200,seed=0, or labels.")
 @click.option("--delta", default=1e-6, help="Delta at which epsilon is reported.")
 @click.option(
     "--method", default="exact", help="Sensitivity: exact, or bound (cheaper, never smaller).")

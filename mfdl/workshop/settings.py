@@ -125,7 +125,7 @@ SHOWN: dict[str, str] = {"mu": "μ of Gaussian DP", "epsilon": "ε at this δ"}
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000000c
 def number(x: float) -> str:
-    """Write the shortest text that is read as the same float.
+    """Write a short text that is read as the same float.
 
     Parameters
     ----------

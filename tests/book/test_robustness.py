@@ -419,6 +419,7 @@ def test_runs_of_some_more_steps(seed):
     if len(seen.A): assert refused(lambda: factorization.factorize(seen), "no factorization") is None
     assert factorization.factorize(attackers.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
     assert arguments.real_number(np.float32(0.5)) == 0.5 and math.isnan(arguments.real_number("1"))
+    assert arguments.real_number(10**400) == math.inf and arguments.real_number(-10**400) == -math.inf
 
 
 @campaign(40, "randomness.derive_seed randomness.check_seed streams.deal_seeds randomness.block_size randomness.draw_block randomness.draw streams.noise_stream "

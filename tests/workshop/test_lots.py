@@ -95,7 +95,13 @@ def test_uniform_numbers_are_those_of_the_hash():
     import hashlib
     stream = hashlib.shake_256(b"mfdl coins" + (9).to_bytes(16, "big") + (2).to_bytes(8, "big")).digest(80)
     words = [int.from_bytes(stream[8 * i:8 * i + 8], "little") for i in range(10)]
-    assert secure_uniform(9, 2, 10).tolist() == [((word >> 11) + 0.5) / 2**53 for word in words]
+    assert secure_uniform(9, 2, 10).tolist() == [((word >> 12) + 0.5) / 2**52 for word in words]
+
+
+@pytest.mark.parametrize("word", [0, 2**64 - 1])
+def test_uniform_numbers_are_neither_0_nor_1(monkeypatch, word):
+    monkeypatch.setattr("mfdl.ground.randomness._words", lambda *what: np.array([word], dtype=np.uint64))
+    assert 0 < secure_uniform(9, 2, 1)[0] < 1
 
 
 @pytest.mark.parametrize("name", [*SCHEMES, "cut"])

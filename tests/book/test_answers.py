@@ -1,0 +1,300 @@
+"""Numbers in answers to 'Try it': each is computed here, and the phrase that states it stands in the chapter."""
+import copy
+import math
+
+import nbformat
+import networkx as nx
+import numpy as np
+import pytest
+from conftest import ROOT
+from scipy import stats
+
+from mfdl.accounting.account import account
+from mfdl.accounting.chance import amplified
+from mfdl.accounting.earlier import message_by_message
+from mfdl.accounting.filters import Filter
+from mfdl.accounting.online import OnlineAccountant
+from mfdl.accounting.paths import paths_of
+from mfdl.accounting.privacy import GaussianDP, calibrate_sigma
+from mfdl.accounting.reactions import Lipschitz
+from mfdl.accounting.seen import expected_cost, see
+from mfdl.accounting.signed import all_cases, best_signed
+from mfdl.accounting.solver import certify
+from mfdl.accounting.state_space import state_space
+from mfdl.language.algorithms import dp_dsgd, muffliato
+from mfdl.language.attackers import LDP, PNDP, view
+from mfdl.language.factorization import factorize
+from mfdl.language.gossip import churn, gossip_matrix
+from mfdl.language.graphs import load_graph
+from mfdl.language.participation import Participation
+from mfdl.noise.coalitions import optimize_coalition, seed_groups
+from mfdl.noise.covariance import optimize_covariance
+from mfdl.noise.directions import _best_along, any_noise_bound, optimize_space_time
+from mfdl.noise.gram import local_gram
+from mfdl.noise.insiders import optimize_local
+from mfdl.noise.kinds import which_noise
+from mfdl.noise.newton import optimize
+from mfdl.noise.objectives import AgeWorkload, Objective
+from mfdl.noise.space_time import exact_space_time
+from mfdl.noise.strategies import strategy
+
+FLORENCE = load_graph("florentine")
+FAMILIES = list(FLORENCE)
+UNIFORM, METROPOLIS = (gossip_matrix(FLORENCE, weights) for weights in ("uniform", "metropolis"))
+
+
+def cells_of(chapter, kind): return [cell.source for cell in nbformat.read(ROOT / "nbs" / f"{chapter}.ipynb", as_version=4).cells if cell.cell_type == kind]
+
+
+def says(chapter, *phrases):
+    text = "".join(cells_of(chapter, "markdown"))
+    for phrase in phrases: assert phrase in text, phrase
+
+
+def test_privacy_of_a_thousandth_of_delta():
+    says("accounting/20_privacy", "From 4.9 to 6.2")
+    assert [round(GaussianDP(1).epsilon(delta), 1) for delta in (1e-6, 1e-9)] == [4.9, 6.2]
+
+
+def test_shifts_of_another_neighbour():
+    says("accounting/23_sensitivities", "it is 56.85, and the exact value 47.45", "$-0.89$, then $0.58$")
+    def information(name): return factorize(view(dp_dsgd(UNIFORM, 50, nodes=FLORENCE), PNDP([name]))).information(FAMILIES.index("Medici"))
+    P = information("Ridolfi")
+    assert [round(np.abs(P).sum(), 2), round(certify(P).upper, 2)] == [56.85, 47.45]
+    assert certify(information("Acciaiuoli")).Y[20, 21:23].round(2).tolist() == [-0.89, 0.58]
+
+
+def test_narrower_counterexample():
+    says("accounting/24_theorem8", "(0.08, the chance")
+    assert round(2 * stats.norm.cdf(0.1) - 1, 2) == 0.08
+
+
+def test_hidden_models_of_a_ring_of_eight():
+    says("accounting/26_state_space", "(2, 4, 6, and then 7, the number of hidden models, from $K = 4$ on.)")
+    says("accounting/28_streaming", "(At $K = 4$, when everything has come around.)")
+    runs = [muffliato(gossip_matrix(nx.cycle_graph(8)), 3, K) for K in range(1, 6)]
+    assert [len(state_space(run, PNDP([0])).stages[0].H) for run in runs] == [2, 4, 6, 7, 7]
+    learned = np.array([account(run, PNDP([0]), Participation.every_step(3)).worst.mu for run in runs])
+    assert (learned[:3] < math.sqrt(3) * (1 - 1e-6)).all() and np.allclose(learned[3:], math.sqrt(3))
+
+
+def test_filters_of_barbells_settle_late():
+    says("accounting/28_streaming", "(About 190, 365 and 560 for a gap of 0, 1 and 2 nodes")
+    runs = [dp_dsgd(gossip_matrix(nx.barbell_graph(5, gap), "uniform"), 800) for gap in range(3)]
+    found = [len({id(gain) for gain in Filter(state_space(run, PNDP([0]))).gains}) for run in runs]
+    np.testing.assert_allclose(found, [190, 365, 560], atol=5)
+
+
+def test_other_pushes_and_a_thrifty_plan():
+    says("accounting/30_reactions", "it costs 0.107, about a quarter of the plan", "above the account from about $r = 0.9$ on")
+    chapter = {"np": np}
+    exec(next(cell for cell in cells_of("accounting/30_reactions", "code") if cell.startswith("def reacting")), chapter)
+    star = gossip_matrix(nx.star_graph(3))[np.ix_([1, 0, 2, 3], [1, 0, 2, 3])]  # the centre is node 1
+    report = account(dp_dsgd(star, 20), PNDP([2]), Participation.every_step(20))
+    claimed = report.sensitivity[report.victims.index(0)]**2
+    def reached(r): return certify(chapter["reacting"](star, 2, 0, 20, r * (np.arange(4) == 3))).upper
+    assert reached(0.85) < claimed < reached(0.9) and reached(0.2) < reached(0.0)
+    blocked = paths_of(dp_dsgd(METROPOLIS, 6, nodes=FLORENCE), PNDP(["Acciaiuoli"])).blocked
+    def cost(share):
+        d, squares = np.eye(15)[FAMILIES.index("Pazzi")], 0.0
+        for t in range(6):
+            m = np.where(blocked[t], 0, share * d)
+            squares += ((d - m)**2).sum()
+            d = METROPOLIS @ m
+        return math.sqrt(squares)
+    assert round(cost(1.0), 3) == 0.107 and 0.24 < cost(1.0) / cost(2 / 3) < 0.28
+
+
+def test_one_round_of_multipliers():
+    says("accounting/31_signed", "at $\\eta\\beta = 1.8$ the bounds on $\\mu$ are 1.3 to 3.1 times as large")
+    paths = paths_of(dp_dsgd(METROPOLIS, 10, nodes=FLORENCE), PNDP(["Acciaiuoli"]))
+    far = [v for v, name in enumerate(FAMILIES) if name not in ("Acciaiuoli", "Medici")]
+    everybody, once = all_cases(paths, far, [(0,)])
+    convex = Lipschitz(1, centre=1 - 1.8 / 2)
+    first, last = (np.sqrt(best_signed(paths, convex, everybody, once, **options)[0]) for options in ({"rounds": 1}, {}))
+    assert [round((first / last).min(), 1), round((first / last).max(), 1)] == [1.3, 3.1]
+
+
+def test_rows_that_are_seen():
+    says("accounting/33_seen", "(55% of them", "(8,540 numbers, from 427 neighbours; 2,400 billion operations and 4.2 GB.)")
+    network = nx.barabasi_albert_graph(10_000, 3, seed=0)
+    run = dp_dsgd(gossip_matrix(network), 20)
+    curious = next(v for v in network if network.degree(v) == 6)
+    away = run.distances([curious])[see(run, PNDP([curious])).victims]
+    hub = see(run, PNDP([0]))
+    assert round((away > 3).mean(), 2) == 0.55
+    assert (network.degree(0), int(hub.first[-1]), str(expected_cost(hub, Participation.single(20)))) == (427, 8540, "2.4e+03 billion operations, 4.2 GB")
+
+
+def test_fewer_coins():
+    says("accounting/36_chance", "(It shrinks a little, from 2.8 to 2.7.)")
+    run = dp_dsgd(gossip_matrix(nx.cycle_graph(5)), 320)
+    def factor(often):
+        tossed = amplified(run, LDP(), Participation.poisson(often / 320, 320), sigma=2.0).in_units(1.0, 16, "zero-out").calibrate(8, 1e-6)
+        return round(calibrate_sigma(math.sqrt(often), 8, 1e-6) / tossed.sigma, 1)
+    assert [factor(20), factor(10)] == [2.8, 2.7]
+
+
+def test_two_attackers_and_other_weights():
+    says("accounting/38_account", "(That of the Bischeri, from 0.59 to 3.10", "a family two hops away learns half as much about them. Their row hardly changes.")
+    every = Participation.every_step(10)
+    def learned(W, attackers): return account(dp_dsgd(W, 10, nodes=FLORENCE), attackers, every).to_frame()
+    alone, both = (learned(UNIFORM, PNDP(them)).set_index("victim").mu for them in (["Medici"], ["Medici", "Strozzi"]))
+    assert (both / alone).idxmax() == "Bischeri" and [round(mu["Bischeri"], 2) for mu in (alone, both)] == [0.59, 3.10]
+    tables = [learned(W, PNDP.each(FLORENCE)) for W in (UNIFORM, METROPOLIS)]
+    about, row = ([table.query(where).mu.mean() for table in tables] for where in ("distance == 2 and victim == 'Medici'", "attacker == 'Medici'"))
+    assert 0.45 < about[1] / about[0] < 0.55 and 0.98 < row[1] / row[0] < 1.02
+
+
+def test_rounds_that_come_late():
+    says("accounting/39_online", "$\\mu^2$ grows from 1.2 to 5.1 in the first of these rounds, then by 1 a round", "$\\mu = \\sqrt 8$ after eight rounds")
+    away = churn(FLORENCE, [[FAMILIES[(4 * t) % 15]] for t in range(30)], "uniform")
+    online = OnlineAccountant(PNDP(["Medici"]), FLORENCE)
+    for step in dp_dsgd(away, 30).steps: report = online.feed(step)
+    at = report.victims.index("Lamberteschi")
+    later = copy.copy(online)
+    grown = [report.mu[at]**2, *(later.feed(step).mu[at]**2 for step in dp_dsgd(np.full((15, 15), 1 / 15), 3).steps)]
+    assert np.round(grown, 1).tolist() == [1.2, 5.1, 6.1, 7.1]
+    late = dp_dsgd(churn(FLORENCE, [["Medici"]] * 7 + [[]], "uniform"), 8, nodes=FLORENCE)
+    told = account(late, PNDP(["Ridolfi"]), Participation.every_step(8))
+    assert told.mu[told.victims.index("Medici")] == pytest.approx(math.sqrt(8), rel=1e-9)
+
+
+def test_messages_as_they_were_drawn():
+    says("accounting/41_earlier", "for half of the pairs it is more than twenty times the exact value", "(They do: the more messages there are")
+    def account_of(T): return account(dp_dsgd(UNIFORM, T, nodes=FLORENCE), PNDP.each(FLORENCE), Participation.every_step(T)).mu.reshape(15, 14)**2
+    def added(T, variant): return np.array([np.delete(message_by_message(UNIFORM, T, v, variant), v) for v in range(15)])
+    ours, plotted = account_of(10), added(10, "as_plotted")
+    assert (plotted >= ours * (1 - 1e-9)).all() and np.median(plotted / ours) > 20
+    assert np.median(added(50, "squared") / account_of(50)) > np.median(added(10, "squared") / ours)
+
+
+def test_a_curve_that_is_moved_too_little():
+    says("accounting/42_rare", "(Only 14 of 100 are")
+    order, epsilon = 2, GaussianDP(1.0).epsilon(1e-6)
+    loss = np.random.default_rng(order).normal(order, 1, (100, 10_000)) - 0.5
+    averages = (np.exp(order * (order - 1) / 2 - order * loss) * np.maximum(np.exp(loss) - np.exp(epsilon), 0)).mean(axis=1)
+    assert (np.abs(averages / 1e-6 - 1) < 0.1).sum() == 14
+
+
+def test_two_epochs_in_bins():
+    says("accounting/43_bins", "(It is hardly larger: 0.49 against 0.46")
+    run = dp_dsgd(gossip_matrix(nx.cycle_graph(5)), 80)
+    schemes = Participation.balls_in_bins(2, 40), Participation.poisson(1 / 40, 80)
+    lot, tossed = (account(run, LDP(), scheme, sigma=2.0).in_units(1.0, 1, "zero-out") for scheme in schemes)
+    assert [round(float(one.epsilon(1e-5).max()), 2) for one in (lot.with_samples(2**15), tossed)] == [0.49, 0.46]
+
+
+def test_smaller_batches_at_most():
+    says("accounting/44_truncated", "(By 9%, instead of 29% in this chapter.)",
+         "(By a factor of 1.5 for replaced records, and of 2.1 for zero-out neighbours.)",
+         "where about half of the batches are cut")
+    assert [round(3 * stats.binom.std(n, 1 / 16) / (n / 16), 2) for n in (16_000, 1_600)] == [0.09, 0.29]
+    assert 0.45 < stats.binom.sf(100, 1_600, 1 / 16) < 0.5
+    run = dp_dsgd(gossip_matrix(nx.cycle_graph(5)), 320)
+    schemes = Participation.truncated_poisson(1 / 16, 320, 1_600, 100), Participation.poisson(1 / 16, 320)
+    cut, free = ([account(run, LDP(), scheme, 2.0).in_units(1.0, 100, adjacency).calibrate(2.0, 1e-6).sigma for adjacency in ("replace-one", "zero-out")] for scheme in schemes)
+    assert np.round(np.divide(cut, free), 1).tolist() == [1.5, 2.1]
+
+
+def test_gram_matrices_of_nodes():
+    says("noise/51_gram", "(By a factor of 2.4 on the Florentine graph and 2.2 on a star of ten nodes, but not at all on a ring.)")
+    def spread(graph):
+        traces = np.trace(local_gram(gossip_matrix(load_graph(graph)), 60, per_node=True), axis1=1, axis2=2)
+        return round(traces.max() / traces.min(), 1)
+    assert [spread(graph) for graph in ("florentine", "star:n=10", "ring:n=10")] == [2.4, 2.2, 1.0]
+
+
+def test_optima_in_time():
+    says("noise/52_newton", "The harm is 2.8% above the optimum", "(0.189 of the harm of independent noise is left, where a ring of thirty nodes leaves 0.309.)")
+    says("noise/53_strategies", "four bands do 30% more harm than the optimum, and all eight do 4% more")
+    eight = Participation.cyclic(8, 8)
+    complete, ring = (local_gram(W, 64) for W in (np.full((30, 30), 1 / 30), gossip_matrix(nx.cycle_graph(30))))
+    assert [round(optimize(H, eight).objective / (8 * np.trace(H)), 3) for H in (complete, ring)] == [0.189, 0.309]
+    assert [round(optimize(ring, eight, bands=k).objective / optimize(ring, eight).objective - 1, 2) for k in (4, 8)] == [0.30, 0.04]
+    long = Participation.cyclic(20, 19)
+    H = local_gram(METROPOLIS, 380)
+    assert round(optimize(H, long, equal_norm=True).objective / optimize(H, long).objective - 1, 3) == 0.028
+
+
+def test_leaves_add_less_noise():
+    says("noise/53_strategies", "with a standard deviation of 4.5 instead of 5.5", "saves half a percent")
+    half, star = Participation.cyclic(10, 19), gossip_matrix(nx.star_graph(9))
+    each = strategy("mafalda_l", half, star)
+    assert [round(np.sqrt((np.linalg.inv(C)**2).sum(axis=1)).mean(), 1) for C in each.C[:2]] == [5.5, 4.5]
+    assert 0.004 < 1 - each.objective / strategy("mafalda", half, star).objective < 0.006
+
+
+def test_covariances_of_other_weights_and_horizons():
+    says("noise/54_covariance", "from $-0.56$ to $-0.78$", "68% of the independent noise are left instead of 79%")
+    i, j = map(FAMILIES.index, ("Pazzi", "Salviati"))
+    def correlation(R): return round(R[i, j] / math.sqrt(R[i, i] * R[j, j]), 2)
+    assert [correlation(optimize_covariance(METROPOLIS, horizon=h).R) for h in (1, 30)] == [-0.56, -0.78]
+    assert [round(optimize_covariance(W).objective / np.trace(W @ W.T), 2) for W in (UNIFORM, METROPOLIS)] == [0.68, 0.79]
+
+
+def test_more_seeds_and_larger_windows():
+    says("noise/55_coalitions", "0.76 of the independent noise is left instead of 0.82",
+         "from 0.74 for size 3 to 0.63",
+         "seven are best (0.970), and nine are no better than three (0.999 and 0.998)")
+    W = gossip_matrix(load_graph("erdos-renyi:n=10,p=0.5,seed=1"))
+    independent = optimize_covariance(W, method="ldp").objective
+    def left(groups, q): return optimize_coalition(W, groups, q).objective / independent
+    pairs = [[i, j] for i in range(10) for j in range(i)]
+    assert [round(left(groups, 1), 2) for groups in (pairs, seed_groups(W, "edges"))] == [0.76, 0.82]
+    windows = [seed_groups(W, "windows", size) for size in range(2, 10)]
+    heard, curious = ([left(groups, q) for groups in windows] for q in (0, 1))
+    assert [round(heard[1], 2), round(heard[-1], 2)] == [0.74, 0.63]
+    assert np.argmin(curious) == 5 and np.round(curious, 3)[[1, 5, 7]].tolist() == [0.998, 0.970, 0.999]
+
+
+def test_noise_in_time_and_space_on_other_graphs():
+    says("noise/56_space_time", "leaves 39% of the harm of independent noise, where MAFALDA leaves 41%",
+         "On a ring of ten it is 21% instead of 41%.", "Independent noise does a fifth more harm", "27% instead of 28%")
+    scheme = Participation.cyclic(3, 8)
+    def left(W):
+        best = exact_space_time(W, scheme, trace_penalty=1e-4)
+        return best.objective / best.independent, best.independent
+    for graph, said in ((nx.star_graph(9), 0.39), (nx.cycle_graph(10), 0.21)):
+        W = gossip_matrix(graph)
+        mafalda, plain = (strategy(name, scheme, W).objective for name in ("mafalda", "identity"))
+        assert [round(left(W)[0], 2), round(mafalda / plain, 2)] == [said, 0.41]
+    away = churn(FLORENCE, [["Medici"] if t % 2 else [] for t in range(scheme.T)], "metropolis")
+    (left_away, independent_away), (left_there, independent) = left(away), left(METROPOLIS)
+    assert [round(left_away, 2), round(left_there, 2)] == [0.27, 0.28] and 1.15 < independent_away / independent < 1.25
+
+
+def test_noise_of_whole_runs_on_rare_participation():
+    says("noise/59_kinds", "0.957 of independent noise, where noise between nodes still leaves 0.624, and both together 0.571")
+    relative = which_noise(METROPOLIS, Participation.every_step(20), epsilon=4, delta=1e-6).relative
+    assert relative[["mafalda", "corn", "space-time"]].round(3).tolist() == [0.957, 0.624, 0.571]
+    ring = which_noise(gossip_matrix(nx.cycle_graph(16)), Participation.cyclic(4, 5), epsilon=4, delta=1e-6).relative
+    says("noise/59_kinds", "noise between nodes gains as much as MAFALDA, 0.47, and DECOR nearly as much")
+    assert ring[["mafalda", "corn"]].round(2).tolist() == [0.47, 0.47] and 0.47 < ring["decor"] < 0.52
+
+
+def test_directions_of_a_star_and_a_path():
+    says("noise/57_directions", "(0.331 and 0.330, with a bound of 0.330)", "(0.212 and 0.167, with a bound of 0.165)", "weighs some fifty times as much")
+    scheme = Participation.cyclic(5, 8)
+    for graph, said in ((nx.star_graph(14), [0.331, 0.330, 0.330]), (nx.path_graph(15), [0.212, 0.167, 0.165])):
+        W = gossip_matrix(graph)
+        found = optimize_space_time(W, scheme, method="directions", trace_penalty=1e-4)
+        price = 1e-4 * found.independent / (scheme.k * len(W) * scheme.T)
+        course = _best_along(AgeWorkload(W, scheme.T, Objective()), scheme, np.linalg.eigh(W)[1], price=price)
+        eigenvectors = min(one.squared_error for one in course)
+        assert [round(harm / found.independent, 3) for harm in (eigenvectors, found.objective, found.lower_bound)] == said
+    multipliers = any_noise_bound(METROPOLIS, scheme)[1]
+    assert 40 < multipliers[FAMILIES.index("Acciaiuoli")] / multipliers[FAMILIES.index("Medici")] < 60
+
+
+@pytest.mark.nightly
+def test_budgets_of_pairs_and_coalitions_of_two():
+    says("noise/58_insiders", "(0.960, as before)", "(0.83)", "(1.00)", "(0.84)")
+    scheme = Participation.cyclic(2, 5)
+    hops = np.maximum(np.array(nx.floyd_warshall_numpy(FLORENCE)), 1)
+    kept = optimize_local(METROPOLIS, scheme, PNDP.each(range(15)), hops, tol=0.02).objective / optimize_local(METROPOLIS, scheme, LDP()).objective
+    assert round(kept, 3) == 0.960
+    ring = gossip_matrix(nx.cycle_graph(12))
+    heard = optimize_local(ring, scheme, LDP()).objective
+    shares = [optimize_local(ring, scheme, [PNDP([u, (u + d) % 12]) for u in range(12)], tol=0.02).objective / heard for d in (1, 2, 6)]
+    assert np.round(shares, 2).tolist() == [0.83, 1.00, 0.84]
