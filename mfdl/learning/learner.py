@@ -408,7 +408,8 @@ def _batch_of(
     there = index >= 0
     mask = torch.as_tensor(there, dtype=torch.float32, device=X.device)
     records = torch.as_tensor(np.where(there, index, own), device=X.device)
-    return Batch(X[records], y[records], mask)
+    found = X.index_select(0, records.flatten()).view(*records.shape, *X.shape[1:])
+    return Batch(found, y[records], mask)
 
 # %% ../../nbs/learning/65_learner.ipynb #a650002b
 class _Gradients(_Prepared):

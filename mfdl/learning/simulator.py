@@ -135,7 +135,7 @@ class _Noisy(Learner):
         with needed_for("training", "train"): import torch
         for source, runs, places, scales in self.noise:
             added = torch.as_tensor(next(source), device=self.device)
-            change.index_add_(1, runs, added[:, places].mul_(scales[:, None]))
+            change.index_add_(1, runs, added.index_select(1, places).mul_(scales[:, None]))
         for i, spacing in self.spacing.items():
             drawn = np.concatenate([next(stream) for stream in self.streams[i]])
             noise = self.tensor(to_grid(self.runs[i].scale * drawn, spacing))
@@ -176,8 +176,10 @@ class _Exchanging(_Noisy):
             alike.setdefault(step.rounds, []).append(run)
         if len(alike) == 1: return self._mixed(steps[0], self.models)
         found = torch.empty_like(self.models)
-        for runs in alike.values():
-            found[:, runs] = self._mixed(steps[runs[0]], self.models[:, runs])
+        for some in alike.values():
+            runs = self.tensor(some, np.int64)
+            mixed = self._mixed(steps[some[0]], self.models.index_select(1, runs))
+            found.index_copy_(1, runs, mixed)
         return found
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660000f
