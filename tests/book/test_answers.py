@@ -1,4 +1,4 @@
-"""Numbers in answers to 'Try it': each is computed here, and the phrase that states it stands in the chapter."""
+"""Numbers in answers to 'Try it', and what no cell asserts: each is computed here, and the phrase that states it stands in the chapter."""
 import copy
 import math
 
@@ -298,3 +298,17 @@ def test_budgets_of_pairs_and_coalitions_of_two():
     heard = optimize_local(ring, scheme, LDP()).objective
     shares = [optimize_local(ring, scheme, [PNDP([u, (u + d) % 12]) for u in range(12)], tol=0.02).objective / heard for d in (1, 2, 6)]
     assert np.round(shares, 2).tolist() == [0.83, 1.00, 0.84]
+
+
+def test_users_whose_friends_have_ties():
+    says("language/10_graphs", "3,963 of the 4,039 users")
+    assert len(load_graph("facebook")) == 3963
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("graph", ["facebook-414", "facebook-0"])
+def test_filters_of_facebook_do_not_settle(graph):
+    says("accounting/28_streaming", "for the first node of either Facebook graph, the filter does not settle within a thousand steps")
+    network = load_graph(graph)
+    space = state_space(dp_dsgd(gossip_matrix(network), 1000, nodes=network), PNDP([list(network)[0]]))
+    assert len({id(gain) for gain in Filter(space).gains}) == 1000
