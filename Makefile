@@ -11,11 +11,11 @@ endif
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make tour       set up, then open the book in one hour in JupyterLab"
-	@echo "make test       set up, then run every check and test (forty minutes to an hour on two cores)"
+	@echo "make test       set up, then run every check and test that needs no browser (forty minutes to an hour on two cores)"
 	@echo "make test-browser  set up, with Chromium, then run every notebook in JupyterLab, and all else that is seen in a browser"
-	@echo "make nightly    set up, then ten thousand random cases over every public function, more kills, all benchmarks in small (about twenty minutes)"
+	@echo "make nightly    set up, then ten thousand random cases over public functions, more kills, all benchmarks in small (about twenty minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
-	@echo "make chapter    begin a new chapter: NAME=noise/59_price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
+	@echo "make chapter    begin a new chapter: NAME=accounting/45_price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
 	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=language/10_graphs"
 	@echo "make hooks      set up, then check what is quick to check before every commit"
 	@echo "make contents   write the tables of chapters in nbs/index.ipynb from the chapters, then the README"
@@ -24,7 +24,7 @@ help:
 	@echo "make report     set up, then write the technical report, a PDF: _report/report.pdf (needs pandoc and LaTeX)"
 	@echo "make figures    run every experiment again, at full size (more than four hours; can be stopped, and goes on)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about an hour; installs jax-privacy)"
-	@echo "PIP_ARGS='...'  given to pip when setting up, such as the --index-url of PyTorch's builds without CUDA"
+	@echo "PIP_ARGS='...'  given to pip when setting up, such as the --extra-index-url of PyTorch's builds without CUDA"
 
 # In a terminal pip shows how far each download is, and how long the rest will take.
 LOUD = $$(test -t 1 || echo -q)
@@ -71,7 +71,7 @@ chromium:
 nightly: export OMP_NUM_THREADS = 1
 nightly: export MFDL_CASES ?= 10000
 nightly: setup
-	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "nightly or not nightly" tests/book/test_robustness.py tests/workshop/test_sweeps.py tests/workshop/test_distributed.py tests/accounting/test_streaming.py tests/evidence/test_audit.py tests/accounting/test_fortress.py
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "nightly or not nightly" tests/book/test_robustness.py tests/workshop/test_sweeps.py tests/workshop/test_distributed.py tests/accounting/test_streaming.py tests/evidence/test_audit.py tests/accounting/test_fortress.py tests/book/test_answers.py
 
 export: setup
 	@$(BIN)/nbdev_export

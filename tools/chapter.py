@@ -1,4 +1,4 @@
-"""Write the skeleton of a new chapter: `make chapter NAME=noise/59_price TITLE="The price" QUESTION="What does a node cost?" EXPORT=yes`."""
+"""Write the skeleton of a new chapter: `make chapter NAME=accounting/45_price TITLE="The price" QUESTION="What does a node cost?" EXPORT=yes`."""
 import keyword
 import re
 import sys
