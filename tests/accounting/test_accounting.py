@@ -322,9 +322,11 @@ def test_bad_arguments_are_named(arguments, message):
 
 
 def test_no_work_is_done_before_the_check(monkeypatch):
-    monkeypatch.setattr("mfdl.accounting.account.view", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("mfdl.accounting.account._find_all", lambda *_: pytest.fail("work was done"))
+    good = dict(protocol=RUN, trust=LDP(), participation=Participation.every_step(4))
+    with pytest.raises(pytest.fail.Exception): account(**good)
     for arguments in (dict(sigma=0), dict(method="x"), dict(trust=[LDP(), PNDP([9])])):
-        with pytest.raises(ValueError): account(**(dict(protocol=RUN, trust=LDP(), participation=Participation.every_step(4)) | arguments))
+        with pytest.raises(ValueError): account(**good | arguments)
 
 
 def test_frame_columns():

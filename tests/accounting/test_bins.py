@@ -1,6 +1,7 @@
 """Records that are put into batches by lot: bounds by Monte Carlo against quadrature, theorems against random reactions, refusals."""
 import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import networkx as nx
 import numpy as np
@@ -137,11 +138,14 @@ def test_one_batch_is_the_gaussian_account():
         np.testing.assert_allclose(sure.calibrate(1.0, 1e-6).sigma, known.calibrate(1.0, 1e-6).sigma, rtol=1e-9)
 
 
-def test_a_seed_says_what_is_drawn():
+def test_a_seed_says_what_is_drawn(monkeypatch):
     """Threads change nothing; another seed changes the number a little."""
+    monkeypatch.setattr(rare, "_BATCH", 2**12)  # so that there is more than one to share
+    monkeypatch.setattr(rare, "worker_threads", lambda: ThreadPoolExecutor(1))
     report = amplified_by_lots(dp_dsgd(W, 12), LDP(), NEW(3, 4), 1.0).in_units(1.0, 1, "zero-out").with_samples(2**14)
     once = report.epsilon(1e-5).max()
     rare._tally.cache_clear()
+    monkeypatch.setattr(rare, "worker_threads", lambda: ThreadPoolExecutor(4))
     assert report.epsilon(1e-5).max() == once
     other = report.with_samples(2**14, seed=1).epsilon(1e-5).max()
     assert other != once and other == pytest.approx(once, rel=0.05)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mfdl import LDP, PNDP, Lipschitz, OnlineAccountant, Participation, account, audit
+from mfdl import LDP, PNDP, Lipschitz, Participation, account, audit
 from mfdl.accounting.account import check_account, expected_work
 from mfdl.accounting.chance import AmplifiedReport, amplified
 from mfdl.accounting.exposure import exposure
@@ -175,7 +175,6 @@ def test_only_known_steps_are_participations():
     for counts in ((0, 1), (2.5, 1), (1, 0)):
         with pytest.raises(ValueError): PoissonParticipation(*counts, 0.5)
     assert isinstance(account(RUN, LDP(), COINS), AmplifiedReport)
-    assert OnlineAccountant  # has no scheme to be given: it makes its own of the steps that it is told
 
 
 def test_calibration_is_tight_and_on_the_safe_side():

@@ -1,4 +1,4 @@
-"""Against values computed elsewhere by brute force (reference_pndp.json), and against CVXPY."""
+"""Against values computed elsewhere by brute force (reference_pndp.json)."""
 import networkx as nx
 import numpy as np
 import pandas as pd

@@ -36,9 +36,15 @@ NEEDS = {"housing": HOUSES, "objectives": HOUSES, "writers": "qmnist_writers/qmn
 def directive(cell, pattern): return cell.cell_type == "code" and re.search(rf"^#\|\s*{pattern}", cell.source, re.M)
 
 
+def in_words(data):
+    """Plain text, or what stands for it if that only names a class."""
+    plain = data.get("text/plain", "")
+    return data.get("text/markdown", plain) if plain.startswith("<") else plain
+
+
 def shown(cell):
     """What a cell shows, but for bars of progress, which slow machines show: kinds of pictures, words, and numbers."""
-    texts = [out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell.outputs if out.get("name") != "stderr"]
+    texts = [out.get("text") or in_words(out.get("data", {})) for out in cell.outputs if out.get("name") != "stderr"]
     texts = [text for text in texts if not re.search(r"(\d+it|%\|.*\| \d+/\d+) \[", text)]
     pictures = sorted(kind for out in cell.outputs for kind in out.get("data", {}) if kind.startswith("image"))
     numbers = r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?"

@@ -136,7 +136,11 @@ def test_intervals_are_those_of_the_noncentral_t_distribution(mu, N0, N1, confid
     assert 0 <= one.low <= max(one.estimate, 0) <= one.high
     assert interval(3 * a + 1, 3 * b + 1, confidence).estimate == pytest.approx(one.estimate)
     t = stats.ttest_ind(b, a).statistic
-    if one.low: assert stats.nct.sf(t, N0 + N1 - 2, one.low / np.sqrt(1 / N0 + 1 / N1)) == pytest.approx((1 - confidence) / 2, rel=1e-6)
+    outside, freedom, unit = (1 - confidence) / 2, N0 + N1 - 2, np.sqrt(1 / N0 + 1 / N1)
+    if one.low: assert stats.nct.sf(t, freedom, one.low / unit) == pytest.approx(outside, rel=1e-6)
+    else: assert stats.nct.sf(t, freedom, 0) >= outside * (1 - 1e-6)
+    if one.high: assert stats.nct.cdf(t, freedom, one.high / unit) == pytest.approx(outside, rel=1e-6)
+    else: assert stats.nct.cdf(t, freedom, 0) <= outside * (1 + 1e-6)
     assert interval(a, b, (1 + confidence) / 2).high >= one.high
 
 

@@ -32,7 +32,7 @@ from mfdl.language.participation import Participation
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Batches, Dataset, cut, load_data, round_robin
 from mfdl.learning.layers import _returned
-from mfdl.learning.noise_sources import Draws, NoiseSource, Run, looks_back
+from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
 
@@ -605,22 +605,29 @@ def test_no_number_is_drawn_for_two_purposes(tmp_path):
 
 
 def test_a_fresh_secret_is_forgotten(tmp_path):
-    """No object that is reachable from what `train` returns holds it, or noise that was drawn from it."""
-    found = []
+    """No object that is reachable from what `train` returns holds it, a seed that follows from it, or noise that was drawn from it."""
+    found, drawn = [], []
     with pytest.MonkeyPatch.context() as patch:
-        forget = Simulation.forget
-        patch.setattr(Simulation, "forget", lambda self: (found.append(self.runs[0].secret), forget(self)))
+        forget, draw = Simulation.forget, _Blocks._draw
+        patch.setattr(Simulation, "forget", lambda self: (found.append(self.runs[0]), forget(self)))
+        patch.setattr(_Blocks, "_draw", lambda self, piece: drawn.append(draw(self, piece)) or drawn[-1])
         done = train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, epochs=1, b=4, strategy="identity", progress=False)
-    secret, = found
-    seen, waiting = set(), [done]
+    run, = found
+    seeds = {run.secret, run.noise_secret, *(derive_seed(run.noise_secret, row) for row in range(len(run.plain.variables.holder_sets)))}
+    noise = np.concatenate([block.ravel() for block in drawn])
+    seen, waiting, arrays = set(), [done], 0
     while waiting:
         one = waiting.pop()
         if id(one) in seen or isinstance(one, type | type(pytest)): continue
         seen.add(id(one))
-        assert one is not secret and not (isinstance(one, int) and one == secret)
+        assert not (isinstance(one, int) and one in seeds) and not (isinstance(one, str | bytes) and str(run.secret) in str(one))
+        if isinstance(one, np.ndarray | torch.Tensor) and one.dtype in (np.float32, np.float64, torch.float32, torch.float64):
+            arrays += 1
+            assert not np.isin(noise, np.asarray(one.detach() if torch.is_tensor(one) else one)).any()
         waiting += [part for part in gc.get_referents(one) if not callable(part)]
+    assert arrays > 3 and len(noise) > 100
     with pytest.raises(RuntimeError, match="forgotten"): done.simulation.save(tmp_path / "run")
-    assert done.models and done.statement and str(secret) not in repr(done)
+    assert done.models and done.statement and str(run.secret) not in repr(done)
 
 
 @pytest.mark.parametrize("secret", [-12345678901, 2**130 + 12345678901, 12345678901.5, "12345678901"])

@@ -191,7 +191,7 @@ PARTS = st.sampled_from(["graph", "T", "sigma", "attacker", "trust", "shown", "t
 @given(st.text(max_size=40) | st.lists(st.tuples(PARTS, WORDS), max_size=5).map(urllib.parse.urlencode))
 def test_a_link_is_read_or_refused_in_a_line(query):
     try: assert isinstance(read_query(query), Settings)
-    except ValueError as error: assert "\n" not in in_a_line(error) and "expected" in str(error) or "did you mean" in str(error)
+    except ValueError as error: assert "\n" not in in_a_line(error) and ("expected" in str(error) or "did you mean" in str(error))
 
 
 def test_a_link_of_a_dropped_file_asks_for_it():
@@ -255,7 +255,7 @@ def test_a_name_is_no_path_and_no_option(name, size):
 @given(st.binary(max_size=60))
 def test_a_file_is_a_graph_or_an_error_that_names_it(content):
     try: assert load_network(Settings("mine.csv", content)).number_of_edges()
-    except ValueError as error: assert str(error).startswith("file='mine.csv'") and "expected" in str(error) or "malformed" in str(error)
+    except ValueError as error: assert str(error).startswith("file='mine.csv'") and ("expected" in str(error) or "malformed" in str(error))
 
 
 @given(st.tuples(*[st.sampled_from("abc")] * 5))

@@ -18,7 +18,6 @@ from mfdl.accounting.privacy import row_sensitivity
 from mfdl.accounting.truncated import TruncatedReport
 from mfdl.ground.randomness import secure_uniform
 from mfdl.language.algorithms import dp_dsgd, dsgd
-from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import BinsParticipation, PoissonParticipation, TruncatedParticipation
 from mfdl.language.streams import deal_seeds
 from mfdl.learning.data import Batches, Dataset, by_lot, cut
@@ -242,4 +241,3 @@ def test_what_is_refused():
     for bad, words in (({"scheme": Participation.cyclic(2, 3)}, "expected lots"), ({"size": 0}, "size"), ({"holdings": [[0], [0]]}, "more than one place")):
         with pytest.raises(ValueError, match=words): by_lot(**{"holdings": HELD, "scheme": SCHEMES["coins"]} | bad)
     assert math.isclose(by_lot(HELD, SCHEMES["coins"], 1).b, 3, abs_tol=0.5)
-    assert gossip_matrix(nx.house_graph()).shape == (5, 5)
