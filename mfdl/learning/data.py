@@ -170,9 +170,9 @@ def _check_holdings(holdings: Any) -> None:
     if not len(holdings):
         raise ValueError("holdings=[]: expected records of at least one node")
     for u, records in enumerate(holdings):
-        kind = np.asarray(records).dtype
-        if len(records) and kind.kind not in "iu":
-            raise ValueError(f"holdings[{u}]: expected the numbers of records, got {kind}")
+        found = np.asarray(records)
+        if found.size and found.dtype.kind not in "iu":
+            raise ValueError(f"holdings[{u}]: expected the numbers of records, got {found.dtype}")
 
 # %% ../../nbs/learning/60_data.ipynb #00000005
 def cut(holdings: Sequence[Any], b: int, size: int | None = None) -> Batches:
@@ -430,8 +430,8 @@ def _generator(seed: Any) -> np.random.Generator:
 
 def _one_each(name: str, values: Any) -> NDArray[Any]:  # (records,)
     "One value for each record; raises ValueError where values cannot be compared."
-    found = np.asarray(values)
     try:
+        found = np.asarray(values)
         np.unique(found)
     except (ValueError, TypeError):
         raise ValueError(
@@ -510,7 +510,7 @@ def dirichlet(labels: Iterable[Any], n: int, alpha: float, seed: int = 0) -> lis
     holdings: list[list[int]] = [[] for _ in range(n)]
     for label in np.unique(found):
         records = rng.permutation(np.flatnonzero(found == label))
-        shares = np.cumsum(rng.dirichlet(np.full(n, alpha)))[:-1]
+        shares = np.cumsum(rng.dirichlet(np.full(n, float(alpha))))[:-1]
         edges = (shares * len(records)).round().astype(int)
         for node, part in zip(holdings, np.split(records, edges), strict=True):
             node.extend(part)
