@@ -222,8 +222,8 @@ def test_number_types_and_ends_of_the_range(kind, value, records):
 # Arguments
 
 JUNK = st.one_of(
-    st.sampled_from([None, True, "", "x", "../x", b"x", object(), 1j, float("nan"), -math.inf, math.inf, -1, 0, 1.5, 2**70, 10**400, [], {}, set(), [[]], [None], [[1], [1, 2]], ["a"],
-                     [["a"]], np.array(["a"]), range(2), len]),
+    st.sampled_from([None, True, "", "x", "../x", b"x", object(), 1j, float("nan"), -math.inf, math.inf, -1, 0, 1.5, 2**70, 10**400, [], {}, set(), [[]], [None], [[1], [1, 2]],
+                     ["a"], [["a"]], np.array(["a"]), range(2), len]),
     st.sampled_from([np.array(None), np.array([1j, 2]), np.full((2, 2), np.nan), np.eye(2, dtype=complex), np.zeros((0, 0)), np.eye(3)[:2], -np.eye(4)]),
     st.builds(list, st.lists(st.one_of(st.none(), st.text(max_size=2), st.floats(), st.integers(-9, 9)), max_size=4)), st.text(max_size=8), st.floats(),
     st.integers(max_value=0))
@@ -278,7 +278,9 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     reconstruction.image_of: {"gradient": np.arange(1.0, 7.0), "outputs": 2, "inputs": 2}, reconstruction.picture_error: {"image": [1.0, 2.0], "record": [2.0, 1.0]},
 }
 KINDS = {noise.restart: "one", arguments.check_count: "argument"}  # arguments of which the caller is trusted
-SPOKEN = {"value": ("choice", "count"), "nodes": ("nodes", "attackers"), "name": ("name", "data", "graph", "path", "file"), "spec": ("participation",), "holdings": ("holdings", "index")}  # what messages say in place of the argument's name
+SPOKEN = {  # what messages say in place of the argument's name
+    "value": ("choice", "count"), "nodes": ("nodes", "attackers"), "name": ("name", "data", "graph", "path", "file"), "spec": ("participation",),
+    "holdings": ("holdings", "index")}
 
 
 @campaign(50, " ".join(f"{call.__module__.split('.')[-1]}.{call.__name__}" for call in ENTRANCES if not hasattr(call, "__self__")), JUNK)

@@ -93,8 +93,9 @@ def test_every_report_can_be_drawn(report):
 def test_worst_come_first():
     mu = np.random.default_rng(0).permutation(20) / 10
     words = "".join(ET.fromstring(made([(0,)] * 20, range(1, 21), [1] * 20, mu)._repr_html_()).itertext())
-    order = [f"0{victim + 1}1{mu[victim]:.4g}" for victim in np.argsort(-mu)[:5]]
-    assert "".join(order) in words and "and 15 more pairs, with mu up to 1.4" in words
+    learned = mu / SIGMA
+    order = [f"0{victim + 1}1{learned[victim]:.4g}" for victim in np.argsort(-mu)[:5]]
+    assert "".join(order) in words and f"and 15 more pairs, with mu up to {np.sort(learned)[-6]:.4g}" in words
 
 
 @pytest.mark.alone
