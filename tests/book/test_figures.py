@@ -369,15 +369,38 @@ def test_noise_for_the_last_model_is_predicted_to_beat_bsr():
     np.testing.assert_allclose(harms(Objective.last(T, curvature=0.02)), [1.404, 0.726, 1.689], atol=0.002)
 
 
+MNIST = "correlated_mnist_hidden-16_rates-0.1-0.05-0.01-0.005-0.001_epsilons-10-20-40_densities-0.2-0.6_seeds-4"
+
+
 def test_noise_that_cancels_is_worth_about_a_factor_of_two_in_epsilon():
-    for stem in ("a9a", "mnist_hidden-16_T-500_rates-0.1-0.05_seeds-2"):
-        table = pd.read_csv(ROOT / "figures" / f"correlated_{stem}.csv").query("panel == 'epsilon' and x >= 3")
-        losses = table.pivot_table(index="x", columns="method", values="loss")
-        for epsilon in (5, 10, 15, 20):
-            assert losses.CorN[epsilon] <= 1.01 * losses.independent[2 * epsilon], (stem, epsilon)
-            assert losses["CorN, far ahead"][epsilon] < losses.independent[2 * epsilon]
-            assert losses["CorN, far ahead"][epsilon] < losses.CorN[epsilon]
-        assert losses.CorN[5] > 0.9 * losses.independent[15]  # and no factor of three
+    table = pd.read_csv(ROOT / "figures" / "correlated_a9a.csv").query("panel == 'epsilon' and x >= 3")
+    losses = table.pivot_table(index="x", columns="method", values="loss")
+    accuracies = pd.read_csv(ROOT / "figures" / f"{MNIST}.csv").query("panel == 'epsilon' and x >= 3").pivot_table(index="x", columns="method", values="accuracy")
+    for errors, budgets in ((losses, (5, 10, 15, 20)), (1 - accuracies, (10, 20))):
+        for epsilon in budgets:
+            assert errors.CorN[epsilon] <= 1.01 * errors.independent[2 * epsilon], epsilon
+            assert errors["CorN, far ahead"][epsilon] < errors.independent[2 * epsilon]
+            assert errors["CorN, far ahead"][epsilon] < errors.CorN[epsilon]
+    assert losses.CorN[5] > 0.9 * losses.independent[15]  # and no factor of three
+
+
+def test_covariances_on_mnist():
+    table = pd.read_csv(ROOT / "figures" / f"{MNIST}.csv")
+    accuracies = 100 * table.groupby(["panel", "x", "method"]).accuracy.mean().unstack()
+    said = ["independent", "DECOR", "CorN", "CorN, far ahead"]
+    assert accuracies.loc["epsilon"].loc[[10, 40], said].round().astype(int).to_numpy().tolist() == [[15, 15, 20, 33], [33, 40, 52, 67]]
+    assert round(accuracies["no noise"].dropna().agg(["min", "max"])).tolist() == [92, 92]
+    noisy = accuracies[said].drop(0.5, level="x")
+    assert (noisy.diff(axis=1).iloc[:, 1:] >= -1e-9).all(axis=None)
+    apart = {other: differences_over_seeds(table.query("method != 'no noise'"), "accuracy", ["panel", "x"], other) for other in ("independent", "DECOR", "CorN")}
+    settled = {("epsilon", 20): True, ("epsilon", 40): True, ("p", 0.6): True, ("epsilon", 10): False, ("p", 0.2): False}
+    for other in ("independent", "DECOR"):
+        assert (apart[other].xs("CorN", level="method").low > 0).to_dict() == settled
+    assert abs(apart["independent"].xs("DECOR", level="method")["mean"]["p", 0.2]) < 1e-9
+    ahead = apart["CorN"].xs("CorN, far ahead", level="method")
+    assert (ahead.low > 0).all() and (100 * ahead["mean"]).round().agg(["min", "max"]).tolist() == [8, 14]
+    rates = table[table.method.isin(["independent", "no noise"])].groupby(["method", "x"]).rate.agg(set)
+    assert rates["independent", 10] == {table.rate.min()} == {0.001} and all(found == {table.rate.max()} == {0.1} for found in rates["no noise"])
 
 
 def test_correlation_saves_more_the_denser_the_network():
