@@ -17,7 +17,8 @@ COLORS = {"mfdl": PALETTE["ours"], "Clarabel": PALETTE["ldp"], "SCS": PALETTE["s
 def programs(W):
     """The three ways to write the problem.
 
-    As C does, n inequalities of size n+1; one of size 2n; that one in R^-1, the fastest for SCS.
+    As C does, n inequalities of size n+1; one of size 2n; that one in R^-1, the
+    fastest for SCS.
     """
     n = len(W)
     identity = np.eye(n)

@@ -405,9 +405,8 @@ def _batch_of(
     own: np.ndarray,  # int (nodes, 1)
 ) -> Batch:
     with needed_for("training", "train"): import torch
-    there = index >= 0
-    mask = torch.as_tensor(there, dtype=torch.float32, device=X.device)
-    records = torch.as_tensor(np.where(there, index, own), device=X.device)
+    mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=X.device)
+    records = torch.as_tensor(np.where(index >= 0, index, own), device=X.device)
     found = X.index_select(0, records.flatten()).view(*records.shape, *X.shape[1:])
     return Batch(found, y[records], mask)
 
