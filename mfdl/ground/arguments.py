@@ -112,7 +112,7 @@ def real_number(value: object) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return -math.inf if value < 0 else math.inf
 
 # %% ../../nbs/ground/00_arguments.ipynb #c0f1d002
 def check_confidence(confidence: float) -> float:
