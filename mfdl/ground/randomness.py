@@ -289,8 +289,8 @@ _ROOM = 64  # standard deviations of a noise variable that fit into the digits o
 def grid_spacing(scale: float, clip: float) -> float:
     """Choose the spacing of the grid on which gradient and noise are rounded.
 
-    It is so small that rounding does no harm, and so large that gradient and noise, as
-    multiples of it, have at most 24 binary digits below the next power of two.
+    It is so small that rounding does no harm, and so large that gradient and noise are
+    at most 2^24 times as large, so that float32 counts their multiples exactly.
 
     Parameters
     ----------

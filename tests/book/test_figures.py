@@ -626,6 +626,13 @@ def test_intervals_of_audits_contain_the_claims():
     assert 0.05 < (finite["best estimate"] / finite.claimed - 1).abs().max() < 0.06  # chapter 76
 
 
+def test_nine_algorithms_under_four_trust_models():
+    """As two experiments are titled."""
+    for stem in ("theorem6_florentine", "audit_florentine"):
+        table = pd.read_csv(ROOT / "figures" / f"{stem}.csv")
+        assert (table.algorithm.nunique(), table.trust.nunique(), len(table)) == (9, 4, 36)
+
+
 def test_times_of_the_optimum_in_time_are_those_of_the_benchmark():
     """What chapter 53 quotes."""
     table = pd.read_csv(ROOT / "benchmarks" / "mafalda.csv").query("how == 'mfdl'").set_index(["workload", "T"]).cpu
