@@ -50,11 +50,13 @@ LOOK = """() => panel.content.widgets.map(({node}) => {
 })"""
 CLOSE = """async () => {
   if (!window.panel) return;
-  const widgets = JSON.stringify(panel.content.model.toJSON()).includes('widget-view');
+  const {kernel} = panel.sessionContext.session;
+  const comms = async () => (await kernel.requestCommInfo({target_name: 'jupyter.widget'})).content.comms;
+  const widgets = kernel.status != 'idle' || Object.keys(await comms()).length > 0;
   await panel.sessionContext.shutdown();
   panel.dispose();
   delete window.panel;
-  if (widgets) await new Promise(done => setTimeout(done, 5000));  // one that was still loading complains two seconds after it began
+  return widgets;
 }"""
 
 
@@ -121,10 +123,13 @@ class Lab:
     """A page with JupyterLab, which shows the folder `root`."""
 
     def __init__(self, browser, address, root):
-        self.root, self.uncaught = root, []
+        self.address, self.root, self.uncaught = address, root, []
         self.page = browser.new_page(viewport={"width": 1280, "height": 900})
         self.page.on("pageerror", lambda error: self.uncaught.append(f"uncaught in the page: {error}"))
-        self.page.goto(address)
+        self.open()
+
+    def open(self):
+        self.page.goto(self.address)
         self.page.wait_for_function("window.jupyterapp")
         self.page.evaluate("jupyterapp.restored.then(() => null)")
 
@@ -140,7 +145,8 @@ class Lab:
             while (faults := self.look(notebook)) and time.monotonic() < until: time.sleep(0.2)
             return notebook, [*(f"{path} {fault}" for fault in late), *(f"{path}, {fault}; see {self.screenshot(path, i)}" for i, fault in faults), *self.uncaught]
         finally:
-            self.page.evaluate(CLOSE)
+            if self.page.evaluate(CLOSE):  # a widget that was still loading would complain in the next notebook
+                self.open()
 
     def look(self, notebook):
         seen = self.page.evaluate(LOOK)

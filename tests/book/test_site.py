@@ -202,12 +202,13 @@ def test_search(page, site, words, expected):
 def test_the_reader_can_switch_to_dark(chromium, site):
     page = chromium.new_page(color_scheme="light")
     page.goto((site / "index.html").as_uri())
-    shade = "() => Math.max(...getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number))"
-    light = page.evaluate(shade)
+    shade = "Math.max(...getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number))"
+    assert page.evaluate(shade) > 200
     page.get_by_label("Color mode").click()
     page.get_by_role("button", name="Dark").click()
+    page.wait_for_function(f"{shade} < 60")
     page.reload()  # it stays
-    assert light > 200 and page.evaluate(shade) < 60
+    page.wait_for_function(f"{shade} < 60")
     page.close()
 
 
