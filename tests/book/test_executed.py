@@ -44,11 +44,13 @@ def numbers(path): return pd.read_csv(path.with_suffix(".csv"))
 
 
 def crossing(table, method, target):
-    """Epsilon at which the loss of the last steps crosses the target, in words."""
+    """Epsilon at which the loss of the last steps crosses the target for the first time, in words."""
     ended = table[(table.method == method) & table.late.notna() & np.isfinite(table.mu)]
-    late = ended.groupby("epsilon").late.mean().sort_values()
-    if late.min() > target: return "at no budget"
-    return f"at epsilon {np.exp(np.interp(np.log(target), np.log(late), np.log(late.index))):.2g}"
+    late = np.log(ended.groupby("epsilon").late.mean() / target)
+    epsilons = np.log(late.index)
+    for i, after in enumerate(late):
+        if after <= 0: return f"at epsilon {np.exp(epsilons[i] - after * (epsilons[i] - epsilons[i - 1]) / (after - late.iloc[i - 1])):.2g}"
+    return "at no budget"
 
 
 def title_of_pndp(path, table):
