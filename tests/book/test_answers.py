@@ -12,10 +12,12 @@ from scipy import stats
 from mfdl.accounting.account import account
 from mfdl.accounting.chance import amplified
 from mfdl.accounting.earlier import message_by_message
+from mfdl.accounting.exposure import exposure
 from mfdl.accounting.filters import Filter
 from mfdl.accounting.online import OnlineAccountant
 from mfdl.accounting.paths import paths_of
 from mfdl.accounting.privacy import GaussianDP, calibrate_sigma
+from mfdl.accounting.promises import promise
 from mfdl.accounting.reactions import Lipschitz
 from mfdl.accounting.seen import expected_cost, see
 from mfdl.accounting.signed import all_cases, best_signed
@@ -37,6 +39,7 @@ from mfdl.noise.newton import optimize
 from mfdl.noise.objectives import AgeWorkload, Objective
 from mfdl.noise.space_time import exact_space_time
 from mfdl.noise.strategies import strategy
+from mfdl.workshop.intervals import paired_interval
 
 FLORENCE = load_graph("florentine")
 FAMILIES = list(FLORENCE)
@@ -113,6 +116,47 @@ def test_one_round_of_multipliers():
     convex = Lipschitz(1, centre=1 - 1.8 / 2)
     first, last = (np.sqrt(best_signed(paths, convex, everybody, once, **options)[0]) for options in ({"rounds": 1}, {}))
     assert [round((first / last).min(), 1), round((first / last).max(), 1)] == [1.3, 3.1]
+
+
+def test_promises_for_other_updates():
+    says("accounting/32_promises", "take $c = 1.5$: two hops away the promise is still below 1", "a `ridge`", "fall below the account")
+    run, spy, once = dp_dsgd(UNIFORM, 10, nodes=FLORENCE), PNDP(["Acciaiuoli"]), Participation.single(10)
+    plain = account(run, spy, once)
+    def promised(updates): return promise(run, spy, once, updates, tol=1e-4).sensitivity
+    assert (promised(Lipschitz(1.5))[plain.distance == 2] < 1).all()
+    ridge = promised(Lipschitz.of("logistic", 1, 0.4, ridge=0.2))
+    assert (ridge < plain.mu)[plain.distance > 1].all()
+
+
+def test_reports_of_six_steps_and_of_less_epsilon():
+    says("accounting/35_report", "something arrives from everybody, and no $\\mu$ is 0", "Calibrate for $\\varepsilon = 4$ in place of 8", "less than a factor of two")
+    def each(T): return account(dp_dsgd(UNIFORM, T, nodes=FLORENCE), PNDP.each(FLORENCE), Participation.every_step(T))
+    assert each(6).mu.min() > 0 == each(3).mu.min()
+    tight, loose = (each(3).calibrate(epsilon=epsilon, delta=1e-6).sigma for epsilon in (4, 8))
+    assert loose < tight < 2 * loose
+
+
+def test_an_eavesdropper_has_no_distance():
+    says("accounting/40_exposure", "a single line, of 15 victims, and its distance is `nan`")
+    table = exposure(dp_dsgd(UNIFORM, 10, nodes=FLORENCE), [LDP()], Participation.every_step(10)).table
+    assert table.victims.tolist() == [15] and table.distance.isna().all()
+
+
+@pytest.mark.nightly
+def test_two_hundred_attackers_hear_no_more_than_twenty():
+    says("accounting/40_exposure", "Draw 200 attackers", "No: it is 1")
+    network = nx.barabasi_albert_graph(3000, 3, seed=0)
+    found = exposure(dp_dsgd(gossip_matrix(network), 10), PNDP.sample(network, 200, seed=0), Participation.single(10))
+    assert found.table.largest.max() == pytest.approx(1)
+
+
+def test_intervals_of_wrong_pairs_and_of_more_confidence():
+    says("workshop/93_intervals", "Compare `paired_interval(np.sort(better), plain)`", "Set `confidence` to 0.999", "It does not")
+    chapter = {"np": np}
+    exec(next(cell for cell in cells_of("workshop/93_intervals", "code") if cell.startswith("plain = ")).partition("fig, ax")[0], chapter)
+    plain, better = chapter["plain"], chapter["better"]
+    assert paired_interval(better, plain)[2] < 0
+    for _, low, high in (paired_interval(np.sort(better), plain), paired_interval(better, plain, confidence=0.999)): assert low < 0 < high
 
 
 def test_rows_that_are_seen():
