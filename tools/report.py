@@ -117,7 +117,9 @@ def placed(match: re.Match, names: dict, folder: Path) -> str:
         return floating("figure", content, caption.strip(), wide)
     text = "".join(cell(what)["source"])
     if kind == "include":
-        return cut(text, options, what)
+        included = cut(text, options, what)
+        if re.search(r"^\|", included, re.M): raise ValueError(f"{what}: a column has no room for a table")
+        return included
     equation = re.search(r"\$\$(.*?)\$\$", text, re.S)
     if equation is None: raise ValueError(f"{what}: the cell has no displayed equation")
     content = r"\begin{adjustbox}{max width=\linewidth}$\displaystyle " + equation[1].strip()

@@ -73,6 +73,7 @@ def test_links_become_titles(written, tmp_path):
     ("{include} accounting/30_reactions#nowhere", "has no cell with this id or tag"),
     ("{include} accounting/nowhere#00000000", "there is no nbs/accounting/nowhere.ipynb"),
     ('{include} accounting/30_reactions#00000000 from "never said"', "does not say 'never said'"),
+    ("{include} accounting/30_reactions#00000008", "has no room for a table"),
     ("{figure} accounting/30_reactions#00000000\nA picture.", "has no output image/png"),
     ("{figure} figures/nowhere.png\nA picture.", "there is no such picture"),
     ("{box} accounting/30_reactions#00000000\nA box.", "has no displayed equation"),
