@@ -118,7 +118,7 @@ def placed(match: re.Match, names: dict, folder: Path) -> str:
     text = "".join(cell(what)["source"])
     if kind == "include":
         included = cut(text, options, what)
-        if re.search(r"^\|", included, re.M): raise ValueError(f"{what}: a column has no room for a table")
+        if "\n|" in included: raise ValueError(f"{what}: a column has no room for a table")
         return included
     equation = re.search(r"\$\$(.*?)\$\$", text, re.S)
     if equation is None: raise ValueError(f"{what}: the cell has no displayed equation")

@@ -78,12 +78,13 @@ def _informations(run: Protocol) -> tuple[Callable[[int], Floats], bool]:
 def _find_mixtures(run: Protocol, scheme: BinsParticipation) -> tuple[tuple[Mixtures, ...], Ints]:
     "The different mixtures, and which of these each node has, (n,)."
     information, plain = _informations(run)
-    found: dict[bytes, int] = {}
+    found: dict[tuple[float, bytes], int] = {}
     cases: list[Mixtures] = []
     case = np.empty(run.n, dtype=np.int64)
     for u in range(run.n):
         P = information(u)
-        key = np.round(P, 12).tobytes()
+        scale = 2.0**np.frexp(P.max())[1]
+        key = scale, np.round(P / scale, 12).tobytes()
         if key not in found:
             if not plain:
                 _refuse_negative(P)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .account import account, check_account
 from .privacy import GaussianDP
@@ -65,10 +66,27 @@ def _about(
     updates: Lipschitz | None, trusts: Sequence[TrustModel],
 ) -> str:
     "A digest of everything that the numbers depend on, except the attackers."
-    kinds = sorted({type(model).__name__ for model in trusts})
-    content = protocol.digest if isinstance(protocol, Protocol) else (protocol.M_G, protocol.M_Z)
-    parts = content if isinstance(content, tuple) else (content,)
-    return fingerprint(*parts, repr(participation), method, backend, repr(updates), *kinds)
+    kinds = sorted({type(model).__name__ + repr(_apart_from_nodes(model)) for model in trusts})
+    parts = (protocol.digest,) if isinstance(protocol, Protocol) else _of_matrices(protocol)
+    reacting = () if updates is None else (updates.c, updates.centre)
+    return fingerprint(*parts, repr(participation), method, backend, *reacting, *kinds)
+
+def _apart_from_nodes(trust: TrustModel) -> list[tuple[str, Any]]:
+    "What distinguishes trust models of one class, beside the attackers."
+    return sorted((name, value) for name, value in vars(trust).items() if name != "nodes")
+
+def _of_matrices(protocol: MatrixProtocol) -> tuple[Any, ...]:
+    "All that a run consists of which is known by its matrices."
+    messages = protocol.messages
+    variables = protocol.variables
+    return (
+        repr(protocol.nodes), protocol.T, protocol.M_G, protocol.M_Z,
+        messages.step, messages.round, messages.sender, *_pattern(messages.receivers),
+        variables.step, *_pattern(variables.holders))
+
+def _pattern(sets: Any) -> tuple[tuple[int, ...], NDArray[np.intp], NDArray[np.intp]]:
+    "Where a matrix is not zero, full or sparse."
+    return (sets.shape, *sets.nonzero())
 
 def _read_lines(path: Path, about: str) -> list[dict[str, Any]]:
     "The lines of a file of results that are whole; none if there is no file."
@@ -262,11 +280,16 @@ def _check_attackers(
     trusts = list(attackers)
     if not trusts: raise ValueError("attackers=[]: expected at least one trust model")
     known = set(protocol.nodes)
+    if len({str(node) for node in known}) < len(known):
+        raise ValueError("protocol: two of its nodes have the same text, such as 1 and '1'; "
+                         "expected other labels")
     for model in trusts:
         strangers = [node for node in getattr(model, "nodes", [None]) if node not in known]
         if not isinstance(model, TrustModel) or strangers:
             raise ValueError(f"attackers: {model!r} is no trust model of this network; expected "
                              "such as PNDP([node])")
+    if len({(type(model), repr(_apart_from_nodes(model))) for model in trusts}) > 1:
+        raise ValueError("attackers: expected trust models of one kind")
     names = {in_short(model.nodes) for model in trusts}
     if len(names) < len(trusts): raise ValueError("attackers: expected each attacker once")
     return trusts

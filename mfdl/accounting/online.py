@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from .account import account, check_account
 from .filters import Gain, bare_gradients, root_gain
@@ -410,15 +409,19 @@ def _about(account: _Progress) -> str:
 
 def _step_arrays(step: Step) -> dict[str, np.ndarray]:
     "A step with fresh noise, as arrays."
-    mix = step.noise.mix
-    arrays = {"trains": step.trains, "holders": step.noise.holders, "mix": mix.toarray()}
+    noise = step.noise
+    arrays = {"trains": step.trains, "holders": noise.holders}
+    arrays |= {"mix": noise.mix.toarray(), "back": noise.back.toarray()}
+    if noise.basis is not None:
+        arrays["basis"] = noise.basis
     return arrays | {f"W {k}": one.W for k, one in enumerate(step.rounds)}
 
 def _step_of(arrays: dict[str, np.ndarray]) -> Step:
     "The step that was kept as arrays."
     count = sum(name.startswith("W ") for name in arrays)
     rounds = [Round(arrays[f"W {k}"]) for k in range(count)]
-    return Step(arrays["trains"], Noise(arrays["holders"], csr_array(arrays["mix"])), rounds)
+    noise = Noise(*(arrays.get(name) for name in ("holders", "mix", "back", "basis")))
+    return Step(arrays["trains"], noise, rounds)
 
 # %% ../../nbs/accounting/39_online.ipynb #36store2
 def _placed(place: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

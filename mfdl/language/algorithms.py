@@ -179,7 +179,11 @@ def _node_sets(
     if len(steps) != T or any(isinstance(one, str) or not np.iterable(one) for one in steps):
         raise ValueError(f"{argument}: expected {T} lists of nodes, one for each step")
     given = [list(one) for one in steps]
-    unknown = [node for one in given for node in one if node not in nodes]
+    named = [node for one in given for node in one]
+    masks = any(isinstance(node, bool | np.bool_) for node in named)
+    if masks and not any(isinstance(node, bool | np.bool_) for node in nodes):
+        raise ValueError(f"{argument}: a mask of True and False; expected {T} lists of nodes")
+    unknown = [node for node in named if node not in nodes]
     if unknown: raise ValueError(f"{argument}: {unknown[0]!r} is not a node")
     return np.array([[node in one for node in nodes] for one in given])
 

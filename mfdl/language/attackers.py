@@ -477,7 +477,12 @@ def labelled(texts: Iterable[str], nodes: Iterable[Hashable]) -> tuple[Hashable,
     ----------
     chapter 17
     """
-    labels = {str(node): node for node in nodes}
+    labels: dict[str, Hashable] = {}
+    for node in nodes:
+        if labels.setdefault(str(node), node) != node:
+            raise ValueError(
+                f"attackers: nodes {labels[str(node)]!r} and {node!r} have the same text; "
+                "expected PNDP in Python, or other labels")
     for text in texts:
         if text in labels: continue
         some = ", ".join(list(labels)[:6])

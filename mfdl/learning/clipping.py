@@ -39,7 +39,8 @@ def clip_factors(
     Returns
     -------
     torch.Tensor (.., records)
-        Factors, of the type of the mask; 0 for empty places and for what is not finite.
+        Factors, of the type of the mask; 0 for empty places, for what is not finite,
+        and for factors that are too small for that type to keep their digits.
 
     References
     ----------
@@ -50,8 +51,9 @@ def clip_factors(
     if clip is not None:
         norms = squares.sqrt().clamp_min(1e-200)
         scale = torch.clamp(clip / norms, max=1.0)
-    finite = torch.isfinite(squares)
-    return (scale.where(finite, 0) * mask / size).to(mask.dtype)
+    factors = scale * mask / size
+    precise = torch.isfinite(squares) & (factors >= torch.finfo(mask.dtype).tiny)
+    return factors.where(precise, 0).to(mask.dtype)
 
 # %% ../../nbs/learning/63_clipping.ipynb #a6300008
 LOSSES = ("squared", "huber", "cross-entropy")

@@ -438,6 +438,8 @@ def _one_each(name: str, values: Any) -> NDArray[Any]:  # (records,)
             f"{name}: expected for each record something that can be compared") from None
     if found.ndim != 1:
         raise ValueError(f"{name} has shape {found.shape}: expected one for each record")
+    if (found != found).any():
+        raise ValueError(f"{name} has NaN: expected something for each record")
     return found
 
 # %% ../../nbs/learning/60_data.ipynb #0000000c
@@ -563,6 +565,7 @@ def _numbers(name: str, values: Any, expected: str) -> NDArray[Any]:
     "Real numbers of any type; raises ValueError for anything else."
     try:
         found = np.asarray(values)
+        found = np.array(found.tolist()) if found.dtype == object else found  # integers stay
         found = found.astype(np.float32) if found.dtype == object else found
     except (TypeError, ValueError):  # rows of different lengths, or objects that are no numbers
         raise ValueError(f"{name} is no array of numbers: expected {expected}") from None

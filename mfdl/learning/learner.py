@@ -28,6 +28,7 @@ from .data import Batches, Dataset
 from mfdl.learning.layers import (
     apply_layers, chain, how_many_fit, new_model, numbers_of, outputs_shape, parts_of, slices,
 )
+from .linear import check_constant, state_of
 from .noise_sources import Run, room_for_rounding, schedule_of
 
 if TYPE_CHECKING:
@@ -281,6 +282,7 @@ def _check_outputs(
     with needed_for("training", "train"): import torch
     expected = y.shape[1] if loss in NUMERIC else data.classes
     given = record.clone()
+    before = state_of(model)
     try:
         with torch.no_grad():
             returned = model(given)
@@ -289,15 +291,10 @@ def _check_outputs(
             f"model does not take a record of data {data.name!r}, of shape {tuple(record.shape)}: "
             f"{error}"
         ) from None
-    if not torch.equal(given, record):
+    if given._version:  # something was written into it
         raise ValueError(
             "model changes the records that it is given: expected one that leaves them as they are")
-    for name, value in model.named_buffers():
-        if not torch.equal(value.cpu(), buffers[name]):
-            raise ValueError(
-                f"model changes its buffer {name!r} when it is used: data would leave through it "
-                "without noise; expected constants only"
-            )
+    check_constant(model, buffers, before)
     made: Any = outputs_shape(returned)
     fits = len(made) == 2 and expected is not None
     fits = fits and (made[1] == expected if loss in NUMERIC else made[1] >= expected)
@@ -390,12 +387,14 @@ class _Prepared:
         self.start = [_sha256(weights[seed]) for seed in seeds]
         self.X, self.y = _on_device(data.X, data.y, kind, self.device)
         self.X_test, self.y_test = _on_device(data.X_test, data.y_test, kind, self.device)
-        _check_outputs(self.model, buffers, data, self.X[:1], self.y, kind)
+        blank = self.X.new_zeros(1, *self.X.shape[1:])  # nobody's record
+        target = self.y.new_zeros(1, *self.y.shape[1:])
+        _check_outputs(self.model, buffers, data, blank, self.y, kind)
         self.scratch = Scratch()
-        self.layers = chain(self.model, self.X[:1])
+        self.layers = chain(self.model, blank)
         if not self.layers:
-            _check_differentiable(self.model, self.models, self.X, self.y, self.loss)
-        self.parts = parts_of(self.layers, self.models, self.X[:1], batches.size)
+            _check_differentiable(self.model, self.models, blank, target, self.loss)
+        self.parts = parts_of(self.layers, self.models, blank, batches.size)
 
 # %% ../../nbs/learning/65_learner.ipynb #a6500038
 def _batch_of(

@@ -352,11 +352,11 @@ def _bounded(
     layer = linear_layer(model)
     kind = choose_loss(loss, data)
     updates = updates_of(model, kind, feature_norm, step, clip)
-    if layer is None or updates is None:
+    if layer is None or updates is None or layer.in_features != data.X[0].size:
         raise ValueError(
             f"feature_norm={feature_norm}: it is not known how strongly updates of this model "
-            f"react under loss {kind!r}; expected one linear layer and nothing else (chapter 61), "
-            "or no feature_norm, and an estimate"
+            f"react under loss {kind!r}; expected one linear layer of {data.X[0].size} features "
+            "(chapter 61), or no feature_norm, and an estimate"
         )
     return within_norm(data, feature_norm, layer.bias is not None), updates
 

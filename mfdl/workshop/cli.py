@@ -225,7 +225,7 @@ def _account_command(
     mfdl account karate --attackers sample:size=10,seed=0 --results karate.jsonl
     mfdl account --log messages.jsonl    # made elsewhere: mfdl account --log x --help
     """
-    check_settings(trust, sigma, epsilon, delta, rows, output)
+    check_settings(trust, sigma, epsilon, delta, rows, output, (graph, strategy, results))
     network = load_graph(graph)
     records = Participation.parse(scheme, steps)
     W = gossip_matrix(network, weights)
@@ -397,12 +397,12 @@ def _reproduce_command(
     mfdl reproduce pndp -p graph karate -p attackers all -p T 20
     """
     if experiment == "all" and given:
-        name = given[0][0]
         raise ValueError(
-            f"parameter={name!r}: every experiment has its own; expected the name of one")
+            f"parameter={given[0][0]!r}: every experiment has its own; expected the name of one")
     if experiment == "all":
         _reproduce_all(folder, workers)
         return
+    if len(dict(given)) < len(given): raise ValueError(f"parameter={given}: one is there twice")
     result = reproduce(experiment, dict(given), folder)
     click.echo(result.summary)
     for path in (*result.files, result.notebook):

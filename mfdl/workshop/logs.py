@@ -591,7 +591,7 @@ def account_log_command(
     \b
     mfdl account --log messages.jsonl --trust ldp
     """
-    check_settings(trust, None, None, delta, rows, output)
+    check_settings(trust, None, None, delta, rows, output, (path,))
     run = read_log(path)
     models = trust_models(trust, spec, run.protocol.nodes)
     updates = None if lipschitz is None else Lipschitz(lipschitz)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ALGORITHMS', 'PARAMETERS', 'TRUST', 'EXPECTED', 'SUFFIXES', 'on_command_line', 'trust_models', 'read_strategy',
-           'build_algorithm', 'check_settings', 'LineCommand', 'aside', 'completes']
+           'build_algorithm', 'check_kept', 'check_settings', 'LineCommand', 'aside', 'completes']
 
 # %% ../../nbs/workshop/84_names.ipynb #00000003
 import inspect
@@ -273,6 +273,31 @@ EXPECTED = (ValueError, OSError, ImportError, ExperimentFailed)  # errors that t
 SUFFIXES = (".csv", ".json", ".png", ".svg")  # of the files to which an account is written
 
 # %% ../../nbs/workshop/84_names.ipynb #00000015
+def check_kept(output: Sequence[Path], read: Sequence[str | Path | None]) -> None:
+    """Refuse to write to a file that is read.
+
+    Parameters
+    ----------
+    output : sequence of Path
+        Files to write.
+    read : sequence of str, Path or None
+        What is read, if it is a file.
+
+    Raises
+    ------
+    ValueError
+        For a file that is both.
+
+    References
+    ----------
+    chapter 84.
+    """
+    files = [Path(one) for one in read if one is not None and Path(one).is_file()]
+    for path in output:
+        if path.exists() and any(path.samefile(one) for one in files):
+            raise ValueError(
+                f"output={str(path)!r}: is read here, and would be lost; expected another name")
+
 def _check_output(path: Path) -> None:
     "Raise a ValueError for a file to which an account cannot be written."
     shown = f"output={str(path)!r}"
@@ -291,6 +316,7 @@ def check_settings(
     delta: float,
     rows: int = 1,
     output: Sequence[Path] = (),
+    read: Sequence[str | Path | None] = (),
 ) -> None:
     """Refuse settings of an account that would otherwise be noticed too late.
 
@@ -308,6 +334,8 @@ def check_settings(
         The number of pairs that are shown.
     output : sequence of Path, optional
         Files to write.
+    read : sequence of str, Path or None, optional
+        What is read, if it is a file: it is not written.
 
     Raises
     ------
@@ -321,6 +349,7 @@ def check_settings(
     check_choice("trust", trust, TRUST)
     for path in output:
         _check_output(path)
+    check_kept(output, read)
     if sigma is not None and epsilon is not None:
         raise ValueError(f"sigma={sigma} and epsilon={epsilon}: expected one of the two")
     if sigma is not None:

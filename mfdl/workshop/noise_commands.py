@@ -6,6 +6,7 @@
 __all__ = ['which_noise_command', 'optimize_command']
 
 # %% ../../nbs/workshop/90_noise_commands.ipynb #90c00003
+import math
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ from ..language.participation import Participation
 from ..noise.kinds import which_noise
 from ..noise.strategies import STRATEGIES, save_strategy, strategy
 from .cli import line_command
-from .names import aside, completes
+from .names import aside, check_kept, completes
 
 # %% ../../nbs/workshop/90_noise_commands.ipynb #90c00008
 @line_command("which-noise")
@@ -77,11 +78,13 @@ def optimize_command(
     mfdl account florentine -p cyclic:4,5 -a mf-dsgd --strategy noise.strategy
     """
     check_place("output", output)
+    check_kept([output], [graph])
     W = gossip_matrix(load_graph(graph), weights)
     records = Participation.parse(scheme, steps)
     made = aside(lambda: strategy(name, records, W))
     save_strategy(made, output, W)
-    gap = made.gap
-    near = "no bound" if gap is None else f"certified within {max(gap, 0):.1e} of the best"
+    gap = math.nan if made.gap is None else made.gap
+    found = f"certified within {max(gap, 0):.1e} of the best"
+    near = "no bound" if math.isnan(gap) else found
     click.echo(f"{name}: squared error {made.objective:.6g} at sensitivity 1, {near}")
     click.echo(f"wrote {output}")

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -21,7 +22,7 @@ from mfdl.accounting.promises import promise
 from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.state_space import NotStreamable
 from mfdl.language.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
-from mfdl.language.attackers import coalition_mask, view
+from mfdl.language.attackers import coalition_mask, parse_attackers, view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import check_gossip, gossip_matrix
 from mfdl.language.protocol import Protocol, check_protocol_type
@@ -345,3 +346,19 @@ def test_promises_of_a_network_of_thousands(monkeypatch):
     several = account(run, [PNDP([0]), PNDP([7])], Participation.cyclic(2, 6), updates=Lipschitz(1))
     assert np.allclose(several.mu[:2499], report.mu, rtol=1e-12)
     with pytest.raises(ValueError, match="proofs were not kept"): several.verify()
+
+
+def test_results_of_other_attackers_are_not_taken(tmp_path):
+    """What an attacker overhears, who hears what, and nodes that look alike: nothing of it is read from the file of another."""
+    W, scheme, kept = gossip_matrix(nx.path_graph(5)), Participation.every_step(3), tmp_path / "kept.jsonl"
+    run = dp_dsgd(W, 3)
+    exposure(run, [SecLDP([0], observes="received")], scheme, results=kept)
+    with pytest.raises(ValueError, match="about another run"): exposure(run, [SecLDP([0])], scheme, results=kept)
+    def elsewhere(messages): return Protocol.from_matrices(run.M_G, run.M_Z, messages, run.variables, None, 3)
+    deaf = replace(run.messages, receiver_sets=np.zeros_like(run.messages.receiver_sets))
+    exposure(elsewhere(run.messages), [PNDP([0])], scheme, results=tmp_path / "matrices.jsonl")
+    exposure(elsewhere(run.messages), [PNDP([0])], scheme, results=tmp_path / "matrices.jsonl")
+    with pytest.raises(ValueError, match="about another run"): exposure(elsewhere(deaf), [PNDP([0])], scheme, results=tmp_path / "matrices.jsonl")
+    alike = dp_dsgd(W, 3, nodes=[1, "1", 2, 3, 4])
+    with pytest.raises(ValueError, match="have the same text"): exposure(alike, [PNDP([1])], scheme)
+    with pytest.raises(ValueError, match="have the same text"): parse_attackers("1", alike.nodes)

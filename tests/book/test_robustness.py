@@ -55,7 +55,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "certified optima side by side: nbs/noise/59_kinds.ipynb": "kinds.*",
     "pictures: tests/book/test_palette.py and the chapters": "figures.*",
     "what notebooks show, with labels of any kind: tests/ground/test_cards.py": "cards.*",
-    "commands, of which the parts are here: tests/workshop/test_inputs.py, tests/workshop/test_sweeps.py": "cli.app names.check_settings names.trust_models",
+    "commands, of which the parts are here: tests/workshop/test_inputs.py, tests/workshop/test_sweeps.py": "cli.app names.check_kept names.check_settings names.trust_models",
     "a page, with properties and clicks of its own: tests/workshop/test_explorer.py": "explorer.* settings.* view.*",
     "registers what is called by its name: tests/workshop/test_inputs.py, tests/noise/test_strategies.py": "names.on_command_line "
     "strategies.Harm strategies.Named strategies.named",

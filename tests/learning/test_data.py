@@ -12,7 +12,7 @@ from PIL import Image
 
 from mfdl.ground.downloads import find_file, read_bytes
 from mfdl.learning import data
-from mfdl.learning.data import Batches, by_group, cut, dirichlet, load_data, round_robin
+from mfdl.learning.data import Batches, as_dataset, by_group, cut, dirichlet, load_data, round_robin
 
 FILES = {"housing": "california_housing/cal_housing.csv", "houses": "california_housing/cal_housing.csv", "a9a": "a9a/a9a.t", "mnist": "mnist/t10k-labels-idx1-ubyte",
          "emnist": "emnist_byclass_test/emnist-byclass-test-images-idx3-ubyte"}
@@ -130,6 +130,14 @@ def test_femnist_from_parquet(tmp_path, monkeypatch):
     assert found.X.shape[1:] == (1, 28, 28) and len(found.X) + len(found.X_test) == 200 and len(np.unique(found.groups)) == 7 and found.classes == 62 and found.X.max() <= 1
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="flwrlabs/femnist"): load_data("femnist", tmp_path / "empty")
+
+
+def test_labels_as_objects_stay_classes_and_missing_ones_are_refused():
+    X, y = np.zeros((40, 2)), np.arange(40) % 2
+    named, plain = (as_dataset((X, labels)) for labels in (y.astype(object), y))
+    assert named.classes == plain.classes == 2 and named.y.dtype == plain.y.dtype and (named.y == plain.y).all()
+    for deal in (lambda: dirichlet([0, 1, np.nan, 1], 2, 1.0), lambda: by_group([0, 0, np.nan, 1], 2, 1)):
+        with pytest.raises(ValueError, match="has NaN"): deal()
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 4), st.sampled_from(["round robin", "dirichlet", "group"]), st.integers(0, 1000))

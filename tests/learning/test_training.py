@@ -30,8 +30,9 @@ from mfdl.language.attackers import LDP, PNDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
 from mfdl.learning.data import Batches, Dataset, cut, load_data, round_robin
-from mfdl.learning.layers import _returned
+from mfdl.learning.layers import _returned, chain
 from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
@@ -235,6 +236,32 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     with pytest.raises(ValueError, match="rounded updates are not Lipschitz"): train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, secure=True, **settings)
     with pytest.raises(ValueError, match="feature_norm=0.5: expected"): train(lambda: nn.Linear(4, outputs), data, feature_norm=0.5, **settings)
     with pytest.raises(ValueError, match="lr changes"): train(lambda: nn.Linear(4, outputs), data, **settings | {"lr": 0.05 / np.arange(1, 7)})
+
+
+@pytest.mark.parametrize("loss, outputs", [("squared", 1), ("huber", 1), ("cross-entropy", 2)])
+def test_no_promise_for_a_layer_that_is_applied_to_parts_of_a_record(loss, outputs):
+    """Its intercept counts once for each part, and what is clipped is no longer a convex function's gradient."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(24, 5, 1)), rng.integers(0, 2, 24) if loss == "cross-entropy" else rng.normal(size=(24, 5))
+    def shared(): return nn.Sequential(nn.Linear(1, outputs), nn.Flatten())
+    with pytest.raises(ValueError, match="expected one linear layer of 5 features"):
+        train(shared, Dataset("parts", X, y, X[:4], y[:4]), nx.path_graph(6), 1.0, epochs=2, b=4, trust=PNDP([0]), feature_norm=2.0, loss=loss, progress=False)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("model, width", [(nn.Linear(1, 1, bias=False), 1), (nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1)), 8)])
+def test_no_record_however_large_moves_a_sum_by_more_than_the_clip(model, width, known):
+    """Down to factors that single precision cannot hold."""
+    model = model if isinstance(model, nn.Sequential) else nn.Sequential(model)
+    theta = nn.utils.parameters_to_vector(model.parameters()).detach()[None, None]
+    layers = chain(model, torch.zeros(1, width)) if known else None
+    moved = []
+    for x in np.logspace(0, 18, 37):
+        for y in (1.0, 1e10, 1e20, 1e30, 1e35, 1e37, 1e38):
+            batch = Batch(torch.full((1, 1, width), float(x)), torch.full((1, 1, 1), -y), torch.ones(1, 1))
+            change, _ = gradients(model, layers, theta, batch, ClippingRule(record_loss("squared"), 1.0, 69), Scratch())
+            moved.append(69 * float(change.double().norm()))
+    assert 1 - 1e-4 < max(moved) < 1 + 1e-5
 
 
 def test_train_resumes_and_draws_fresh_seeds(tmp_path, monkeypatch):
@@ -604,6 +631,12 @@ def test_no_number_is_drawn_for_two_purposes(tmp_path):
     assert len(fresh) == sum(len(variables) for variables in {step: variables for step, variables in everything}.values())
 
 
+def neighbours(values):
+    """Each number with the next, in single precision: single numbers coincide by chance, pairs do not."""
+    flat = np.ravel(values).astype(np.float32)
+    return np.stack([flat[:-1], flat[1:]], axis=1).view(np.uint64).ravel()
+
+
 def test_a_fresh_secret_is_forgotten(tmp_path):
     """No object that is reachable from what `train` returns holds it, a seed that follows from it, or noise that was drawn from it."""
     found, drawn = [], []
@@ -614,7 +647,7 @@ def test_a_fresh_secret_is_forgotten(tmp_path):
         done = train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, epochs=1, b=4, strategy="identity", progress=False)
     run, = found
     seeds = {run.secret, run.noise_secret, *(derive_seed(run.noise_secret, row) for row in range(len(run.plain.variables.holder_sets)))}
-    noise = np.concatenate([block.ravel() for block in drawn])
+    noise = np.concatenate([neighbours(block) for block in drawn])
     seen, waiting, arrays = set(), [done], 0
     while waiting:
         one = waiting.pop()
@@ -623,7 +656,7 @@ def test_a_fresh_secret_is_forgotten(tmp_path):
         assert not (isinstance(one, int) and one in seeds) and not (isinstance(one, str | bytes) and str(run.secret) in str(one))
         if isinstance(one, np.ndarray | torch.Tensor) and one.dtype in (np.float32, np.float64, torch.float32, torch.float64):
             arrays += 1
-            assert not np.isin(noise, np.asarray(one.detach() if torch.is_tensor(one) else one)).any()
+            assert not np.isin(noise, neighbours(one.detach() if torch.is_tensor(one) else one)).any()
         waiting += [part for part in gc.get_referents(one) if not callable(part)]
     assert arrays > 3 and len(noise) > 100
     with pytest.raises(RuntimeError, match="forgotten"): done.simulation.save(tmp_path / "run")

@@ -106,6 +106,31 @@ def test_bad_graph_files(tmp_path, name, content, message):
     assert result.exit_code == 2 and message in result.output and len(result.output.splitlines()) == 1
 
 
+def test_what_is_read_is_not_written(tmp_path):
+    edges = tmp_path / "edges.csv"
+    edges.write_text("a,b\nb,c\n")
+    for asked in (["account", str(edges)], ["optimize", str(edges)]):
+        result = CliRunner().invoke(app, [*asked, "-T", "2", "-o", str(tmp_path / "." / "edges.csv")])
+        assert result.exit_code == 2 and "is read here, and would be lost" in result.output and edges.read_text() == "a,b\nb,c\n"
+
+
+def test_a_parameter_that_is_given_twice_is_refused():
+    result = CliRunner().invoke(app, ["reproduce", "pndp", "-p", "T", "5", "-p", "T", "50"])
+    assert result.exit_code == 2 and "parameter='T': is there twice" in result.output
+
+
+def test_a_strategy_without_a_bound_says_so(tmp_path):
+    result = CliRunner().invoke(app, ["optimize", "florentine", "--strategy", "bsr", "-T", "3", "-o", str(tmp_path / "bsr")])
+    assert result.exit_code == 0 and "no bound" in result.output and "nan" not in result.output
+
+
+@pytest.mark.parametrize("argument", ["offline", "trains"])
+def test_a_mask_is_no_list_of_nodes(argument):
+    mask = np.eye(3, 4, dtype=bool)
+    for sets in (mask, mask.tolist()):
+        with pytest.raises(ValueError, match=f"{argument}: a mask"): dp_dsgd(gossip_matrix(nx.path_graph(4)), 3, **{argument: sets})
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda e: e[0] != e[1]), min_size=1, max_size=20))
 def test_graph_files_round_trip(tmp_path_factory, edges):
     graph, folder = nx.Graph(edges), tmp_path_factory.mktemp("graphs")
