@@ -189,8 +189,8 @@ class NoiseChoice:
         How records take part.
     table : DataFrame
         Indexed by the names of all candidates, the least harm first: `squared_error`
-        of all models in all steps, for a clip norm of 1 and batches of one record;
-        `relative` to independent noise for batches in turn; `sigma`.
+        of all models in all steps, in units of the row sensitivity squared; `relative`
+        to independent noise for batches in turn; `sigma`, noise over row sensitivity.
 
     References
     ----------

@@ -19,6 +19,8 @@ from mfdl.accounting.rare import Mixtures, SampledCurve, Sampling
 from mfdl.language.algorithms import anti_pgd, decor, dp_dsgd, mf_dsgd
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import BinsParticipation, check_participation
+from mfdl.language.protocol import Protocol
+from mfdl.language.steps import Round, Step, fresh_noise
 from mfdl.noise.directions import optimize_space_time
 
 W = gossip_matrix(nx.cycle_graph(3))
@@ -256,3 +258,14 @@ def test_bad_arguments_of_samples(tmp_path):
         with pytest.raises(ValueError): ask()
     with pytest.raises(ValueError, match=r"samples=50: too few .* expected about [0-9e+]+ or more"): report.with_samples(50).epsilon(1e-6)
     with pytest.warns(UserWarning, match="mu is empty"): assert len(report.mu) == 0
+
+
+def test_nodes_are_told_apart_in_any_unit():
+    """Coefficients of noise that are a million times as large, and a sigma that is as small, are the same run."""
+    def epsilons(scale):
+        W, noise = gossip_matrix(nx.path_graph(2)), fresh_noise(scale * np.diag([14, 1.5]))
+        run = Protocol(None, [Step(True, noise, [Round(W)])] * 4)
+        return account(run, LDP(), Participation.balls_in_bins(1, 4), sigma=1 / scale).in_units(1, 1, "zero-out").with_samples(2**12).epsilon(1e-5)
+    plain = epsilons(1.0)
+    assert plain.max() > 10 * plain.min()
+    for scale in (1e-6, 1e6): assert epsilons(scale).to_numpy() == pytest.approx(plain.to_numpy(), rel=1e-9)

@@ -354,6 +354,10 @@ def test_results_of_other_attackers_are_not_taken(tmp_path):
     run = dp_dsgd(W, 3)
     exposure(run, [SecLDP([0], observes="received")], scheme, results=kept)
     with pytest.raises(ValueError, match="about another run"): exposure(run, [SecLDP([0])], scheme, results=kept)
+    with pytest.raises(ValueError, match="of one kind"): exposure(run, [PNDP([0]), SecLDP([1])], scheme)
+    exposure(run, [PNDP([0])], scheme, results=tmp_path / "promised.jsonl", updates=Lipschitz([0.1, 2, 2, 2, 2]))
+    for other in (Lipschitz([2, 2, 2, 2, 0.1]), Lipschitz([0.1, 2, 2, 2, 2.0004]), Lipschitz([0.1, 2, 2, 2, 2], 0.1)):
+        with pytest.raises(ValueError, match="about another run"): exposure(run, [PNDP([0])], scheme, results=tmp_path / "promised.jsonl", updates=other)
     def elsewhere(messages): return Protocol.from_matrices(run.M_G, run.M_Z, messages, run.variables, None, 3)
     deaf = replace(run.messages, receiver_sets=np.zeros_like(run.messages.receiver_sets))
     exposure(elsewhere(run.messages), [PNDP([0])], scheme, results=tmp_path / "matrices.jsonl")

@@ -14,6 +14,7 @@ from mfdl import account
 from mfdl.accounting.exact import exact
 from mfdl.accounting.filters import Filter, innovation_rows
 from mfdl.accounting.online import OnlineAccountant, restore, save
+from mfdl.accounting.reactions import Lipschitz
 from mfdl.accounting.solver import certify
 from mfdl.accounting.state_space import NotStreamable, state_space
 from mfdl.accounting.streaming import gramian_rows, stream
@@ -21,6 +22,7 @@ from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_ds
 from mfdl.language.attackers import LDP, PNDP, SecLDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
+from mfdl.language.steps import Noise, Round, Step
 
 FAST = settings(deadline=None, max_examples=40)
 
@@ -199,3 +201,13 @@ def test_online_takes_fresh_noise_only_and_keeps_its_state_on_errors():
         with pytest.raises(ValueError, match=message): online.feed(wrong)
     assert online.t == 1
     with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(dp_dsgd(W, 2), PNDP([0]))).information(0)
+
+
+@pytest.mark.parametrize("updates", [None, Lipschitz(1)])
+def test_an_account_that_is_gone_on_with_knows_what_each_step_was(tmp_path, updates):
+    """Also of a step whose additions are divided by `back`."""
+    step = Step(True, Noise(np.eye(4, dtype=bool), np.eye(4), 2 * np.eye(4)), [Round(gossip_matrix(nx.path_graph(4)))])
+    accountant = OnlineAccountant(PNDP([0]), updates=updates)
+    for _ in range(3): accountant.feed(step)
+    again = restore(OnlineAccountant(PNDP([0]), updates=updates), save(accountant, tmp_path / "kept"))
+    assert again.report().mu == pytest.approx(accountant.report().mu) and again.rounds_left(10) == accountant.rounds_left(10)
