@@ -527,7 +527,8 @@ def train(
         The seed of the initial weights, which everybody may know.
     secret : int, optional
         The secret of the noise, up to 128 bits, for runs of one model that are to be
-        repeated or resumed; by default a fresh one that nobody knows.
+        repeated or resumed with one version of this package (another may combine the
+        same noise a little differently); by default a fresh one that nobody knows.
     secure : bool, optional
         Draw noise from a cryptographic generator, so that not even its last digits tell
         anything; slower, and refused for batches by lot.

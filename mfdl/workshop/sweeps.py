@@ -478,7 +478,7 @@ def _cell_table(
     parameters = {"experiment": about["experiment"], "code": f"{about['version']}-{code}"}
     parameters |= about["parameters"]
     parameters.pop("output", None)
-    table = pd.read_csv(results)
+    table = pd.read_csv(results, keep_default_na=False, na_values=[""])  # nodes may be named NA
     table = table.rename(
         columns={name: f"result.{name}" for name in table.columns if name in taken})
     settings = pd.DataFrame([parameters] * len(table), index=table.index)
