@@ -387,7 +387,7 @@ class _Prepared:
         self.start = [_sha256(weights[seed]) for seed in seeds]
         self.X, self.y = _on_device(data.X, data.y, kind, self.device)
         self.X_test, self.y_test = _on_device(data.X_test, data.y_test, kind, self.device)
-        blank = self.X.new_zeros(1, *self.X.shape[1:])  # nobody's record
+        blank = self.X.new_ones(1, *self.X.shape[1:])  # nobody's record
         target = self.y.new_zeros(1, *self.y.shape[1:])
         _check_outputs(self.model, buffers, data, blank, self.y, kind)
         self.scratch = Scratch()
