@@ -22,7 +22,7 @@ help:
 	@echo "make readme     write README.md from nbs/index.ipynb"
 	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
 	@echo "make report     set up, then write the technical report, a PDF: _report/report.pdf (needs pandoc and LaTeX)"
-	@echo "make figures    run every experiment again, at full size (more than four hours; can be stopped, and goes on)"
+	@echo "make figures    run every experiment again, at full size (more than six hours; can be stopped, and goes on)"
 	@echo "make benchmarks measure time and memory against other routes and peers (about an hour; installs jax-privacy)"
 	@echo "PIP_ARGS='...'  given to pip when setting up, such as the --extra-index-url of PyTorch's builds without CUDA"
 

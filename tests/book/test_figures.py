@@ -375,7 +375,7 @@ def test_noise_for_the_last_model_is_predicted_to_beat_bsr():
     np.testing.assert_allclose(harms(Objective.last(T, curvature=0.02)), [1.404, 0.726, 1.689], atol=0.002)
 
 
-MNIST = "correlated_mnist_hidden-16_rates-0.1-0.05-0.01-0.005-0.001_epsilons-10-20-40_densities-0.2-0.6_seeds-4"
+MNIST = "correlated_mnist_hidden-16_rates-0.1-0.05-0.01-0.005-0.001_epsilons-10-20-40_densities-0.2-0.6"
 
 
 def test_noise_that_cancels_is_worth_about_a_factor_of_two_in_epsilon():
@@ -394,17 +394,17 @@ def test_covariances_on_mnist():
     table = pd.read_csv(ROOT / "figures" / f"{MNIST}.csv")
     accuracies = 100 * table.groupby(["panel", "x", "method"]).accuracy.mean().unstack()
     said = ["independent", "DECOR", "CorN", "CorN, far ahead"]
-    assert accuracies.loc["epsilon"].loc[[10, 40], said].round().astype(int).to_numpy().tolist() == [[15, 15, 20, 33], [33, 40, 52, 67]]
+    assert accuracies.loc["epsilon"].loc[[10, 40], said].round().astype(int).to_numpy().tolist() == [[15, 17, 20, 36], [34, 44, 54, 68]]
     assert round(accuracies["no noise"].dropna().agg(["min", "max"])).tolist() == [92, 92]
     noisy = accuracies[said].drop(0.5, level="x")
     assert (noisy.diff(axis=1).iloc[:, 1:] >= -1e-9).all(axis=None)
     apart = {other: differences_over_seeds(table.query("method != 'no noise'"), "accuracy", ["panel", "x"], other) for other in ("independent", "DECOR", "CorN")}
-    settled = {("epsilon", 20): True, ("epsilon", 40): True, ("p", 0.6): True, ("epsilon", 10): False, ("p", 0.2): False}
+    settled = {("epsilon", 20): True, ("epsilon", 40): True, ("p", 0.6): True, ("epsilon", 10): True, ("p", 0.2): False}
     for other in ("independent", "DECOR"):
-        assert (apart[other].xs("CorN", level="method").low > 0).to_dict() == settled
-    assert abs(apart["independent"].xs("DECOR", level="method")["mean"]["p", 0.2]) < 1e-9
+        assert (apart[other].xs("CorN", level="method").low > 0).to_dict() == settled | {("epsilon", 10): other == "independent"}
+    assert abs(apart["independent"].xs("DECOR", level="method")["mean"]["p", 0.2]) < 1e-3
     ahead = apart["CorN"].xs("CorN, far ahead", level="method")
-    assert (ahead.low > 0).all() and (100 * ahead["mean"]).round().agg(["min", "max"]).tolist() == [8, 14]
+    assert (ahead.low > 0).all() and (100 * ahead["mean"]).round().agg(["min", "max"]).tolist() == [9, 16]
     rates = table[table.method.isin(["independent", "no noise"])].groupby(["method", "x"]).rate.agg(set)
     assert rates["independent", 10] == {table.rate.min()} == {0.001} and all(found == {table.rate.max()} == {0.1} for found in rates["no noise"])
 
