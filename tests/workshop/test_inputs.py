@@ -116,7 +116,7 @@ def test_what_is_read_is_not_written(tmp_path):
 
 def test_a_parameter_that_is_given_twice_is_refused():
     result = CliRunner().invoke(app, ["reproduce", "pndp", "-p", "T", "5", "-p", "T", "50"])
-    assert result.exit_code == 2 and "parameter='T': is there twice" in result.output
+    assert result.exit_code == 2 and "one is there twice" in result.output
 
 
 def test_a_strategy_without_a_bound_says_so(tmp_path):
