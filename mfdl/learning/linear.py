@@ -176,7 +176,7 @@ def check_constant(
     Parameters
     ----------
     model : torch.nn.Module
-    buffers : dict of torch.Tensor
+    buffers : dict of torch.Tensor (any shape)
         Its buffers as they were, by name.
     before : list
         What `state_of` said then.
