@@ -111,7 +111,7 @@ def lstm(): return torch.nn.LSTM(3, 2)
     ({"make_model": lambda: torch.nn.Linear(4, 2)}, "model does not take a record of data 'given', of shape"),
     ({"data": (X, WORDS)}, "y has entries of type str.*: expected classes 0, 1, .. "),
     ({"data": (X, list(WORDS))}, "y has entries of type str"),
-    ({"data": (X, WORDS.astype(object))}, "y is no array of numbers: expected classes"),
+    ({"data": (X, WORDS.astype(object))}, "y has entries of type str"),
     ({"data": (X, Y, X, WORDS)}, "y_test has entries of type str"),
     ({"data": ([[1], [1, 2]], [0, 1])}, "X is no array of numbers: expected the features of each record"),
     ({"data": (X, Y[1:])}, "X and y have 40 and 39 records: expected equally many"),
