@@ -35,7 +35,7 @@ from .seen import Cost, FromSeen, Seen, check_memory, expected_cost, see
 from .sensitivities import MAX_PATTERNS, check_method, worst_sensitivities
 from .state_space import Doubtful, NotStreamable, StateSpace, state_space
 from .streaming import Streamed, stream
-from ..ground.arguments import Floats, Ints, check_choice
+from ..ground.arguments import Floats, Ints, check_choice, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
 from ..language.attackers import SecLDP, TrustModel, coalition_mask, view
@@ -614,6 +614,8 @@ def account(
                        memory_limit=memory_limit)
         return _by_chance(participation)(protocol, trust, participation, sigma)
     trusts = check_account(protocol, trust, participation, sigma, method, backend)
+    if memory_limit is not None and not real_number(memory_limit) > 0:
+        raise ValueError(f"memory_limit={memory_limit!r}: expected a positive number of bytes")
     run, rates = rates_for_promises(protocol, updates is not None, rates)
     if updates is not None or rates is not None:
         check_updates(run, trusts, updates, rates)

@@ -169,6 +169,10 @@ def _places(table: _Table, which: tuple[int, int]) -> tuple[Ints, list[Any]]:  #
         row = int(missing.argmax())
         got = ", ".join(repr(column.iloc[row]) for column in table.columns)[:60]
         raise ValueError(f"{table.shown}, {table.place(row)}: expected two node names, got {got}")
+    last = {str(name): name for name in names}
+    same = [(name, last[str(name)]) for name in names if last[str(name)] is not name]
+    if same:
+        raise ValueError(f"{table.shown}: the names {same[0]} have the same text; expected one")
     return places, _numbered(list(names))
 
 # %% ../../nbs/ground/05_links.ipynb #edbd64c4

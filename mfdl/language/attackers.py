@@ -91,6 +91,8 @@ def _check_attackers(nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
         raise ValueError(f"{shown}: expected labels of nodes")
     if any(node in labels[:i] for i, node in enumerate(labels)):
         raise ValueError(f"{shown}: expected each node once")
+    if any(isinstance(node, bool | np.bool_) for node in labels):
+        raise ValueError(f"{shown}: expected labels of nodes, not which of them attack")
     return labels
 
 # %% ../../nbs/language/17_attackers.ipynb #0000000b

@@ -19,7 +19,7 @@ import numpy as np
 from ..accounting.report import Report, in_short, worst_first
 from ..accounting.account import account
 from ..accounting.chance import AmplifiedReport
-from ..accounting.privacy import GaussianDP, row_sensitivity
+from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from mfdl.accounting.schedules import (
     Schedule, ScheduledProtocol, check_rates, same_account, without_schedule,
 )
@@ -322,8 +322,7 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
         raise ValueError(
             "secure=True: gradients are rounded to a grid, and rounded updates are not Lipschitz, "
             "so that nothing is proved against insiders; "
-            "expected secure=False, no feature_norm, or trust=LDP()"
-        )
+            "expected secure=False, no feature_norm, or trust=LDP()")
 
 def _hears_everything(claim: _Claim, found: Report | AmplifiedReport) -> GaussianDP | None:
     "What attackers learn at most if they hear everything; None if it is not known."
@@ -356,22 +355,24 @@ def _bounded(
         raise ValueError(
             f"feature_norm={feature_norm}: it is not known how strongly updates of this model "
             f"react under loss {kind!r}; expected one linear layer of {data.X[0].size} features "
-            "(chapter 61), or no feature_norm, and an estimate"
-        )
+            "(chapter 61), or no feature_norm, and an estimate")
     return within_norm(data, feature_norm, layer.bias is not None), updates
 
 # %% ../../nbs/learning/68_training.ipynb #a6800019
 def _check_options(
-    epsilon: float, secret: int | None, checkpoint: str | Path | None, progress: bool
+    epsilon: float, delta: float, secret: int | None, every: int | None,
+    checkpoint: str | Path | None, progress: bool,
 ) -> None:
     if checkpoint is not None and secret is None:
-        raise ValueError("checkpoint: a run that is to be resumed needs a secret, or its noise "
-                         "could not be drawn again")
+        raise ValueError("checkpoint: to draw its noise again, a run needs a secret")
     if checkpoint is not None and not Path(checkpoint).parent.is_dir():
         raise FileNotFoundError(f"checkpoint={str(checkpoint)!r}: no such folder")
     check_flag("progress", progress)
     if not real_number(epsilon) > 0:
         raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
+    check_delta(delta)
+    check_seed("secret", 0 if secret is None else secret)
+    check_count("every", 1 if every is None else every, "a number of steps")
 
 # %% ../../nbs/learning/68_training.ipynb #5bf67d51
 def _check_lots(lots: str | None, schedule: Schedule, feature_norm: float | None) -> None:
@@ -411,19 +412,20 @@ def _check_learns(
 def _protocol_of(
     strategy: str | Protocol, network: nx.Graph, W: np.ndarray, scheme: Participation
 ) -> Protocol:
-    protocol = strategy
     if isinstance(strategy, str):
         C = named_strategy(strategy, scheme, W).C
-        protocol = mf_dsgd(W, scheme.T, C, nodes=network)
+        return mf_dsgd(W, scheme.T, C, nodes=network)
     expected = "a name of mfdl.noise.strategies.STRATEGIES, or a Protocol"
-    check_protocol_type(protocol, expected, sparse=True)
-    assert isinstance(protocol, Protocol)  # checked
-    if protocol.nodes != tuple(network):
+    check_protocol_type(strategy, expected, sparse=True)
+    if strategy.nodes != tuple(network):
         raise ValueError(
-            f"strategy: {protocol.name} is for nodes {protocol.nodes[:4]}.., "
-            f"expected those of the graph, {tuple(network)[:4]}.."
-        )
-    return protocol
+            f"strategy: {strategy.name} is for nodes {strategy.nodes[:4]}.., "
+            f"expected those of the graph, {tuple(network)[:4]}..")
+    if not strategy.steps[-1].rounds:
+        raise ValueError(
+            f"strategy: {strategy.name} ends with gradients that are in no message, but in models; "
+            "expected an exchange in the last step")
+    return strategy
 
 # %% ../../nbs/learning/68_training.ipynb #a680001b
 def _noise_key(
@@ -435,13 +437,12 @@ def _noise_key(
     "Derive a secret from the given one and all settings."
     asked_for = repr(asked) + simulation.digest(exact=exact)
     settings = hashlib.sha256(asked_for.encode()).hexdigest()
-    given = fresh_secret() if secret is None else check_seed("secret", secret)
-    return derive_seed(given, int(settings[:32], 16))
+    return derive_seed(fresh_secret() if secret is None else secret, int(settings[:32], 16))
 
 # %% ../../nbs/learning/68_training.ipynb #a6800024
 def _finish(
     simulation: Simulation,
-    every: int | None,
+    every: int,
     checkpoint: str | Path | None,
     progress: bool,
     spent: Callable | None,  # mu after so many steps, for the progress bar
@@ -450,7 +451,6 @@ def _finish(
     "Take all steps, and forget the secret if it was not given."
     if checkpoint is not None and Path(checkpoint).exists():
         simulation.resume(checkpoint)
-    every = simulation.batches.b if every is None else every
     simulation.run(every, progress=progress, checkpoint=checkpoint, spent=spent)
     if forget:
         simulation.forget()
@@ -583,7 +583,7 @@ def train(
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
     records, batches, known = _dealt(data, network, holdings, epochs, b, lots, largest)
     scheme = batches.participation(epochs)
-    _check_options(epsilon, secret, checkpoint, progress)
+    _check_options(epsilon, delta, secret, every, checkpoint, progress)
     row = row_sensitivity(clip, batches.size, adjacency)
     rates = check_rates(lr, scheme.T)
     schedule = Schedule(rates, momentum, nesterov, weight_decay)
@@ -608,6 +608,6 @@ def train(
     what = (float(epsilon), float(delta), trust, named or protocol.name, adjacency, b, epochs)
     simulation.use_secret(_noise_key(simulation, what + norms, named is None, secret))
     spent = (lambda t: claim.spent(t, report.sigma)) if progress and lots is None else None
-    _finish(simulation, every, checkpoint, progress, spent, secret is None)
+    _finish(simulation, every or b, checkpoint, progress, spent, secret is None)
     return Trained(simulation, report, float(epsilon), float(delta), adjacency, in_words(trust),
                    secret is None, overhearing, feature_norm)

@@ -213,7 +213,7 @@ def result_stem(experiment: str, given: Mapping[str, Any], defaults: Mapping[str
         f"{key}-{value}" for key, value in given.items()
         if key != subject and value != defaults[key]]
     parts = [Path(experiment).stem, str(given.get(subject, defaults[subject])), *changed]
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", "_".join(parts))
+    return re.sub(r"[^\w.+-]+", "-", "_".join(parts))
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000014
 @dataclass(frozen=True)

@@ -305,6 +305,9 @@ def _check_output(path: Path) -> None:
         raise ValueError(f"{shown}: expected a name that ends in {', '.join(SUFFIXES)}")
     if path.is_dir():
         raise ValueError(f"{shown}: is a folder; expected the name of a file")
+    parents = [one for one in path.absolute().parents if one.exists()]
+    if not parents[0].is_dir() or not os.access(path if path.exists() else parents[0], os.W_OK):
+        raise ValueError(f"{shown}: cannot be written; expected a name in a folder of yours")
     if path.suffix in (".png", ".svg"):
         with needed_for("drawing", "notebooks"): import matplotlib  # noqa: F401, before any work
 

@@ -121,6 +121,9 @@ def lstm(): return torch.nn.LSTM(3, 2)
     ({"data": None}, "data is of type NoneType: expected"),
     ({"data": (X, Y), "holdings": [[0], [1], [2], [3]]}, "holdings: a fifth of data"),
     ({"lr": -1}, "lr=-1: expected a positive number"),
+    ({"delta": 2}, "delta=2: expected a probability"),
+    ({"secret": -1}, "secret is a negative number"),
+    ({"every": 0}, "every=0 is a number of steps"),
     ({"loss": "hinge"}, "loss='hinge' is not known: expected one of"),
 ])
 def test_what_cannot_be_trained_is_refused_before_any_work(change, message, monkeypatch):
