@@ -118,12 +118,12 @@ def test_table_of_noise_in_time_and_space_is_that_of_the_figures():
 
 HOUSE_PRICES = {  # on all test records: MAFALDA's change against independent noise and against BSR, mean over budgets of pairs, with 95% intervals
     "facebook-414": ([-35.6, -40.5, -30.8], [-1.2, -3.1, 0.6]), "florentine": ([-9.2, -14.7, -3.6], [-0.4, -1.3, 0.5]),
-    "erdos-renyi-n-100_seeds-5": ([-26.2, -31.8, -20.5], [-6.7, -10.6, -2.8]), "erdos-renyi-n-100-p-0.2_seeds-10": ([-22.4, -27.4, -17.5], [-1.6, -3.8, 0.6]),
-    "facebook-348_seeds-5": ([-38.6, -51.1, -26.2], [-4.2, -6.0, -2.4])}
+    "erdos-renyi-n-100_seeds-10": ([-26.2, -29.4, -22.9], [-6.6, -8.7, -4.6]), "erdos-renyi-n-100-p-0.2_seeds-10": ([-22.4, -27.4, -17.5], [-1.6, -3.8, 0.6]),
+    "facebook-348_seeds-10": ([-37.7, -45.3, -30.1], [-4.4, -6.8, -2.0])}
 
 AT_ONE = {  # epsilon of independent noise and of MAFALDA at a loss of 1
-    "facebook-414": ["6", "2.5"], "florentine": ["1.1", "0.48"], "erdos-renyi-n-100_seeds-5": ["3.6", "2.1"], "erdos-renyi-n-100-p-0.2_seeds-10": ["4.3", "2.2"],
-    "facebook-348_seeds-5": ["5.8", "2.9"]}
+    "facebook-414": ["6", "2.5"], "florentine": ["1.1", "0.48"], "erdos-renyi-n-100_seeds-10": ["5.9", "3.7"], "erdos-renyi-n-100-p-0.2_seeds-10": ["4.3", "2.2"],
+    "facebook-348_seeds-10": ["16", "7.4"]}
 
 
 def ended_of(stem): return pd.read_csv(ROOT / "figures" / f"housing_{stem}.csv").dropna(subset="late")
@@ -141,12 +141,13 @@ def test_house_prices(stem):
     epsilons = np.log(private.groupby("mu").epsilon.first())[::-1]
     taken = [np.exp(np.interp(0, np.minimum.accumulate(np.log(late[name]))[::-1], epsilons)) for name in ("identity", "mafalda")]  # at a loss of 1
     assert [f"{epsilon:.2g}" for epsilon in taken] == AT_ONE[stem]
+    assert 0.41 < taken[1] / taken[0] < 0.63
     assert (late.mafalda[late.index < 1] < late[["identity", "anti_pgd", "d_mf"]][late.index < 1].min(axis=1)).all()
 
 
 def test_losses_of_house_prices_that_are_reached():
     quiet = {stem: ended_of(stem).query("method == 'no noise'").set_index("seed").late for stem in HOUSE_PRICES}
-    assert {stem: round(losses.mean(), 2) for stem, losses in quiet.items()} == dict(zip(HOUSE_PRICES, (0.80, 0.80, 0.76, 0.87, 0.80), strict=True))
+    assert {stem: round(losses.mean(), 2) for stem, losses in quiet.items()} == dict(zip(HOUSE_PRICES, (0.80, 0.80, 0.88, 0.87, 0.93), strict=True))
     assert [quiet[stem][[0, 5]].round(1).tolist() for stem in ("florentine", "erdos-renyi-n-100-p-0.2_seeds-10")] == [[1.2, 2.0], [1.3, 2.1]]
     assert quiet["florentine"].nlargest(2).index.tolist() == [5, 0] == quiet["erdos-renyi-n-100-p-0.2_seeds-10"].nlargest(2).index.tolist()
     rest = quiet["erdos-renyi-n-100-p-0.2_seeds-10"].drop([0, 5])
@@ -157,15 +158,15 @@ def test_losses_of_house_prices_that_are_reached():
     less = 100 * (1 - (pairs.mafalda / pairs.identity).groupby("mu").mean())
     assert round(less[0.1]) == 96 and (less[5:] < 0.5).all() and round(table.epsilon[table.mu == 10].iloc[0]) == 97
     assert ego.anti_pgd[10] > 1.4 and round(100 * (1 - ego.mafalda_l / ego.mafalda).max()) == 13
-    other = ended_of("facebook-348_seeds-5").query("mu < inf").groupby(["mu", "method"]).late.mean().unstack()
-    assert round(100 * (1 - other.mafalda_l / other.mafalda).max()) == 20
+    other = ended_of("facebook-348_seeds-10").query("mu < inf").groupby(["mu", "method"]).late.mean().unstack()
+    assert round(100 * (1 - other.mafalda_l / other.mafalda).max()) == 21
     assert min(ended_of(stem).groupby(["method", "mu"]).late.mean().min() for stem in HOUSE_PRICES) > 0.75
 
 
 def test_bsr_ties_with_mafalda_although_it_does_more_harm():
     for stem, more in zip(HOUSE_PRICES, ("1.221", "1.238", "1.312", "1.318", "1.217"), strict=True):
         assert f"BSR {more}" in (ROOT / "figures" / f"housing_{stem}.ipynb").read_text()
-    for ego, harm in (("414", "0.945"), ("348_seeds-5", "0.926")):
+    for ego, harm in (("414", "0.945"), ("348_seeds-10", "0.926")):
         assert f"MAFALDA, by node {harm}" in (ROOT / "figures" / f"housing_facebook-{ego}.ipynb").read_text()
 
 
