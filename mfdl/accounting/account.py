@@ -54,9 +54,6 @@ def _trust_models(
     several = isinstance(given, Sequence) and not isinstance(given, str)
     trusts = list(given) if several else [given]
     for model in trusts:
-        if not isinstance(model, TrustModel):
-            raise ValueError(f"trust={model!r}: expected a trust model, such as LDP() or "
-                             "PNDP([node]), or a list of them")
         coalition_mask(run, model)
     if not trusts: raise ValueError("trust=[]: expected at least one trust model")
     return trusts

@@ -277,6 +277,8 @@ def _check_attackers(
     protocol: Protocol | MatrixProtocol, attackers: Sequence[TrustModel],
 ) -> list[TrustModel]:
     "The attackers as a list; a ValueError for repeated ones and for anything else."
+    if isinstance(attackers, TrustModel):
+        raise ValueError(f"attackers={attackers!r}: expected a list, such as [{attackers!r}]")
     trusts = list(attackers)
     if not trusts: raise ValueError("attackers=[]: expected at least one trust model")
     known = set(protocol.nodes)

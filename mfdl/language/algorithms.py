@@ -647,12 +647,15 @@ def zip_dl(
     Raises
     ------
     ValueError
-        When W is no gossip matrix, or does not hold one for each step.
+        When W is no gossip matrix, or does not hold one for each step, and for another
+        `self_noise`.
 
     References
     ----------
     Biswas et al. 2025; arXiv 2510.17480, Appendix A.6.
     """
+    if self_noise not in (0, 1):
+        raise ValueError(f"self_noise={self_noise!r}: expected True or False")
     Ws, kinds = gossip_kinds(W, T)
     made = [_zip_step(one, self_noise) for one in Ws]
     return Protocol(nodes, [made[kind] for kind in kinds], "Zip-DL")
@@ -717,7 +720,7 @@ def _drawn_path(Ws: Sequence[Floats], rng: np.random.Generator) -> list[int]:  #
 
 def _given_path(path: Sequence[Hashable], T: int, labels: tuple[Hashable, ...]) -> list[int]:
     "Where the token goes, (T + 1,); a ValueError for anything but T + 1 nodes."
-    if isinstance(path, str) or not np.iterable(path) or len(path) != T + 1:
+    if isinstance(path, str) or not hasattr(path, "__len__") or len(path) != T + 1:
         raise ValueError(f"path={path!r}: expected T + 1 = {T + 1} nodes")
     unknown = [node for node in path if node not in labels]
     if unknown: raise ValueError(f"path: {unknown[0]!r} is not a node")

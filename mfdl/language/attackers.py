@@ -295,12 +295,16 @@ def coalition_mask(run: Protocol | MatrixProtocol, trust: TrustModel) -> Bools:
     Raises
     ------
     ValueError
-        When an attacker is not a node, or when every node is an attacker.
+        For anything but a trust model, an attacker that is not a node, and when every
+        node is an attacker.
 
     References
     ----------
     chapter 17
     """
+    if not isinstance(trust, TrustModel):
+        raise ValueError(f"trust={trust!r}: expected a trust model, such as LDP() or "
+                         "PNDP([node]), or a list of them")
     coalition = np.isin(np.arange(run.n), run.index(trust.nodes, "attackers"))
     if coalition.all():
         raise ValueError(f"attackers={list(trust.nodes)!r}: every node is an attacker, "

@@ -164,7 +164,7 @@ class Batches:
 # %% ../../nbs/learning/60_data.ipynb #holdings
 def _check_holdings(holdings: Any) -> None:
     "Raise a ValueError for anything but the numbers of records of at least one node."
-    nested = np.iterable(holdings) and all(map(np.iterable, holdings))
+    nested = hasattr(holdings, "__len__") and all(map(np.iterable, holdings))
     if not nested:
         raise ValueError(f"holdings={holdings!r}: expected for each node the records it holds")
     if not len(holdings):
@@ -567,8 +567,8 @@ def _numbers(name: str, values: Any, expected: str) -> NDArray[Any]:
         found = np.asarray(values)
         found = np.array(found.tolist()) if found.dtype == object else found  # integers stay
         found = found.astype(np.float32) if found.dtype == object else found
-    except (TypeError, ValueError):  # rows of different lengths, or objects that are no numbers
-        raise ValueError(f"{name} is no array of numbers: expected {expected}") from None
+    except (TypeError, ValueError, RuntimeError) as error:  # such as rows of different lengths
+        raise ValueError(f"{name} is no array of numbers: expected {expected} ({error})") from None
     if found.dtype.kind not in "biuf":
         raise ValueError(f"{name} has entries of type {found.dtype.name}: expected {expected}")
     return found

@@ -132,10 +132,17 @@ def updates_of(
     Lipschitz or None
         None for models and losses for which no constant is known.
 
+    Raises
+    ------
+    ValueError
+        For a norm that is not a positive number.
+
     References
     ----------
     chapters 30 (`Lipschitz.of`) and 61; Song et al. 2020.
     """
+    if not real_number(feature_norm) > 0:
+        raise ValueError(f"feature_norm={feature_norm!r}: expected a positive number")
     layer = linear_layer(model)
     if layer is None: return None
     outputs = layer.out_features

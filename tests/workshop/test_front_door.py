@@ -23,7 +23,7 @@ from nbformat import v4
 from mfdl.accounting.account import account
 from mfdl.accounting.exposure import exposure
 from mfdl.ground.files import json_values
-from mfdl.language.algorithms import dsgd
+from mfdl.language.algorithms import dsgd, random_walk, zip_dl
 from mfdl.language.attackers import LDP, PNDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph
@@ -124,6 +124,9 @@ def lstm(): return torch.nn.LSTM(3, 2)
     ({"delta": 2}, "delta=2: expected a probability"),
     ({"secret": -1}, "secret is a negative number"),
     ({"every": 0}, "every=0 is a number of steps"),
+    ({"data": (X, Y, X, Y), "holdings": ([i] for i in range(4))}, "holdings=<generator object .*>: expected for each node"),
+    ({"data": (torch.tensor(X, requires_grad=True), Y)}, r"X is no array of numbers: .* Use tensor.detach\(\)"),
+    ({"feature_norm": "2"}, "feature_norm='2': expected a positive number"),
     ({"loss": "hinge"}, "loss='hinge' is not known: expected one of"),
 ])
 def test_what_cannot_be_trained_is_refused_before_any_work(change, message, monkeypatch):
@@ -131,6 +134,22 @@ def test_what_cannot_be_trained_is_refused_before_any_work(change, message, monk
     monkeypatch.setattr("mfdl.learning.training.named_strategy", work)
     asked = {"make_model": linear, "data": (X, Y), "graph": "ring:n=4", "epsilon": 8, "epochs": 1, "b": 2, "progress": False}
     with pytest.raises(ValueError, match=message): train(**asked | change)
+
+
+def test_what_is_no_list_of_nodes_or_attackers_is_refused():
+    W = gossip_matrix(load_graph("ring:n=4"))
+    scheme = Participation.single(2)
+    for refused, message in [
+        (lambda: PNDP(np.array([True, False])), "expected labels of nodes, not which of them attack"),
+        (lambda: exposure(dsgd(W, 2), PNDP([0]), scheme), "expected a list, such as"),
+        (lambda: random_walk(W, 2, path=iter([0, 1, 2])), "expected T . 1 = 3 nodes"),
+        (lambda: zip_dl(W, 2, "False"), "self_noise='False': expected True or False"),
+        (lambda: train(linear, (X, Y), "ring:n=4", 8, 1e-6, "pndp", "identity", epochs=1, b=2, progress=False), "trust='pndp': expected a trust model"),
+        (lambda: account(dsgd(W, 2), LDP, scheme), "expected a trust model, such as"),
+        (lambda: account(dsgd(W, 2), LDP(), scheme, memory_limit="4GB"), "memory_limit='4GB': expected a positive number"),
+        (lambda: account(dsgd(W, 2), LDP(), scheme, memory_limit=math.nan), "memory_limit=nan: expected a positive number"),
+    ]:
+        with pytest.raises(ValueError, match=message): refused()
 
 
 def test_arrays_are_data():

@@ -114,6 +114,13 @@ def test_what_is_read_is_not_written(tmp_path):
         assert result.exit_code == 2 and "is read here, and would be lost" in result.output and edges.read_text() == "a,b\nb,c\n"
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_the_account(tmp_path, monkeypatch):
+    monkeypatch.setattr("mfdl.workshop.cli.load_graph", lambda *_: pytest.fail("the graph was loaded first"))
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(app, ["account", "florentine", "-o", str(tmp_path / "file" / "report.csv")])
+    assert result.exit_code == 2 and "cannot be written; expected a name in a folder of yours" in result.output
+
+
 def test_a_parameter_that_is_given_twice_is_refused():
     result = CliRunner().invoke(app, ["reproduce", "pndp", "-p", "T", "5", "-p", "T", "50"])
     assert result.exit_code == 2 and "one is there twice" in result.output
