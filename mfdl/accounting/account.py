@@ -25,11 +25,12 @@ from mfdl.accounting.exact import (
 )
 from .overheard import Independent, Overheard, hears_all, independent, overheard
 from .privacy import check_sigma
-from .promises import KEPT_PROOFS, Promise, check_updates, promise
+from .promises import KEPT_PROOFS, Promise, check_updates, promise, shares_noise
 from .reactions import Lipschitz
 from .report import Report
 from mfdl.accounting.schedules import (
-    ScheduledProtocol, rates_for_promises, same_account, through_schedule, without_schedule,
+    ScheduledProtocol, holds_in_training, rates_for_promises, rates_matter, refuse_rates,
+    same_account, through_schedule, without_schedule,
 )
 from .seen import Cost, FromSeen, Seen, check_memory, expected_cost, see
 from .sensitivities import MAX_PATTERNS, check_method, worst_sensitivities
@@ -403,18 +404,14 @@ def _find_all(
     return found
 
 # %% ../../nbs/accounting/38_account.ipynb #promised
-def _shares_noise(run: Protocol) -> bool:
-    "Whether plans cannot count all noise: nodes share some, or combine some in time."
-    if not all(step.noise.fresh for step in run.distinct): return True
-    adders = [np.diff(step.noise.mix.tocsc().indptr) for step in run.distinct]
-    return any(count.max(initial=0) > 1 for count in adders)
-
 def _hearing_everything(
     run: Protocol, trust: TrustModel, victims: Ints, participation: Participation, method: str,
+    rates: ArrayLike | None,
 ) -> Floats:  # (m,)
     "Sensitivities when the attackers hear all; inf if reactions matter even then."
-    known, adaptive = _knowledge(run, SecLDP(trust.nodes), "auto")
-    if not adaptive: return np.full(len(victims), np.inf)
+    everything = SecLDP(trust.nodes)
+    known, adaptive = _knowledge(run, everything, "auto")
+    if not adaptive or rates_matter(run, everything, rates): return np.full(len(victims), np.inf)
     return _attackers_sensitivities([known], [victims], participation, method)[0]
 
 def _promised(
@@ -430,8 +427,9 @@ def _promised(
     made = promise(run, found.trust, participation, updates, rates, keep=keep)
     values = made.sensitivity
     routes = made.routes.tolist()
-    if found.trust.nodes and _shares_noise(run):
-        most = _hearing_everything(run, found.trust, made.victims, participation, method)
+    usual = found.trust.nodes and holds_in_training(run, found.trust, None)
+    if usual and shares_noise(run):
+        most = _hearing_everything(run, found.trust, made.victims, participation, method, rates)
         routes = np.where(values <= most, made.routes, "hears all").tolist()
         values = np.minimum(values, most)
     return replace(found, sensitivity=values, adaptive=True, routes=routes, proof=made)
@@ -616,7 +614,10 @@ def account(
     run, rates = rates_for_promises(protocol, updates is not None, rates)
     if updates is not None or rates is not None:
         check_updates(run, trusts, updates, rates)
+    if updates is None: refuse_rates(run, trusts, rates)
     found = _find_all(run, trusts, participation, method, backend, memory_limit)
+    found = [replace(one, adaptive=one.adaptive and holds_in_training(run, one.trust, rates))
+             for one in found]
     nonreacting = None
     if updates is not None:
         nonreacting = np.concatenate([_without_updates(one, rates) for one in found])

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['check_rates', 'check_damping', 'Schedule', 'ScheduledProtocol', 'without_schedule', 'same_account',
-           'through_schedule', 'rates_for_promises']
+           'through_schedule', 'rates_matter', 'refuse_rates', 'holds_in_training', 'rates_for_promises']
 
 # %% ../../nbs/accounting/37_schedules.ipynb #62363c7b
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, diags_array, eye_array, kron
 from .state_space import Doubtful, NotStreamable
 from ..ground.arguments import Bools, Floats, check_flag, real_array, real_number
 from mfdl.language.attackers import (
-    LDP, PNDP, SecLDP, TrustModel, View, coalition_mask, seen_alone, view,
+    LDP, PNDP, SecLDP, SecureSum, TrustModel, View, coalition_mask, seen_alone, view,
 )
 from ..language.factorization import Factorization, decompose
 from mfdl.language.protocol import (
@@ -474,6 +474,95 @@ def through_schedule(
                    "exchange a step, or constant learning rates without weight decay")
 
 # %% ../../nbs/accounting/37_schedules.ipynb #900ba0a8
+_INSIDERS = (PNDP, SecLDP, SecureSum)
+
+def rates_matter(
+    run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
+) -> bool:
+    """Tell whether learning rates change what attackers learn who know every model.
+
+    Noise of one step hides a gradient of another better or worse, unless the model of
+    everybody who acts is seen at once.
+
+    Parameters
+    ----------
+    run : Protocol or MatrixProtocol
+        Without a schedule.
+    trust : TrustModel
+        The attacker.
+    rates : array_like or None
+        (T,), learning rates; None if they do not change.
+
+    Returns
+    -------
+    bool
+        False only where it is proved that they do not matter.
+
+    References
+    ----------
+    chapter 37, first theorem.
+    """
+    if rates is None or np.ptp(np.asarray(rates, dtype=float)) == 0: return False
+    if not isinstance(run, Protocol): return True
+    return same_account(ScheduledProtocol(run, Schedule(rates)), trust) is not run
+
+def refuse_rates(
+    run: Protocol | MatrixProtocol, trusts: list[TrustModel], rates: ArrayLike | None,
+) -> None:
+    """Raise a ValueError where learning rates matter.
+
+    Parameters
+    ----------
+    run : Protocol or MatrixProtocol
+        Without a schedule, if `rates` are given.
+    trusts : list of TrustModel
+        The attackers.
+    rates : array_like or None
+        (T,), learning rates; None if they do not change.
+
+    Raises
+    ------
+    ValueError
+        If they change what one of the attackers learns.
+
+    References
+    ----------
+    chapter 37.
+    """
+    for one in trusts:
+        if rates_matter(run, one, rates):
+            raise ValueError(
+                f"rates: noise of one step hides gradients of another from {one!r}, more or less "
+                "as rates change; expected updates=Lipschitz(c), or a ScheduledProtocol and "
+                "numbers for gradients that do not react")
+
+def holds_in_training(
+    run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
+) -> bool:
+    """Tell whether an account of attackers who know every model holds for training.
+
+    Parameters
+    ----------
+    run : Protocol or MatrixProtocol
+        Without a schedule, if `rates` are given.
+    trust : TrustModel
+        The attacker.
+    rates : array_like or None
+        (T,), learning rates; None if they do not change.
+
+    Returns
+    -------
+    bool
+        False for rates that matter, and for insiders of a kind of one's own: what they
+        know of themselves is not known here.
+
+    References
+    ----------
+    chapters 17 and 37.
+    """
+    usual = not trust.nodes or type(trust) in _INSIDERS
+    return usual and not rates_matter(run, trust, rates)
+
 def rates_for_promises(
     run: Protocol | MatrixProtocol, asked: bool, rates: ArrayLike | None = None,
 ) -> tuple[Protocol | MatrixProtocol, Any]:  # run, rates

@@ -306,6 +306,10 @@ def coalition_mask(run: Protocol | MatrixProtocol, trust: TrustModel) -> Bools:
         raise ValueError(f"trust={trust!r}: expected a trust model, such as LDP() or "
                          "PNDP([node]), or a list of them")
     coalition = np.isin(np.arange(run.n), run.index(trust.nodes, "attackers"))
+    taken = trust.knows_gradient(np.arange(run.n), coalition) & ~coalition
+    if taken.any():
+        raise ValueError(f"trust={trust!r}: knows the gradients of {run.nodes[taken.argmax()]!r}, "
+                         "which is none of its nodes; expected it among them")
     if coalition.all():
         raise ValueError(f"attackers={list(trust.nodes)!r}: every node is an attacker, "
                          f"expected at least one node to protect")

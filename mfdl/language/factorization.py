@@ -120,7 +120,8 @@ def decompose(v: View) -> Factorization:
     cover = (s > NOISE_FLOOR * strongest).sum()
     seen = U[:, :rank].T @ v.A
     outside = np.linalg.norm(v.A - U[:, :cover] @ seen[:cover], axis=0)
-    uncovered = outside > (rounding if cover else 0) * np.linalg.norm(v.A, axis=0)
+    bare = (v.A[~v.B.any(axis=1)] != 0).any(axis=0)  # in messages without noise, however small
+    uncovered = bare | (outside > (rounding if cover else 0) * np.linalg.norm(v.A, axis=0))
     clear = s[:rank].min(initial=np.inf) >= CLEAR * max(strongest, np.abs(v.A).max(initial=0))
     return Factorization(
         Y=seen / s[:rank, None],

@@ -527,12 +527,13 @@ def _check_holders(run: _WithMatrices) -> None:
     "Raise a ValueError for a node that adds noise whose seed it does not hold."
     sets = run.variables.holder_sets
     which = run.variables.holder_set
+    shared = not all(step.noise.alone for step in run.distinct)  # some add what others added
     checked = set(run.distinct) if all(step.alike for step in run.distinct) else set()
     for t, step in enumerate(run.steps):
         if step in checked: continue
         if step.reach <= step.noise.q:
             checked.add(step)
-        nodes, back = step.uses
+        nodes, back = step.uses(shared)
         if not len(nodes): continue
         used = run.drawn[t + 1] - back
         lacks = np.flatnonzero(~sets[which[used], nodes])

@@ -262,6 +262,7 @@ def _checked_basis(basis: ArrayLike, n: int) -> Floats:  # (n, n)
     across = np.array(basis, dtype=np.float64)
     if across.shape != (n, n):
         raise ValueError(f"basis has shape {across.shape}: expected ({n}, {n})")
+    if not np.isfinite(across).all(): raise ValueError("basis is not finite: expected numbers")
     return read_only(across)
 
 # %% ../../nbs/language/13_steps.ipynb #85ab34d2
@@ -590,10 +591,20 @@ class Step(ByContent):
             product = np.linalg.matrix_power(one.W, len(list(equal))) @ product
         return read_only(product)
 
-    @property
-    def uses(self) -> tuple[Ints, Ints]:
-        "Nodes, and the variables that they need, counted from the last: 1, 2, .."
-        by_nodes = _used_by_rows if self.noise.alone else _used_by_all
+    def uses(self, shared: bool = False) -> tuple[Ints, Ints]:
+        """Nodes, and the variables that they need.
+
+        Parameters
+        ----------
+        shared : bool, optional
+            Whether nodes need what others add, here or in a later step.
+
+        Returns
+        -------
+        nodes, variables : ndarray of int64, (pairs,) each
+            The variables are counted from the last: 1, 2, ..
+        """
+        by_nodes = _used_by_all if shared or not self.noise.alone else _used_by_rows
         pairs = [by_nodes(self.noise.mix, self.n)]
         pairs += [_used_by_rows(one.share, self.n) for one in self.rounds if one.share is not None]
         nodes, back = zip(*pairs, strict=True)

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from ..ground.arguments import check_count
 from mfdl.ground.files import (
-    UNFINISHED, bars_shown, needed_for, progress_bar, seal, unseal,
+    UNFINISHED, bars_shown, needed_for, package_code, progress_bar, seal, unseal,
 )
 from ..ground.randomness import grid_spacing, to_grid
 from ..language.streams import deal_seeds, noise_stream
@@ -495,7 +495,7 @@ class _Unfinished(_Resumed):
         "Where to keep this run until the experiment is done that it is part of."
         folder = os.environ.get(UNFINISHED)
         if not folder or self.t or self.history.steps or self.transcript is not None: return None
-        return Path(folder) / fingerprint(self.digest(), every, records)
+        return Path(folder) / fingerprint(self.digest(), package_code(), every, records)
 
     def _keep(self, place: Path, saved: float) -> float:
         "Save a run to go on with, at most once a minute, and in the end; return when."

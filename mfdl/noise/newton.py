@@ -399,10 +399,19 @@ def unit_sensitivity(C: Floats, participation: Participation) -> Floats:
     array of shape (T, T)
         A multiple of C.
 
+    Raises
+    ------
+    ValueError
+        For anything but finite numbers, not all zero.
+
     References
     ----------
     arXiv 2510.17480, Theorem 8; chapter 52
     """
+    C = real_array("C", C)
+    size = np.abs(C).max(initial=0)
+    if not size > 0: raise ValueError("C: expected a strategy matrix with entries other than zero")
+    C = np.ldexp(C, -np.frexp(size)[1])  # exactly, so that no square is too large or too small
     X = C.T @ C
     diagonal = np.diag(X)
     off = np.abs(X[_co_participating(participation)]).max(initial=0)
@@ -633,7 +642,7 @@ def optimize(
     objective = squared_error(H, C.T @ C)[0]
     proof = best.lower, best.iterations, best.trace_penalty
     found = Strategy("optimal", C, participation, objective, *proof)
-    if found.gap <= tol: return found
+    if -tol <= found.gap <= tol: return found
     extreme = np.linalg.eigvalsh(H)[[0, -1]]
     raise NotConverged(
         f"the gap is {found.gap:.2g}, above tol={tol:g}: H is too ill-conditioned, "

@@ -123,7 +123,9 @@ class Objective:
         lists = {"weights": _check_weights, "nodes": _check_weights, "learning_rates": _check_rates}
         for name, check in lists.items():
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, check(name, getattr(self, name)))
+                kept = np.array(check(name, getattr(self, name)))
+                kept.flags.writeable = False
+                object.__setattr__(self, name, kept)
         for flag in ("averaged", "nesterov"):
             check_flag(flag, getattr(self, flag))
         _check_both(self.weights, self.nodes)

@@ -22,6 +22,7 @@ from ..ground.files import bars_shown, progress_bar, seal, unseal
 from ..language.gossip import check_gossip
 from ..language.participation import Participation, check_participation
 from ..language.workloads import gossip_sequence
+from .certificates import check_trace_bound
 from .gram import PROBES, gram_estimates, local_gram, modes
 from .lean import INVERSE_BANDS, banded_inverse, inverse_root
 from .newton import Strategy, optimize, squared_error, unit_sensitivity
@@ -498,8 +499,12 @@ def strategy(
     check_choice("name", name, STRATEGIES)
     check_participation(participation)
     check_objective(objective)
+    if bound is not None:
+        check_trace_bound(bound)
     if objective is not None and objective.plain:
         objective = None
+    if objective is not None and W is None:
+        raise ValueError("objective: errors are those of models on a network; expected W as well")
     if objective is not None and bound is None:
         bound = BOUND
     harm = None if W is None else Harm(W, objective, bound)
@@ -554,6 +559,8 @@ def restart(one: Strategy, R: int) -> Strategy:
 def _network_digest(W: Floats | Sequence[Floats]) -> str:  # (n, n), or a sequence of them
     """SHA-256 of a gossip matrix, or of a sequence of them."""
     sha = hashlib.sha256()
+    if not issparse(W) and not isinstance(W, list | tuple):
+        W = np.asarray(W)  # of a DataFrame the rows, not the names of columns
     for one in [W] if issparse(W) else W:
         parts: tuple[Any, ...] = (one,)
         if issparse(one):

@@ -6,6 +6,7 @@
 __all__ = ['Peer']
 
 # %% ../../nbs/workshop/80_distributed.ipynb #00000002
+import hashlib
 import secrets
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from ..ground.randomness import grid_spacing, to_grid
 from ..language.streams import noise_stream
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.steps import Round, fingerprint
-from ..learning.data import Batches, Dataset
+from ..learning.data import Batches, Dataset, RandomBatches
 from ..learning.learner import History, Learner, describe_protocol
 from ..learning.noise_sources import Run, check_run, max_noise_std, rounded
 from .journal import Journal, UsedSeeds, commitments, gap
@@ -123,6 +124,19 @@ def _describe_graph(protocol: Protocol) -> str:
     steps = [[weights[one] for one in step.rounds] for step in protocol.steps]
     return f"{protocol.n} nodes ({fingerprint(protocol.nodes, steps)[:8]})"
 
+def _dealt(batches: Batches) -> str:
+    "How batches are dealt, without their secret."
+    return repr(batches.scheme) if isinstance(batches, RandomBatches) else "in turn"
+
+def _committed(peer: _Hosted, seeds: dict[Any, dict[int, int]]) -> dict[str, str]:
+    "Hashes of the seeds of noise and of the secret of lots: none is for two ranks or runs."
+    if not peer.scale: return {}
+    found = commitments(peer.protocol, seeds)
+    if isinstance(peer.batches, RandomBatches):
+        secret = f"lots {peer.batches.secret}".encode()
+        found[f"lots of rank {peer.network.rank}"] = hashlib.sha256(secret).hexdigest()
+    return found
+
 def _settings(peer: _Hosted, run: Run) -> dict[str, Any]:
     "What all ranks must have in common, as texts to compare."
     with needed_for("training", "train"): import torch
@@ -141,7 +155,7 @@ def _settings(peer: _Hosted, run: Run) -> dict[str, Any]:
         "clip": peer.clip,
         "learning rate": f"{peer.rates[0]:g} ({fingerprint(peer.rates)[:8]})",
         "schedule": f"{peer.schedule} ({peer.schedule.digest[:8]})",
-        "batches": f"{peer.batches.b} of {peer.batches.size}",
+        "batches": f"{peer.batches.b} of {peer.batches.size}, {_dealt(peer.batches)}",
         "protect": peer.protect,
         "loss": peer.loss_kind,
         "secure": run.secure,
@@ -187,7 +201,7 @@ class _Agreed(_Starting):
     def _agree(self, run: Run, seeds: dict, folder: str | Path | None) -> None:
         "Agree with all other ranks, or stop as they do."
         network = self.network
-        committed = commitments(self.protocol, seeds) if self.scale else {}
+        committed = _committed(self, seeds)
         settings = _settings(self, run)
         if network.look("settings", network.rank) is not None:
             raise ValueError("network: there has been a Peer on it; expected one for each join()")

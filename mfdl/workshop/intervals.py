@@ -142,7 +142,10 @@ def means_over_seeds(
     """
     _check_columns(table, [value, *by])
     check_confidence(confidence)
-    groups = table.groupby(list(by))[value]
+    if "seed" in table and table.duplicated([*by, "seed"]).any():
+        run = [*by, "seed"]
+        raise ValueError(f"the table has several rows with the same {run}: expected one of each")
+    groups = table.groupby(list(by), dropna=False)[value]
     rows = [_as_row(values, confidence) for _, values in groups]
     return pd.DataFrame(rows, index=groups.size().index, columns=["mean", "low", "high", "seeds"])
 

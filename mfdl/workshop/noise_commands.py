@@ -40,9 +40,10 @@ def which_noise_command(
     """Find out which noise does the least harm to models on a graph.
 
     Prints for each kind, at the same privacy, the squared error of all models in all
-    steps (absolute, and relative to independent noise), how much smaller the error of
-    that kind could be at most (gap), the noise that the budget requires (sigma), and
-    whether the budget also holds against insiders.
+    steps (absolute, and relative to independent noise), how far what was minimized is
+    from its least value at most (gap; for noise between nodes that is what one step
+    leaves), the noise that the budget requires (sigma), and whether the budget also
+    holds against insiders.
 
     \b
     mfdl which-noise florentine -p cyclic:4,5 --epsilon 4
@@ -84,7 +85,8 @@ def optimize_command(
     made = aside(lambda: strategy(name, records, W))
     save_strategy(made, output, W)
     gap = math.nan if made.gap is None else made.gap
-    found = f"certified within {max(gap, 0):.1e} of the best"
+    kind = "the best" if name in ("mafalda", "mafalda_l") else "the best of its form"
+    found = f"certified within {max(gap, 0):.1e} of {kind}"
     near = "no bound" if math.isnan(gap) else found
     click.echo(f"{name}: squared error {made.objective:.6g} at sensitivity 1, {near}")
     click.echo(f"wrote {output}")

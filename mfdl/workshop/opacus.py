@@ -135,13 +135,13 @@ class _NodeNoise(_OneStep):
         "Add the noise of the next step to the sums of clipped gradients."
         with needed_for("training", "train"): import torch
         self.check()
-        drawn = torch.as_tensor(self.run.scale * self.size * next(self.stream)[0])
         multiplier = self.optimizer.noise_multiplier
         self.optimizer.noise_multiplier = 0.0
         try:
-            self.without_noise()
+            self.without_noise()  # may fail, and then no noise has been drawn
         finally:
             self.optimizer.noise_multiplier = multiplier
+        drawn = torch.as_tensor(self.run.scale * self.size * next(self.stream)[0])
         parts = drawn.split([p.numel() for p in self.optimizer.params])
         for p, part in zip(self.optimizer.params, parts, strict=True):
             p.grad += part.view_as(p).to(p)
@@ -151,12 +151,16 @@ class _NodeNoise(_OneStep):
 def _spend(protocol: Protocol, scale: float, node: Hashable, seeds: dict[int, int]) -> None:
     "Write down that a node uses its seeds; a ValueError if it has used them before."
     held = commitments(protocol, {node: seeds})
+    u, = protocol.index([node])
+    label = protocol.nodes[u]  # the same for 0, 0.0 and False
     own = {
-        row: hashlib.sha256(f"{seed} of {node!r}".encode()).hexdigest()
+        row: hashlib.sha256(f"{seed} of {label!r}".encode()).hexdigest()
         for row, seed in held.items()}
     used = UsedSeeds()
-    name = fingerprint(*describe_protocol(protocol), scale)
-    spent = used.write(held, name, again=False)
+    run = (*describe_protocol(protocol), scale)
+    spent = [
+        row for row, seed in held.items()  # a seed is for one row, of all nodes that share it
+        if used.write({row: seed}, fingerprint(*run, row), again=False)]
     spent = spent or used.write(own, secrets.token_hex(16), again=False)
     if spent:
         raise ValueError(
