@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mfdl import account
+from mfdl.accounting.reactions import Lipschitz
 from mfdl.accounting.sensitivities import sensitivity, worst_sensitivity
 from mfdl.accounting.solver import certify
 from mfdl.ground.randomness import derive_seed, draw
@@ -27,6 +28,7 @@ from mfdl.language.attackers import LDP, PNDP, SecLDP, view
 from mfdl.language.factorization import NotFactorizable, decompose, factorize
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
+from mfdl.language.protocol import Protocol
 from mfdl.language.streams import deal_seeds, noise_stream
 
 TOL = 1e-8
@@ -334,3 +336,34 @@ def test_frame_columns():
     assert list(frame.columns) == ["attacker", "victim", "distance", "mu"]
     assert frame.attacker.tolist() == [0, 0, (1, 2), None, None, None] and frame.victim.tolist() == [1, 2, 0, 0, 1, 2]
     assert frame.distance.isna().tolist() == [False] * 3 + [True] * 3
+
+
+class Stolen(PNDP):
+    """A curious node that has stolen the seed of node 1."""
+    def knows_noise(self, variables, coalition): return super().knows_noise(variables, coalition) | np.asarray(variables.holders[:, 1])
+
+
+class Partly(PNDP):
+    """A curious node that hears one neighbour only."""
+    def sees(self, messages, coalition): return super().sees(messages, coalition) & (messages.sender == 0)
+
+
+class Insured(LDP):
+    """An eavesdropper who knows the gradients of node 0."""
+    def knows_gradient(self, owner, coalition): return owner == 0
+
+
+def test_attackers_of_ones_own_get_no_number_that_is_not_proved():
+    W = gossip_matrix(nx.path_graph(4))
+    run, scheme = mf_dsgd(W, 4, np.eye(4) + 0.5 * np.eye(4, k=-1)), Participation.single(4)
+    for updates in (None, Lipschitz(1.0)): assert account(run, Stolen([0]), scheme, updates=updates).mu[0] == np.inf
+    assert not account(dp_dsgd(np.full((3, 3), 1 / 3), 2), Partly([1]), Participation.single(2)).adaptive
+    with pytest.raises(ValueError, match="knows the gradients of 0, which is none of its nodes"): account(run, Insured(), scheme)
+
+
+def test_messages_without_noise_leak_however_small_they_are():
+    base = dp_dsgd(np.full((2, 2), 0.5), 2)
+    G, Z = base.M_G.copy(), base.M_Z.copy()
+    G[3], Z[3] = [1e-15, 0, 0, 0], 0
+    run = Protocol.from_matrices(G, Z, base.messages, base.variables, None, 2)
+    for backend in ("auto", "dense", "exact"): assert account(run, LDP(), Participation.single(2), backend=backend).mu.tolist() == [np.inf, 1]

@@ -312,3 +312,19 @@ def test_training_refuses_what_does_not_fit():
     with pytest.raises(ValueError, match="lr"): simulated(Run("run", plain, 0.3, 1), lr=Schedule(0.1))
     with pytest.raises(ValueError, match="different schedules"): schedule_of([Run("a", carried), Run("b", plain)], None)
     with pytest.raises(ValueError, match="momentum 0.8"): play(simulated(Run("run", carried, 0.3, 1), record=True)[0])
+
+
+def test_rates_matter_where_others_act_unseen():
+    """A node trains and adds noise in one step, unseen, and mixes it in a later one: how well it hides then depends on the rates."""
+    alone, late = np.array([[1, 0, 0], [0, 0.5, 0.5], [0, 0, 1]]), np.array([[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]])
+    run = dp_dsgd([np.eye(3), alone, late], 3, trains=[[1], [2], []])
+    scheme, rates = Participation.single(3), np.array([1, 100.0, 1])
+    scheduled = ScheduledProtocol(run, Schedule(rates))
+    true = account(scheduled, PNDP([0]), scheme)
+    assert not true.adaptive and true.mu.max() > 1.1 * account(run, PNDP([0]), scheme).mu.max()  # the plain number would be too small
+    with pytest.raises(ValueError, match="expected updates=Lipschitz"): account(run, PNDP([0]), scheme, rates=rates)
+    for asked in ({"protocol": run, "rates": rates}, {"protocol": scheduled}):
+        promised = account(trust=PNDP([0]), participation=scheme, updates=Lipschitz(1.0), **asked)
+        assert promised.adaptive and (promised.mu >= true.mu * (1 - 1e-9)).all()
+    same = account(run, PNDP([0]), scheme, rates=np.full(3, 0.1))  # rates that do not change are none
+    np.testing.assert_allclose(same.mu, account(run, PNDP([0]), scheme).mu)

@@ -41,6 +41,7 @@ from mfdl.accounting.filters import covariance_gains
 from mfdl.accounting.state_space import state_space
 from mfdl.language.attackers import view
 from mfdl.language.factorization import decompose
+from mfdl.language.steps import Noise
 from mfdl.learning.data import Batches
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
@@ -220,3 +221,12 @@ def test_descriptions_are_short():
     for shown in (run, report, Protocol.from_matrices(run.M_G, run.M_Z, run.messages, run.variables, run.nodes, 20)): assert len(repr(shown)) < 600
     assert "react" in repr(report) and "20 steps" in repr(run)
     assert "replace-one" in repr(report.in_units(1.0, 10, "replace-one")) and report.in_units(1.0, 10, "replace-one").row_sensitivity == 0.2
+
+
+def test_noise_of_others_is_not_taken_back_without_its_seed():
+    own = Step(True, Noise(np.eye(2), np.eye(2)), [])
+    back = Step(True, Noise(np.zeros((0, 2), bool), np.zeros((2, 0)), back=[[0, 1, 1, 0], [0, 0, 0, 1.0]]), [Round(np.full((2, 2), 0.5))])
+    with pytest.raises(ValueError, match="adds noise variable 0, whose seed it does not hold"): Protocol(None, [own, back])
+    shared = Step(True, Noise(np.ones((2, 2)), np.eye(2)), [])
+    assert Protocol(None, [shared, back]).mix.N.toarray()[2].tolist() == [0, -1]
+    with pytest.raises(ValueError, match="basis is not finite"): Noise(np.eye(2), np.eye(2), basis=[[1, 0], [0, np.nan]])

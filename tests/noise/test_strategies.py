@@ -2,6 +2,7 @@
 import cvxpy as cp
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +14,11 @@ from mfdl.language.attackers import LDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.workloads import workload
+from mfdl.noise.certificates import NotConverged
 from mfdl.noise.gram import gram_estimates, gram_factor, local_gram, probe_grams
 from mfdl.noise.newton import optimize, squared_error
-from mfdl.noise.strategies import STRATEGIES, estimate_harm, load_strategy, save_strategy, strategy
+from mfdl.noise.objectives import Objective
+from mfdl.noise.strategies import STRATEGIES, estimate_harm, fixed, load_strategy, save_strategy, strategy
 
 
 @st.composite
@@ -146,3 +149,31 @@ def test_optima_of_large_networks(tmp_path):
         with pytest.raises(ValueError, match="sparse|expected a full W"): strategy(name, participation, W)
     with pytest.raises(ValueError, match="another network"): load_strategy(tmp_path / "C", W=gossip_matrix(nx.cycle_graph(300), sparse=True))
     with pytest.raises(ValueError, match="probes=1"): estimate_harm(found, W, probes=1)
+
+
+def test_what_is_scaled_to_sensitivity_one_has_it():
+    for scheme in (Participation.single(20), Participation.cyclic(4, 5)):
+        whole = fixed("mine", np.tri(20), scheme, None)
+        for C in (np.tri(20, dtype=bool), np.tri(20, dtype=np.uint8), np.tri(20) * 1e-161, np.tri(20) * 1e170, np.tri(20) * 2.0**-400):
+            np.testing.assert_allclose(fixed("mine", C, scheme, None).C, whole.C, rtol=1e-12)
+    with pytest.raises(ValueError, match="entries other than zero"): fixed("mine", np.zeros((20, 20)), Participation.single(20), None)
+
+
+def test_what_an_objective_or_a_bound_needs_is_asked_for(tmp_path):
+    scheme, W = Participation.cyclic(2, 3), gossip_matrix(nx.cycle_graph(5))
+    with pytest.raises(ValueError, match="expected W as well"): strategy("bisr", scheme, objective=Objective(momentum=0.9))
+    for bound in (0.5, np.nan):
+        with pytest.raises(ValueError, match="bound"): strategy("banded_inverse", scheme, W, bound=bound)
+    weights = np.ones(6)
+    objective = Objective(weights=weights)
+    weights[:] = -1
+    assert (objective.weights == 1).all() and not objective.weights.flags.writeable
+    made = strategy("identity", scheme, W)
+    save_strategy(made, tmp_path / "one", pd.DataFrame(W))
+    assert load_strategy(tmp_path / "one", W=W).objective == made.objective
+    with pytest.raises(ValueError, match="another network"): load_strategy(tmp_path / "one", W=pd.DataFrame(gossip_matrix(nx.complete_graph(5))))
+
+
+def test_a_bound_above_the_objective_is_no_certificate():
+    with pytest.raises((NotConverged, ValueError, np.linalg.LinAlgError)):
+        strategy("mafalda", Participation.cyclic(4, 5), gossip_matrix(nx.cycle_graph(5)), objective=Objective(learning_rates=np.full(20, 1e76)))

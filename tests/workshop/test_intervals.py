@@ -94,6 +94,12 @@ def test_tables_that_cannot_be_paired_are_refused():
     with pytest.raises(ValueError, match="several rows"): differences_over_seeds(runs, "loss", ["mu"], "a")
     with pytest.raises(ValueError, match="^reference='d'"): differences_over_seeds(runs, "loss", ["mu", "graph"], "d")
     with pytest.raises(ValueError, match="every seed with every method"): differences_over_seeds(runs.iloc[1:], "loss", ["mu", "graph"], "a")
-    with pytest.raises(ValueError, match="not finite"): means_over_seeds(runs.assign(loss=np.inf), "loss", ["mu"])
+    with pytest.raises(ValueError, match="not finite"): means_over_seeds(runs.assign(loss=np.inf), "loss", ["mu", "graph", "method"])
+    with pytest.raises(ValueError, match="several rows with the same \\['mu', 'graph', 'seed'\\]"): means_over_seeds(runs, "loss", ["mu", "graph"])
     with pytest.raises(ValueError, match="not finite"): differences_over_seeds(runs.assign(loss=np.inf), "loss", ["mu", "graph"], "a")
     with pytest.raises(ValueError, match="first and second have shapes"): paired_interval([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
+def test_settings_without_a_number_stay():
+    runs = table().query("method != 'a'").assign(mu=lambda runs: np.where(runs.method == "b", np.nan, runs.mu)).drop_duplicates(["mu", "graph", "method", "seed"])
+    assert set(means_over_seeds(runs, "loss", ["mu", "graph", "method"]).reset_index().method) == set(runs.method)

@@ -175,3 +175,41 @@ def test_without_zero_grad_opacus_itself_stops():
     noise_for(node.optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
     node.step(DATA.X[:4], DATA.y[:4])
     with pytest.raises(ValueError): node.optimizer.step()
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_seed_is_for_one_node_however_it_is_called_and_for_one_row(kind):
+    protocol = RUNS["DP-D-SGD"]
+    seeds, run = deal_seeds(protocol), Run("r", protocol, 0.2)
+    def follow(node, held): return noise_for(OneNode(kind, linear, None, 0.8).optimizer, run, node, held)
+    follow(1, seeds[1])
+    for label in (1, np.int64(1), 1.0, True):
+        with pytest.raises(ValueError, match="have been used before"): follow(label, seeds[1])
+    row, = seeds[2]
+    with pytest.raises(ValueError, match="have been used before"): follow(2, {row: next(iter(seeds[1].values()))})
+    run, alike = Run("r", RUNS["DECOR"], 0.2), dict.fromkeys(deal_seeds(RUNS["DECOR"])[0], 99)
+    with pytest.raises(ValueError, match="have been used before"): noise_for(OneNode(kind, linear, None, 0.8).optimizer, run, 0, alike)
+
+
+def test_a_step_that_fails_in_opacus_draws_no_noise():
+    pytest.importorskip("opacus")
+    protocol = RUNS["AntiPGD"]
+    seeds = deal_seeds(protocol)[0]
+    moved = {}
+    for fails in (False, True):
+        node = OneNode("Opacus", linear, torch.zeros(21), 0.8)
+        node.optimizer = noise_for(node.optimizer, Run("r", protocol, 0.2), 0, seeds) if not fails else followed_again(node.optimizer, protocol, seeds)
+        for t in range(3):
+            if fails and t == 1:
+                node.backward(DATA.X[:4], DATA.y[:4])
+                node.model.zero_grad()
+                with pytest.raises(Exception): node.optimizer.step()  # noqa: B017, whatever Opacus says
+            node.step(DATA.X[:4], DATA.y[:4])
+        moved[fails] = node.parameters
+    torch.testing.assert_close(moved[True], moved[False])
+
+
+def followed_again(optimizer, protocol, seeds):
+    "The same seeds once more, as nobody may use them."
+    UsedSeeds().path.unlink()
+    return noise_for(optimizer, Run("r", protocol, 0.2), 0, seeds)
