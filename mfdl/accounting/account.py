@@ -614,7 +614,7 @@ def account(
     run, rates = rates_for_promises(protocol, updates is not None, rates)
     if updates is not None or rates is not None:
         check_updates(run, trusts, updates, rates)
-    if updates is None: refuse_rates(run, trusts, rates)
+    refuse_rates(run, trusts, rates if updates is None else None)
     found = _find_all(run, trusts, participation, method, backend, memory_limit)
     found = [replace(one, adaptive=one.adaptive and holds_in_training(run, one.trust, rates))
              for one in found]

@@ -473,7 +473,7 @@ def through_schedule(
                    f"that {trust!r} sees; expected noise at every node that is heard, one "
                    "exchange a step, or constant learning rates without weight decay")
 
-# %% ../../nbs/accounting/37_schedules.ipynb #900ba0a8
+# %% ../../nbs/accounting/37_schedules.ipynb #ratesmt1
 _INSIDERS = (PNDP, SecLDP, SecureSum)
 
 def rates_matter(
@@ -504,7 +504,8 @@ def rates_matter(
     """
     if rates is None or np.ptp(np.asarray(rates, dtype=float)) == 0: return False
     if not isinstance(run, Protocol): return True
-    return same_account(ScheduledProtocol(run, Schedule(rates)), trust) is not run
+    scheduled = ScheduledProtocol(run, Schedule(np.asarray(rates, dtype=float)))
+    return same_account(scheduled, trust) is not run
 
 def refuse_rates(
     run: Protocol | MatrixProtocol, trusts: list[TrustModel], rates: ArrayLike | None,
@@ -558,11 +559,12 @@ def holds_in_training(
 
     References
     ----------
-    chapters 17 and 37.
+    chapter 17; chapter 37.
     """
     usual = not trust.nodes or type(trust) in _INSIDERS
     return usual and not rates_matter(run, trust, rates)
 
+# %% ../../nbs/accounting/37_schedules.ipynb #900ba0a8
 def rates_for_promises(
     run: Protocol | MatrixProtocol, asked: bool, rates: ArrayLike | None = None,
 ) -> tuple[Protocol | MatrixProtocol, Any]:  # run, rates

@@ -51,9 +51,9 @@ class NoiseKind:
     squared_error : float
         Of all models in all steps, for an eavesdropper's mu of 1.
     gap : float
-        Certified distance, relative, from the least of what the optimizer minimizes; nan
-        for noise that is no optimum. For noise between nodes that is what the noise of
-        one step leaves over T rounds.
+        Certified distance, relative, from the least of what the optimizer minimizes;
+        nan for noise that is no optimum. For noise between nodes that is what the noise
+        of one step leaves over T rounds.
 
     References
     ----------

@@ -383,6 +383,12 @@ class Strategy(Optimum):
             notes.append("Lower bound: of the strategies that compete with it (see optimize).")
         return self.C if alike else self.C[0], notes
 
+def _of_size_one(C: Floats) -> Floats:
+    """C times a power of two, exactly, so that no square is too large or too small."""
+    found = real_array("C", C)
+    if not found.any(): raise ValueError("C: expected entries other than zero")
+    return np.asarray(np.ldexp(found, -np.frexp(np.abs(found).max())[1]), dtype=float)
+
 # %% ../../nbs/noise/52_newton.ipynb #unitsen1
 def unit_sensitivity(C: Floats, participation: Participation) -> Floats:
     """A strategy matrix scaled to a sensitivity of 1, or certified to be at most 1.
@@ -408,16 +414,12 @@ def unit_sensitivity(C: Floats, participation: Participation) -> Floats:
     ----------
     arXiv 2510.17480, Theorem 8; chapter 52
     """
-    C = real_array("C", C)
-    size = np.abs(C).max(initial=0)
-    if not size > 0: raise ValueError("C: expected a strategy matrix with entries other than zero")
-    C = np.ldexp(C, -np.frexp(size)[1])  # exactly, so that no square is too large or too small
+    C = _of_size_one(C)
     X = C.T @ C
     diagonal = np.diag(X)
     off = np.abs(X[_co_participating(participation)]).max(initial=0)
     if off <= 1e-14 * diagonal.max():
-        pairs = participation.k * (participation.k - 1)
-        squared = participation.max_sum(diagonal) + pairs * off
+        squared = participation.max_sum(diagonal) + participation.k * (participation.k - 1) * off
     else:
         method = "exact" if participation.count <= MAX_PATTERNS else "bound"
         squared = worst_sensitivity(X, participation, method) ** 2

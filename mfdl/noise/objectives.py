@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from ..accounting.schedules import check_damping
 from ..ground.arguments import Floats, check_count, check_flag, real_array
+from ..language.steps import read_only
 from ..language.workloads import gossip_sequence
 
 # %% ../../nbs/noise/48_objectives.ipynb #8854ac21
@@ -123,8 +124,7 @@ class Objective:
         lists = {"weights": _check_weights, "nodes": _check_weights, "learning_rates": _check_rates}
         for name, check in lists.items():
             if getattr(self, name) is not None:
-                kept = np.array(check(name, getattr(self, name)))
-                kept.flags.writeable = False
+                kept = read_only(np.array(check(name, getattr(self, name))))
                 object.__setattr__(self, name, kept)
         for flag in ("averaged", "nesterov"):
             check_flag(flag, getattr(self, flag))

@@ -129,7 +129,7 @@ def _dealt(batches: Batches) -> str:
     return repr(batches.scheme) if isinstance(batches, RandomBatches) else "in turn"
 
 def _committed(peer: _Hosted, seeds: dict[Any, dict[int, int]]) -> dict[str, str]:
-    "Hashes of the seeds of noise and of the secret of lots: none is for two ranks or runs."
+    "Hashes of seeds and of the secret of lots, which are for one run only."
     if not peer.scale: return {}
     found = commitments(peer.protocol, seeds)
     if isinstance(peer.batches, RandomBatches):

@@ -142,6 +142,8 @@ def test_house_prices(stem):
     taken = [np.exp(np.interp(0, np.minimum.accumulate(np.log(late[name]))[::-1], epsilons)) for name in ("identity", "mafalda")]  # at a loss of 1
     assert [f"{epsilon:.2g}" for epsilon in taken] == AT_ONE[stem]
     assert 0.41 < taken[1] / taken[0] < 0.63
+    settled = {other: {mu for mu, one in (wide.mafalda / wide[other] - 1).groupby("mu") if mean_interval(one)[2] < 0} for other in ("identity", "anti_pgd", "d_mf")}
+    assert settled["anti_pgd"] & settled["d_mf"] >= {0.1, 0.2, 0.5, 1} and 0.1 in settled["identity"] and (settled["identity"] >= {0.2, 0.5}) == (stem != "florentine")
     assert (late.mafalda[late.index < 1] < late[["identity", "anti_pgd", "d_mf"]][late.index < 1].min(axis=1)).all()
 
 
@@ -395,6 +397,9 @@ def test_covariances_on_mnist():
     table = pd.read_csv(ROOT / "figures" / f"{MNIST}.csv")
     accuracies = 100 * table.groupby(["panel", "x", "method"]).accuracy.mean().unstack()
     said = ["independent", "DECOR", "CorN", "CorN, far ahead"]
+    losses = table.groupby(["panel", "x", "method"]).loss.mean().unstack().drop(0.5, level="x")
+    wrong = [(losses.DECOR > losses.independent).loc["epsilon"], losses.CorN > losses.DECOR]
+    assert [sum(one) for one in wrong] == [1, 1]
     assert accuracies.loc["epsilon"].loc[[10, 40], said].round().astype(int).to_numpy().tolist() == [[15, 17, 20, 36], [34, 44, 54, 68]]
     assert round(accuracies["no noise"].dropna().agg(["min", "max"])).tolist() == [92, 92]
     noisy = accuracies[said].drop(0.5, level="x")
@@ -522,6 +527,8 @@ def test_covariances_on_a9a():
     assert np.round(same).tolist() == [22, 14]
     smallest = table[table.rate == table.rate.min()]
     assert set(smallest.x) == {3, 5, 7} and table.rate.agg(["min", "max"]).tolist() == [0.001, 0.02]
+    quiet = pd.read_csv(ROOT / "figures" / "correlated_a9a.csv").query("method == 'no noise'")
+    assert set(quiet.rate) == {0.2} and table.query("panel == 'epsilon' and x in [3, 5, 7]").groupby("x").rate.min().tolist() == [0.001] * 3
 
 
 def test_ten_seeds_of_writers_at_one_budget():
