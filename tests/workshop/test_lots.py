@@ -175,6 +175,24 @@ def test_processes_that_draw_alone(name, tmp_path):
     for trace in (trace for u in range(5) for trace in traces_of(u, name)): assert not any(trace in one for one in kept)
 
 
+def rank_with(net, folder, secrets, names):
+    "A rank that draws its lots with a secret and a scheme of its own choice."
+    run = Run("lots", dp_dsgd(W, 6), 0.3)
+    lots = by_lot([HELD[net.rank]], SCHEMES[names[net.rank]], secret=secrets[net.rank], size=3)
+    seeds = {net.rank: deal_seeds(run.protocol, secrets[5])[net.rank]}
+    Peer(net, network, DATA, lots, run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}")
+
+
+def test_lots_are_for_one_rank_and_one_run_and_drawn_alike(tmp_path, monkeypatch):
+    monkeypatch.setenv("MFDL_STATE", str(tmp_path / "state"))
+    alike = ["coins"] * 5
+    for secrets, names, message in [([1, 2, 1, 3, 4, 5], alike, "the same seed for row lots of rank 2"), ([1, 2, 3, 4, 5, 6], ["coins", *["groups"] * 4], "has batches")]:
+        for error in together(5, rank_with, tmp_path / "refused", secrets, names): assert isinstance(error, ValueError) and message in str(error), error
+    assert together(5, rank_with, tmp_path / "first", [1, 2, 3, 4, 5, 7], alike) == [None] * 5
+    again = together(5, rank_with, tmp_path / "second", [1, 12, 13, 14, 15, 8], alike)
+    assert any("has used those of rows lots of rank 0" in str(error) for error in again), again
+
+
 def model(): return torch.nn.Linear(4, 3)
 
 
