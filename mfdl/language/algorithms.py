@@ -720,7 +720,8 @@ def _drawn_path(Ws: Sequence[Floats], rng: np.random.Generator) -> list[int]:  #
 
 def _given_path(path: Sequence[Hashable], T: int, labels: tuple[Hashable, ...]) -> list[int]:
     "Where the token goes, (T + 1,); a ValueError for anything but T + 1 nodes."
-    if isinstance(path, str) or not hasattr(path, "__len__") or len(path) != T + 1:
+    listed = np.iterable(path) and hasattr(path, "__len__") and not isinstance(path, str)
+    if not listed or len(path) != T + 1:
         raise ValueError(f"path={path!r}: expected T + 1 = {T + 1} nodes")
     unknown = [node for node in path if node not in labels]
     if unknown: raise ValueError(f"path: {unknown[0]!r} is not a node")

@@ -164,8 +164,8 @@ class Batches:
 # %% ../../nbs/learning/60_data.ipynb #holdings
 def _check_holdings(holdings: Any) -> None:
     "Raise a ValueError for anything but the numbers of records of at least one node."
-    nested = hasattr(holdings, "__len__") and all(map(np.iterable, holdings))
-    if not nested:
+    listed = np.iterable(holdings) and hasattr(holdings, "__len__")
+    if not listed or not all(map(np.iterable, holdings)):
         raise ValueError(f"holdings={holdings!r}: expected for each node the records it holds")
     if not len(holdings):
         raise ValueError("holdings=[]: expected records of at least one node")
