@@ -39,7 +39,7 @@ from .streaming import Streamed, stream
 from ..ground.arguments import Floats, Ints, check_choice, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
-from ..language.attackers import SecLDP, TrustModel, coalition_mask, view
+from ..language.attackers import SecLDP, TrustModel, check_victims, coalition_mask, view
 from ..language.participation import Participation, RandomParticipation, check_participation
 from ..language.protocol import MatrixProtocol, Protocol
 
@@ -55,7 +55,7 @@ def _trust_models(
     several = isinstance(given, Sequence) and not isinstance(given, str)
     trusts = list(given) if several else [given]
     for model in trusts:
-        coalition_mask(run, model)
+        check_victims(run, model)
     if not trusts: raise ValueError("trust=[]: expected at least one trust model")
     return trusts
 
