@@ -18,6 +18,7 @@ from .account import account, check_account
 from .filters import Gain, bare_gradients, root_gain
 from .reactions import Lipschitz
 from .report import Report
+from .schedules import holds_in_training
 from .sensitivities import worst_sensitivities
 from .state_space import Doubtful, NotStreamable, StateSpace, state_space
 from ..ground.arguments import Bools, Floats, check_count, real_number
@@ -235,7 +236,8 @@ def _step_by_step(now: _Progress) -> Report:
         distance=np.concatenate(distances),
         sensitivity=np.concatenate([_sensitivity(now, known) for known in now.gathered]),
         leaks=(),
-        adaptive=all(bool(known.complete) for known in now.gathered),
+        adaptive=all(bool(known.complete) and holds_in_training(run, model, None)
+                     for known, model in zip(now.gathered, now.trust, strict=True)),
     )
 
 # %% ../../nbs/accounting/39_online.ipynb #36repor3

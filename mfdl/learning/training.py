@@ -140,8 +140,7 @@ def _noise_in_words(run: Run, fresh: bool) -> str:
     grid = ", drawn by a cryptographic generator, on one grid with the gradients."
     return (
         f"Noise: {run.protocol.name}, standard deviation {run.scale:.4g} for each variable, "
-        f"from a {secret}" + (grid if run.secure else ".")
-    )
+        f"from a {secret}" + (grid if run.secure else "."))
 
 # %% ../../nbs/learning/68_training.ipynb #a680000f
 @dataclass(eq=False)
@@ -326,7 +325,8 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
 
 def _hears_everything(claim: _Claim, found: Report | AmplifiedReport) -> GaussianDP | None:
     "What attackers learn at most if they hear everything; None if it is not known."
-    if isinstance(found, AmplifiedReport) or found.adaptive: return None
+    usual = all(type(one) in (LDP, *_INSIDERS) for one in claim.watchers)
+    if isinstance(found, AmplifiedReport) or found.adaptive or not usual: return None
     attackers: Any = LDP()  # no more than an eavesdropper, if nodes do not share noise
     if not claim.protocol.variables.held_alone:
         inside = [SecLDP(attacker.nodes) for attacker in claim.watchers if attacker.nodes]

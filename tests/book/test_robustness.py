@@ -373,7 +373,7 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "algorithms.gossip_run algorithms.time_blocks "
                "attackers.follow attackers.knows_models attackers.seen_alone "
                "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View factorization.decompose "
-               "factorization.Factorization attackers.coalition_mask "
+               "factorization.Factorization attackers.coalition_mask attackers.check_victims "
                "state_space.state_space streaming.stream state_space.StateSpace state_space.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
     """Who sees or knows more learns more, routes and orders of nodes agree, nobody learns what does not arrive, and a calibrated report keeps its promise."""

@@ -152,6 +152,23 @@ def test_what_is_no_list_of_nodes_or_attackers_is_refused():
         with pytest.raises(ValueError, match=message): refused()
 
 
+class Told(PNDP):
+    """A node that has been told the seed of node 2."""
+    def knows_noise(self, variables, coalition): return super().knows_noise(variables, coalition) | np.asarray(variables.holders[:, 2])
+
+
+class Hearing(PNDP):
+    """A node that hears one message of others, too."""
+    def sees(self, messages, coalition): return super().sees(messages, coalition) | (np.arange(len(messages.step)) == 0)
+
+
+def test_attackers_of_ones_own_get_no_promise():
+    asked = {"graph": "path:n=4", "epsilon": 8, "epochs": 1, "b": 2, "strategy": "identity", "secret": 1, "progress": False}
+    with pytest.raises(ValueError, match="no finite noise"): train(linear, (X, Y), trust=Told([0]), **asked)
+    half = [train(linear, (X, Y), trust=kind([0]), **asked).statement for kind in (PNDP, Hearing)]
+    assert ["Promise:" in one for one in half] == [True, False] and "An estimate, no promise" in half[1]
+
+
 def test_arrays_are_data():
     """Of (X, y) a fifth is put aside for tests, and nothing is lost or shared."""
     asked = {"graph": "ring:n=4", "epsilon": 8, "epochs": 1, "b": 2, "strategy": "identity", "secret": 1, "progress": False}
