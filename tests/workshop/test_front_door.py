@@ -153,8 +153,8 @@ def test_what_is_no_list_of_nodes_or_attackers_is_refused():
 
 
 class Told(PNDP):
-    """A node that has been told the seed of node 2."""
-    def knows_noise(self, variables, coalition): return super().knows_noise(variables, coalition) | np.asarray(variables.holders[:, 2])
+    """A node that has been told the seed of node 1."""
+    def knows_noise(self, variables, coalition): return super().knows_noise(variables, coalition) | np.asarray(variables.holders[:, 1])
 
 
 class Hearing(PNDP):
