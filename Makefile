@@ -6,14 +6,14 @@ ifneq ($(origin NAME),command line)
 NAME :=# some systems have a variable of this name
 endif
 
-.PHONY: help setup hooks demo tour test test-browser chromium nightly export chapter refresh contents readme docs report figures benchmarks
+.PHONY: help setup hooks demo tour check test chromium nightly export chapter refresh contents readme docs report figures benchmarks
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make tour       set up, then open the book in one hour in JupyterLab"
-	@echo "make test       set up, then run every check and test that needs no browser (forty minutes to an hour on two cores)"
-	@echo "make test-browser  set up, with Chromium, then run every notebook in JupyterLab, and all else that is seen in a browser"
-	@echo "make nightly    set up, then ten thousand random cases over public functions, more kills, all benchmarks in small (about twenty minutes)"
+	@echo "make check      set up, then check what has changed since the last commit, or since BASE=main (under two minutes)"
+	@echo "make test       set up, then run every chapter and every test once (ten minutes on two cores); with Chromium, if it is there"
+	@echo "make nightly    set up, with Chromium, then everything: notebooks in JupyterLab, the site, slow cells, campaigns, benchmarks in small (ninety minutes)"
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make chapter    begin a new chapter: NAME=accounting/45_price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
 	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=language/10_graphs"
@@ -49,15 +49,14 @@ demo: setup
 tour: setup
 	@$(BIN)/jupyter lab nbs/tutorials/tour.ipynb
 
-test: export OMP_NUM_THREADS = 1
+check test nightly: export OMP_NUM_THREADS = 1
+check: setup
+	@$(BIN)/ruff check -q .
+	@$(BIN)/python tools/check.py $(BASE)
+
 test: setup
 	@$(BIN)/ruff check .
-	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "not nightly and not alone"
-	@$(BIN)/pytest -m "alone and not nightly"
-
-test-browser: export OMP_NUM_THREADS = 1
-test-browser: setup chromium
-	@$(BIN)/pytest -n auto --dist worksteal --durations=20 --browser -m "browser and not nightly"
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20
 
 # Chromium is taken from the path or from MFDL_CHROMIUM; where it is missing, root gets it on Debian.
 chromium:
@@ -68,10 +67,11 @@ chromium:
 	fi; \
 	echo "no Chromium$${MFDL_CHROMIUM:+ at MFDL_CHROMIUM=$$MFDL_CHROMIUM}: install it (on Debian: apt-get install chromium), or set MFDL_CHROMIUM to the path of one" >&2; exit 1
 
-nightly: export OMP_NUM_THREADS = 1
 nightly: export MFDL_CASES ?= 10000
-nightly: setup
-	@$(BIN)/pytest -n auto --dist worksteal --durations=20 -m "nightly or not nightly" tests/book/test_robustness.py tests/workshop/test_sweeps.py tests/workshop/test_distributed.py tests/accounting/test_streaming.py tests/evidence/test_audit.py tests/accounting/test_fortress.py tests/book/test_answers.py
+nightly: setup chromium
+	@$(BIN)/ruff check .
+	@$(BIN)/pytest -n auto --dist worksteal --durations=20 --browser -m "not alone"
+	@$(BIN)/pytest --browser -m alone
 
 export: setup
 	@$(BIN)/nbdev_export

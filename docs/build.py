@@ -1,4 +1,4 @@
-"""Build the site: `make docs`.
+"""Build the site: `make docs`. `python docs/build.py FOLDER language/10_graphs` builds one page of it (and the first) in seconds, with links that lead nowhere.
 
 Sphinx reads what is written into _proc/ first: notebooks without the directives of nbdev, a page of reference for each module, the pages beside the book.
 """
@@ -115,13 +115,14 @@ def notebooks() -> list[Path]:
     return [path for path in sorted(path.relative_to(ROOT / "nbs") for path in (ROOT / "nbs").rglob("*.ipynb")) if not APART & set(path.parts)]
 
 
-def stage(target: Path) -> None:
-    """Write all that Sphinx reads anew into the folder `target`, which has to be beside nbs/ for links to files to hold."""
+def stage(target: Path, only: list[Path]) -> None:
+    """Write all that Sphinx reads anew into the folder `target`, which has to be beside nbs/ for links to files to hold; or `only` some notebooks."""
     shutil.rmtree(target, ignore_errors=True)
     chapters = {}
-    for path in progress_bar(notebooks(), desc="chapters"):
+    for path in progress_bar(only or notebooks(), desc="chapters"):
         module = stage_notebook(ROOT / "nbs" / path, target / path)
         if module: chapters[module] = path.with_suffix("").as_posix()
+    if only: return
     stage_reference(chapters, target / "api")
     stage_commands(target / "commands")
     shutil.copy(ROOT / "docs" / "elsewhere.md", target)
@@ -130,16 +131,20 @@ def stage(target: Path) -> None:
     for path in (path for pattern in BESIDE for path in ROOT.glob(pattern)): (target / path.relative_to(ROOT)).write_text(site_links(path.read_text()))
 
 
-def build(site: Path) -> None:
-    """Build into the folder `site`, which is replaced only when there was no warning."""
-    source, built = ROOT / "_proc", ROOT / "_proc" / ".built"
-    stage(source)
-    if build_main(["-W", "--keep-going", "-j", "auto", "-c", str(ROOT / "docs"), "-d", str(built / "doctrees"), str(source), str(built / "html")]):
+def build(site: Path, only: list[Path]) -> None:
+    """Build into the folder `site`, which is replaced only when there was no warning; or `only` some notebooks, whatever they link to."""
+    source = ROOT / ("_page" if only else "_proc")
+    built = source / ".built"
+    stage(source, only)
+    options = ["-Q"] if only else ["-W", "--keep-going"]
+    if build_main([*options, "-j", "auto", "-c", str(ROOT / "docs"), "-d", str(built / "doctrees"), str(source), str(built / "html")]):
         raise SystemExit("the site has not been built: see the warnings above")
-    for path in notebooks(): shutil.copy(ROOT / "nbs" / path, built / "html" / path)
+    for path in only or notebooks(): shutil.copy(ROOT / "nbs" / path, built / "html" / path)
     shutil.rmtree(site, ignore_errors=True)
     shutil.move(built / "html", site)
     print(f"the site is in {site}, and begins with index.html")
 
 
-if __name__ == "__main__": build(Path(*sys.argv[1:2] or [ROOT / "_docs"]))
+if __name__ == "__main__":
+    folder, *names = sys.argv[1:] or [ROOT / "_docs"]
+    build(Path(folder), [Path(f"{name}.ipynb") for name in ["index", *names]] if names else [])

@@ -3,6 +3,8 @@ import os
 import pkgutil
 import shutil
 import signal
+import time
+from collections import Counter
 from pathlib import Path
 
 import matplotlib
@@ -26,27 +28,58 @@ CHROMIUM.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLU
 
 
 def pytest_addoption(parser):
-    parser.addoption("--browser", action="store_true", help="run the notebooks in JupyterLab in headless Chromium, and all other tests that need a browser")
+    parser.addoption("--browser", action="store_true", help="run notebooks in JupyterLab in Chromium, in place of a kernel; what needs Chromium fails where there is none")
+    parser.addoption("--begin-within", type=float, metavar="SECONDS", help="begin no test later than that: the rest is skipped, and said to be left to make test")
 
 
 def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background job: what tests start and interrupt would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "browser(needed=True): is run in Chromium by --browser; where that is needed, skipped without")
+    config.began = time.monotonic()
+
+
+def chromium_path():
+    """The path of Chromium, or None."""
+    names = [os.environ["MFDL_CHROMIUM"]] if os.environ.get("MFDL_CHROMIUM") else ["chromium", "chromium-browser", "google-chrome"]
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def pytest_collection_modifyitems(config, items):
-    for item in [] if config.getoption("browser") else items:
-        mark = item.get_closest_marker("browser")
-        if mark and mark.kwargs.get("needed", True): item.add_marker(pytest.mark.skip(reason="runs in a browser: make test-browser"))
+    if config.getoption("browser") or chromium_path(): return
+    for item in items:
+        if item.get_closest_marker("browser"): item.add_marker(pytest.mark.skip(reason="there is no Chromium: make chromium"))
+
+
+def pytest_runtest_setup(item):
+    limit = item.config.getoption("begin_within")
+    if limit and time.monotonic() - item.config.began > limit: pytest.skip("left to make test: no time")
+
+
+def part(nodeid):
+    """The row of the table of times to which a test belongs."""
+    file, _, name = nodeid.partition("::")
+    if name.startswith("test_chapter_holds"): return "chapters"
+    if name.startswith(("test_experiment_runs", "test_notebook_runs")): return name.split("[")[0].removeprefix("test_").replace("_", " ")
+    return os.path.dirname(file)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What each part took, in seconds of all workers together."""
+    seconds, tests = Counter(), Counter()
+    for report in (report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "when")):
+        seconds[part(report.nodeid)] += report.duration
+        tests[part(report.nodeid)] += report.when == "call"
+    if len(seconds) < 2: return
+    terminalreporter.section("seconds of work in each part, and tests")
+    for name, took in seconds.most_common(): terminalreporter.write_line(f"{took:8.0f}  {tests[name]:5}  {name}")
+    terminalreporter.write_line(f"{seconds.total():8.0f}  {tests.total():5}  in all, {time.monotonic() - terminalreporter.config.began:.0f} s by the clock")
 
 
 @pytest.fixture(scope="module")  # not longer: an event loop runs in this thread while Playwright does
 def chromium():
     """A headless Chromium, as Playwright's Browser: `page = chromium.new_page()`."""
     from playwright.sync_api import sync_playwright
-    names = [os.environ["MFDL_CHROMIUM"]] if os.environ.get("MFDL_CHROMIUM") else ["chromium", "chromium-browser", "google-chrome"]
-    path = next(filter(None, map(shutil.which, names)), None)
+    path = chromium_path()
     if path is None: pytest.fail("no Chromium on this machine: install chromium, or set MFDL_CHROMIUM to the path of one")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM)

@@ -5,7 +5,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 PICTURE = "import io\nfrom matplotlib.figure import Figure\nfrom IPython.display import Image\nfile = io.BytesIO()\nFigure(figsize=(1, 1)).savefig(file)\nImage(file.getvalue())"
 THROW = "from IPython.display import HTML\nHTML('<script>setTimeout(() => { throw Error(\"thrown\") })</script>')"
 FAULTS = [  # a cell, and all that is said of it

@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, shows what is committed, and holds for the installed package as well as for its own cells."""
+"""Every notebook holds for the package that it exports; run as a reader runs it, from top to bottom, it shows what is committed."""
 import importlib
 import os
 import re
@@ -63,7 +63,7 @@ def executed_in_browser(path, lab):
     return notebook
 
 
-@pytest.mark.browser(needed=False)
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
 def test_notebook_runs_and_shows_what_is_committed(path, request, tmp_path):
     executed = executed_in_browser(path, request.getfixturevalue("lab")) if request.config.getoption("browser") else executed_in_kernel(path, tmp_path)
@@ -73,13 +73,19 @@ def test_notebook_runs_and_shows_what_is_committed(path, request, tmp_path):
         assert what == what_now and numbers == pytest.approx(numbers_now, rel=1e-5, abs=1e-8), f"cell {i} of {path.name} was committed with other outputs: run make refresh"
 
 
-@pytest.mark.parametrize("path", [p for p in CHAPTERS if any(directive(c, "default_exp") for c in nbformat.read(p, as_version=4).cells)], ids=lambda p: p.stem)
-def test_notebook_holds_for_the_package(path, tmp_path, monkeypatch):
-    """The cells that are neither exported nor slow, run against the module instead of the notebook's own definitions."""
+@pytest.mark.browser
+def test_a_tutorial_runs_in_jupyterlab(lab):
+    executed_in_browser(ROOT / "nbs" / "tutorials" / "your_graph.ipynb", lab)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+def test_chapter_holds_for_the_package(path, tmp_path, monkeypatch):
+    """The cells that are neither exported nor slow, run against the package in place of the notebook's own definitions."""
     monkeypatch.chdir(tmp_path)
     cells = nbformat.read(path, as_version=4).cells
-    name = next(re.search(r"default_exp\s+([\w.]+)", c.source)[1] for c in cells if directive(c, "default_exp"))
-    namespace = {**vars(importlib.import_module(f"mfdl.{name}")), "__name__": "__main__", "display": print}
+    name = next((re.search(r"default_exp\s+([\w.]+)", c.source)[1] for c in cells if directive(c, "default_exp")), None)
+    defined = vars(importlib.import_module(f"mfdl.{name}")) if name else {}
+    namespace = {**defined, "__name__": "__main__", "display": print}
     for i, cell in enumerate(cells):
         if cell.cell_type == "code" and not directive(cell, "(export|default_exp|slow)"): exec(compile(cell.source, f"{path.name}[{i}]", "exec"), namespace)
     plt.close("all")
@@ -89,7 +95,7 @@ def test_every_experiment_has_a_smoke_size():
     assert sorted(SMOKE) == sorted(experiments())
 
 
-@pytest.mark.parametrize("name", sorted(SMOKE))
+@pytest.mark.parametrize("name", [name if name == "story" else pytest.param(name, marks=pytest.mark.nightly) for name in sorted(SMOKE)])
 def test_experiment_runs_at_smoke_size(name, tmp_path):
     if name in NEEDS and find_file(NEEDS[name]) is None: pytest.skip(f"data of {name} are not on this machine: set MFDL_DATA to the folder that holds {NEEDS[name]}")
     result = reproduce(name, SMOKE[name], tmp_path, progress=False)

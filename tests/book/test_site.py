@@ -1,4 +1,4 @@
-"""The site: every notebook is a page of it, and every page holds in a browser, from its file and without a network."""
+"""The site: every notebook is a page of it, and every page holds in a browser, from its file and without a network. One page is built and seen in `make test`."""
 import importlib
 import json
 import os
@@ -111,8 +111,8 @@ def poor_contrasts(page, theme: str) -> list[str]:
     return [f"poor contrast ({theme}): {node['html'][:100]}: {node['failureSummary']}" for violation in found for node in violation["nodes"]]
 
 
-def faults(page, url: str) -> list[str]:
-    """Everything that is wrong with a page: at 390 px first, then on a desktop, in light and dark."""
+def faults(page, url: str, links=True) -> list[str]:
+    """Everything that is wrong with a page, also with its links: at 390 px first, then on a desktop, in light and dark."""
     found = []
     listeners = {
         "request": lambda request: request.url.startswith(("file:", "data:")) or found.append(f"asks for {request.url}"),
@@ -124,7 +124,7 @@ def faults(page, url: str) -> list[str]:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(url)
     page.evaluate(TYPESET)
-    found += page.evaluate(LOOK) + broken_links(page)
+    found += page.evaluate(LOOK) + (broken_links(page) if links else [])
     page.set_viewport_size({"width": 1280, "height": 900})
     page.evaluate(ONE_OF_EACH)
     found += poor_contrasts(page, "light") + poor_contrasts(page, "dark") + page.evaluate(FIGURES_IN_THE_DARK)
@@ -132,6 +132,13 @@ def faults(page, url: str) -> list[str]:
     return found
 
 
+def test_one_page(page, tmp_path):
+    """Built by itself, so that links to other pages lead nowhere."""
+    subprocess.run([sys.executable, ROOT / "docs" / "build.py", tmp_path / "site", "language/10_graphs"], check=True, capture_output=True)
+    assert faults(page, (tmp_path / "site" / "language" / "10_graphs.html").as_uri(), links=False) == []
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PAGES)
 def test_page(page, site, name):
     assert faults(page, (site / f"{name}.html").as_uri()) == []
@@ -162,6 +169,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("broken", BROKEN)
 def test_every_fault_is_noticed(page, tmp_path, broken):
     (tmp_path / "page.html").write_text(f"<!doctype html><html lang='en'><title>Page</title><main>{WELL}{broken}</main></html>")
@@ -169,6 +177,7 @@ def test_every_fault_is_noticed(page, tmp_path, broken):
     assert any(fault.startswith(BROKEN[broken]) for fault in found) if broken else found == []
 
 
+@pytest.mark.nightly
 def test_the_site_has_these_pages_and_the_first_leads_to_all(page, site):
     assert {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.html") if "_static" not in path.parts} == set(PAGES)
     page.goto((site / "index.html").as_uri())
@@ -176,6 +185,7 @@ def test_the_site_has_these_pages_and_the_first_leads_to_all(page, site):
     assert set(PAGES) - set(links) == {"search", "index"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("module", MODULES)
 def test_all_that_is_public_is_in_the_reference(site, module):
     names = importlib.import_module(f"mfdl.{module}").__all__
@@ -183,12 +193,14 @@ def test_all_that_is_public_is_in_the_reference(site, module):
     assert {anchor.split(".")[3] for anchor in described} == set(names)
 
 
+@pytest.mark.nightly
 def test_parameters_are_described(page, site):
     page.goto((site / "api" / "language.graphs.html").as_uri())
     entry = page.inner_text("dl:has(> #mfdl\\.language\\.graphs\\.erdos_renyi)")
     assert "Probability of an edge, in (0, 1]" in entry and "The first connected graph" in entry
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("words, expected", [("worst_sensitivities", "api/accounting.sensitivities.html"), ("Renaissance", "index.html"), ("qqqq", None)])
 def test_search(page, site, words, expected):
     errors = []
@@ -199,6 +211,7 @@ def test_search(page, site, words, expected):
     assert not errors and (any(f"/{expected}" in link for link in found) if expected else not found)
 
 
+@pytest.mark.nightly
 def test_the_reader_can_switch_to_dark(chromium, site):
     page = chromium.new_page(color_scheme="light")
     page.goto((site / "index.html").as_uri())
@@ -215,6 +228,7 @@ def test_the_reader_can_switch_to_dark(chromium, site):
 TOO_LONG = "() => [...document.querySelectorAll('.cell_input pre')].map(e => e.scrollWidth > e.clientWidth)"
 
 
+@pytest.mark.nightly
 def test_code_fits(chromium, site):
     """All but a few cells, on screens of two widths; each page is read once, without scripts, which takes half the time."""
     page = chromium.new_page(java_script_enabled=False)
@@ -228,6 +242,7 @@ def test_code_fits(chromium, site):
     for overflows in widths.values(): assert len(overflows) > 1000 and sum(overflows) < 0.05 * len(overflows)
 
 
+@pytest.mark.nightly
 def test_a_line_of_100_characters_is_not_broken_beside_a_scroll_bar(page, site):
     page.set_viewport_size({"width": 1280 - 15, "height": 800})
     page.goto((site / "language" / "10_graphs.html").as_uri())
@@ -235,6 +250,7 @@ def test_a_line_of_100_characters_is_not_broken_beside_a_scroll_bar(page, site):
     assert page.evaluate(height, 100) == page.evaluate(height, 1) < page.evaluate(height, 150)
 
 
+@pytest.mark.nightly
 def test_code_is_copied_as_it_is_and_outputs_are_not(chromium, site):
     context = chromium.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
@@ -250,6 +266,7 @@ def test_code_is_copied_as_it_is_and_outputs_are_not(chromium, site):
     context.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["index", "language/10_graphs", "tutorials/your_graph"])
 def test_a_notebook_is_downloaded_from_its_page(page, site, name):
     page.set_viewport_size({"width": 1280, "height": 800})
@@ -259,6 +276,7 @@ def test_a_notebook_is_downloaded_from_its_page(page, site, name):
     assert json.loads((site / name).with_name(link).read_text()) == json.loads((ROOT / "nbs" / f"{name}.ipynb").read_text())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("address, name", COMMANDS.items())
 def test_a_command_is_described_with_all_its_options(page, site, address, name):
     page.goto((site / "commands" / f"{address}.html").as_uri())
@@ -272,6 +290,7 @@ def test_a_command_is_described_with_all_its_options(page, site, address, name):
 NAMES = "() => [...document.querySelectorAll('td code .pre')].filter(e => e.getClientRects().length > 1).map(e => e.textContent)"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", ["index", "api/index"])
 def test_tables_do_not_break_names(page, site, name, width):
@@ -280,6 +299,7 @@ def test_tables_do_not_break_names(page, site, name, width):
     assert page.locator("td code .pre").count() and page.evaluate(NAMES) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("address, expected", [
     ("", {}),
     ("https://github.com/someone/elsewhere", {

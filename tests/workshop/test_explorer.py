@@ -714,6 +714,7 @@ def test_by_clicking(shown):
     assert shown.page.evaluate("navigator.clipboard.readText()") == command_line(Settings(attackers=("Pazzi",)))
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_by_choosing(shown):
     shown.begin("ring:n=7")
@@ -736,6 +737,7 @@ def test_by_choosing(shown):
     assert shown.field("graph").input_value() == "star:n=10"
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_an_edge_list_is_dropped(shown, tmp_path):
     (tmp_path / "friends.csv").write_bytes(EDGES)
@@ -757,6 +759,7 @@ def test_an_edge_list_is_dropped(shown, tmp_path):
     assert shown.page.inner_text("pre >> nth=0").startswith("mfdl account three.csv ")
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_nonsense_is_answered_in_a_line_and_the_view_is_grey_until_it_is_right(shown):
     shown.begin("florentine")
@@ -776,6 +779,7 @@ def test_nonsense_is_answered_in_a_line_and_the_view_is_grey_until_it_is_right(s
     shown.agrees_with(account_of("florentine", ["Pazzi"], 10))
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_two_numbers_and_which_is_a_promise(shown):
     shown.begin("path:n=5")
@@ -807,6 +811,7 @@ def kept(explorer, button):
     return download.value.suggested_filename, open(download.value.path(), "rb").read()
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_what_is_kept_is_what_is_shown(shown):
     """The table is the report's; the picture is a picture of many colours; the link is the address."""
@@ -826,6 +831,7 @@ def test_what_is_kept_is_what_is_shown(shown):
     assert link == shown.page.url and "token" not in link and read_query(link.partition("?")[2]) == Settings("karate", attackers=("0",))
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_a_link_brings_everything_back(shown, chromium):
     """In the same browser, which was let in before; a wrong one is answered in a line; and a dropped file is asked for."""
@@ -851,6 +857,7 @@ def test_a_link_brings_everything_back(shown, chromium):
     shown.open(address)
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_the_graph_is_zoomed(shown):
     """With the wheel and with buttons; a click leaves it zoomed, another graph does not."""
@@ -882,6 +889,7 @@ def test_the_graph_is_zoomed(shown):
     shown.eventually(all_inside)
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_dark_is_dark(shown):
     """As soon as the browser is, page and pictures; and light again."""
@@ -903,6 +911,7 @@ def test_dark_is_dark(shown):
     shown.eventually(back)
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_a_narrow_window_shows_everything(shown):
     shown.begin("florentine")
@@ -914,6 +923,7 @@ def test_a_narrow_window_shows_everything(shown):
     shown.page.set_viewport_size({"width": 1280, "height": 1300})
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_a_large_network_in_the_browser(shown):
     """An answer within seconds, and a page that still can be clicked."""
@@ -933,6 +943,7 @@ def test_a_large_network_in_the_browser(shown):
     shown.eventually(clicked)
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.parametrize("seconds", [0.5, 3])
 def test_a_page_that_is_being_made_does_not_complain_at_the_end(chromium, tmp_path, seconds):
@@ -941,6 +952,7 @@ def test_a_page_that_is_being_made_does_not_complain_at_the_end(chromium, tmp_pa
         time.sleep(seconds)
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_a_reload_leaves_no_kernel_behind(chromium, tmp_path):
     with explorer_at(tmp_path) as (address, pid):
@@ -960,6 +972,7 @@ def test_a_reload_leaves_no_kernel_behind(chromium, tmp_path):
         one.context.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_labels_are_seen_as_they_are(shown, tmp_path):
     (tmp_path / "labels.csv").write_text("$x^2$;a & <b>\na & <b>;it's\n")
@@ -971,6 +984,7 @@ def test_labels_are_seen_as_they_are(shown, tmp_path):
     shown.refuses("graph='$x^2$ and $y$' is not known")
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 def test_only_this_machine_is_served_and_no_code_is_run(shown, served, tmp_path):
     _, pid = served
