@@ -83,7 +83,7 @@ def resolved(run, truth):
 
 
 @pytest.mark.parametrize("backend", ["auto", "dense"])
-@settings(max_examples=int(os.environ.get("MFDL_CASES", 200)))
+@settings(max_examples=int(os.environ.get("MFDL_CASES", 120)))
 @given(small_runs())
 def test_no_value_is_below_the_exact_one(backend, drawn):
     """And no leak is named that is none."""

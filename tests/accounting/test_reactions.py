@@ -1,4 +1,5 @@
 """A promise against insiders that holds whatever gradients react to: never below what reactions reach, never above the coalition that hears everything."""
+import os
 from dataclasses import replace
 
 import networkx as nx
@@ -100,7 +101,7 @@ def test_no_reaction_exceeds_the_promise(seed):
         assert reached <= bound * (1 + 1e-5) + 1e-6, (run.name, trust, u)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=int(os.environ.get("MFDL_CASES", 400)) // 10, deadline=None)
 @given(SEEDS)
 def test_the_promise_lies_between_the_account_and_hearing_everything(seed):
     """At c = 1 and above; it grows with c, and with the attackers."""

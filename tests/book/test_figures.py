@@ -209,6 +209,7 @@ def test_correlation_between_nodes_gains_most_and_where_models_learn(stem, learn
     assert (course.iloc[-1] < course.iloc[0]) == learned
 
 
+@pytest.mark.nightly
 def test_its_gain_on_facebook_is_what_harm_to_the_last_model_predicts():
     participation, T = Participation.cyclic(20, 16), 320
     W = gossip_matrix(load_graph("facebook-414"), weights="uniform")

@@ -41,7 +41,7 @@ from mfdl.noise import coalitions, covariance, directions, gram, insiders, lean,
 from mfdl.noise import strategies as noise
 from mfdl.workshop import grids, names, sweeps
 
-CASES = int(os.environ.get("MFDL_CASES", 1000))
+CASES = int(os.environ.get("MFDL_CASES", 300))
 HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here

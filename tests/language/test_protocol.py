@@ -146,7 +146,7 @@ def test_a_periodic_network_is_known_to_be():
 TRUSTS = {"LDP": LDP(), "PNDP": PNDP([0]), "SecLDP": SecLDP([0]), "received": SecLDP([0], "received"), "sum": SecureSum([0])}
 
 
-@pytest.mark.parametrize("steps", [1025, 2000, 5000])
+@pytest.mark.parametrize("steps", [1025, 2000, pytest.param(5000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_runs_of_thousands_of_steps(trust, steps):
     """By the filter, and by the whole view of a run with few exchanges; two nodes, whose account is known in closed form under LDP."""

@@ -86,6 +86,7 @@ def test_downloads_are_unpacked_checked_and_kept(tmp_path, monkeypatch):
     assert len(fetched) == 5 and not list(cache.rglob("*.part"))
 
 
+@pytest.mark.nightly
 def test_emnist_is_taken_out_of_its_archive_and_turned(tmp_path, monkeypatch):
     """As its owner publishes it: both files gzipped, in a folder of one zip archive, images with rows as columns."""
     found, archive = load("emnist"), tmp_path / "gzip.zip"
