@@ -6,7 +6,7 @@ ifneq ($(origin NAME),command line)
 NAME :=# some systems have a variable of this name
 endif
 
-.PHONY: help setup hooks demo tour check test chromium nightly export chapter refresh contents readme docs report figures benchmarks
+.PHONY: help setup hooks demo tour check test chromium nightly export chapter refresh contents readme docs report figures benchmarks lint
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
@@ -14,6 +14,7 @@ help:
 	@echo "make check      set up, then check what has changed since the last commit, or since BASE=main (under two minutes)"
 	@echo "make test       set up, then run every chapter and every test once (ten minutes on two cores); with Chromium, if it is there"
 	@echo "make nightly    set up, with Chromium, then everything: notebooks in JupyterLab, the site, slow cells, campaigns, benchmarks in small (ninety minutes)"
+	@echo "make lint       set up, then run ruff, and name places that a maintainer may want to look at (seconds)"
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make chapter    begin a new chapter: NAME=accounting/45_price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
 	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=language/10_graphs"
@@ -72,6 +73,9 @@ nightly: setup chromium
 	@$(BIN)/ruff check .
 	@$(BIN)/pytest -n auto --dist worksteal --durations=20 --browser -m "not alone"
 	@$(BIN)/pytest --browser -m alone
+
+lint: setup
+	@$(BIN)/python tools/lint.py
 
 export: setup
 	@$(BIN)/nbdev_export

@@ -44,14 +44,13 @@ PICTURE = """fig, ax = plt.subplots(figsize=(6, 3))
 ax.plot(after, "o-", color=PALETTE["ours"])
 ax.set(xlabel="rounds", ylabel="spread", title="Say here what the picture shows");"""
 
-CHECK = """# takeaway: the answer to the question
-models = start  # round by round, without powers
+CHECK = """models = start  # round by round, without powers
 for _ in range(8): models = W @ models
 test_close(after[-1], max(models) - min(models))"""
 
 TAKE_AWAY = """## What to take away
 
-- Here stands the answer to the question, and a cell above quotes it and checks it.
+- Here stands the answer to the question, which a cell above checks.
 - What it rests on.
 - Where it ends."""
 

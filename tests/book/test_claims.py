@@ -28,12 +28,16 @@ def test_there_are_forty_claims_of_both_papers_and_none_is_said_twice():
     assert not TABLE.duplicated(["paper", "place", "claim", "on_what"]).any()
 
 
-@pytest.mark.parametrize("row", list(TABLE.itertuples()), ids=lambda row: f"{row.paper}-{row.Index}")
-def test_verdict_follows_from_the_numbers(row):
-    assert row.verdict in plausible(row)
-    assert bool(row.except_for) == (row.verdict == "confirmed with a condition")
-    assert row.on_what.startswith("nothing: ") == (row.verdict == "not measured")
-    if row.verdict != "not measured": assert row.low <= row.measured <= row.high
+def follows(row):
+    """Whether the verdict of a row, and what is said beside it, are those of its numbers."""
+    measured = row.verdict == "not measured" or row.low <= row.measured <= row.high
+    conditional = bool(row.except_for) == (row.verdict == "confirmed with a condition")
+    return row.verdict in plausible(row) and measured and conditional and row.on_what.startswith("nothing: ") == (row.verdict == "not measured")
+
+
+def test_verdicts_follow_from_the_numbers():
+    wrong = [f"{row.paper}, {row.place}: {row.claim}" for row in TABLE.itertuples() if not follows(row)]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_commands_name_experiments():
@@ -61,4 +65,8 @@ def test_a_verdict_that_does_not_follow_is_noticed():
     row = TABLE[TABLE.verdict == "confirmed"].iloc[0]
     wrong = row.copy()
     wrong["low"] = wrong["high"] = wrong.least - 1
-    assert plausible(wrong) == {"not confirmed", "wrong"}
+    assert plausible(wrong) == {"not confirmed", "wrong"} and follows(row) and not follows(wrong)
+    for column, value in (("except_for", "one graph"), ("on_what", "nothing: no data"), ("measured", row.high + 1), ("verdict", "wrong")):
+        changed = row.copy()
+        changed[column] = value
+        assert not follows(changed), column

@@ -2,7 +2,6 @@
 import re
 
 import nbformat
-import pytest
 from conftest import ROOT
 
 FOLDER = ROOT / "nbs" / "evidence"
@@ -33,20 +32,28 @@ def checks(cells):
     return any(re.search(r"\bassert\b|\btest_\w+\(|assert_allclose", cell.source) or shows(cell) for cell in cells if cell.cell_type == "code")
 
 
-@pytest.mark.parametrize("row", [row for row in rows("Departures") if row[-1] != "check"], ids=lambda row: row[0][:40])
-def test_departure_leads_to_a_check(row):
+def faults(row):
+    """What is wrong with the links of a departure, in words."""
     links = LINK.findall(row[-1] + "|")
-    assert links, f"no link in {row[-1]!r}"
+    if not links: yield f"{row[0][:40]}: no link in {row[-1]!r}"
     for path, anchor in links:
-        assert (cells := section(path, anchor or None)), f"{path} has no heading {anchor!r}"
-        assert checks(cells), f"{path}#{anchor} checks nothing"
+        cells = section(path, anchor or None)
+        if not cells: yield f"{row[0][:40]}: {path} has no heading {anchor!r}"
+        elif not checks(cells): yield f"{row[0][:40]}: {path}#{anchor} checks nothing"
 
 
-@pytest.mark.parametrize("heading", ["Symbols", "Words"])
-def test_entry_leads_to_a_chapter(heading):
-    first, *entries = rows(heading)
-    assert len(entries) > 20 and all(len(entry) == len(first) for entry in entries)
-    for entry in entries: assert LINK.findall(entry[-1] + "|") and all((FOLDER / path).exists() for path, _ in LINK.findall(entry[-1] + "|")), entry
+def test_departures_lead_to_checks():
+    departures = [row for row in rows("Departures") if row[-1] != "check"]
+    wrong = [fault for row in departures for fault in faults(row)]
+    assert len(departures) > 20 and not wrong, "\n".join(wrong)
+
+
+def test_entries_lead_to_chapters():
+    for heading in ("Symbols", "Words"):
+        first, *entries = rows(heading)
+        wrong = [entry for entry in entries if len(entry) != len(first) or not LINK.findall(entry[-1] + "|")]
+        wrong += [entry for entry in entries if not all((FOLDER / path).exists() for path, _ in LINK.findall(entry[-1] + "|"))]
+        assert len(entries) > 20 and not wrong, wrong
 
 
 def test_words_are_sorted_and_defined_once():
@@ -56,3 +63,4 @@ def test_words_are_sorted_and_defined_once():
 
 def test_a_wrong_link_is_noticed():
     assert not section("../accounting/24_theorem8.ipynb", "No-such-heading") and not checks(section("../index.ipynb", "Licence"))
+    for link in ("", "[24](../accounting/24_theorem8.ipynb#No-such-heading)", "[Licence](../index.ipynb#Licence)"): assert len(list(faults(["A departure", link]))) == 1

@@ -53,7 +53,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "bars, in terminals and notebooks: tests/ground/test_progress.py": "files.progress_bar",
     "one account after the other: tests/accounting/test_large.py": "exposure.*",
     "certified optima side by side: nbs/noise/59_kinds.ipynb": "kinds.*",
-    "pictures: tests/book/test_palette.py and the chapters": "figures.*",
+    "pictures: tests/ground/test_colors.py and the chapters": "figures.*",
     "what notebooks show, with labels of any kind: tests/ground/test_cards.py": "cards.*",
     "commands, of which the parts are here: tests/workshop/test_inputs.py, tests/workshop/test_sweeps.py": "cli.app names.check_kept names.check_settings names.trust_models",
     "a page, with properties and clicks of its own: tests/workshop/test_explorer.py": "explorer.* settings.* view.*",
