@@ -175,6 +175,7 @@ def test_what_lacks_an_extra_says_which(core, tmp_path):
     assert re.search(r"\nImportError: training data needs sklearn: pip install 'mfdl\[train\]'$", trained.stderr.rstrip())
 
 
+@pytest.mark.nightly
 def test_a_script_with_the_installed_package_is_type_checked(core, tmp_path):
     """Strictly, and by the types that the wheel has (and pandas-stubs, for pandas): all is well but for the last line, whose arguments fit no overload."""
     programs, inside = core

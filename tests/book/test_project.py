@@ -89,6 +89,7 @@ def test_the_tables_of_the_index_are_the_chapters():
     assert rewritten(text.replace("| [10 Graphs]", "| [10 Grphs]")) == text
 
 
+@pytest.mark.nightly
 def test_a_chapter_begins_with_one_command_and_runs_with_another(tmp_path):
     for folder in ("nbs", "mfdl"): (tmp_path / folder).mkdir()
     workshop(tmp_path, "tools", "settings.ini", "pyproject.toml", "nbs/index.ipynb", "mfdl/__init__.py")
@@ -136,6 +137,7 @@ def test_refresh_names_a_notebook_that_is_not_there(tmp_path):
         assert refused.returncode and f"NAME={name}: there is no nbs/{name}.ipynb; {says}" in refused.stderr
 
 
+@pytest.mark.nightly
 def test_hooks_pass_and_notice(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
     for name in ("nbs", "mfdl"): shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)

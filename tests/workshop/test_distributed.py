@@ -468,6 +468,7 @@ with join(30.0) as net:
 """
 
 
+@pytest.mark.nightly
 def test_torchrun_starts_everybody_again(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", tmp_path / "program.py", tmp_path]

@@ -500,6 +500,7 @@ def explorer_at(folder, package=ROOT):
     assert os.listdir(folder) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")
 def test_an_installed_package_has_the_page(tmp_path):
     """Laid out as the wheel is: the page is served, from the template that needs no network."""

@@ -101,6 +101,7 @@ def test_killed_at_random_moments(tmp_path, seed):
     assert (tmp_path / "log").read_text().split() == begun
 
 
+@pytest.mark.nightly
 def test_killed_with_real_cells(tmp_path):
     grid, results, chance = write(tmp_path, [1, 2, 3, 4], wait=0.5), tmp_path / "results", random.Random(0)
     for _ in range(4):
@@ -116,7 +117,7 @@ def test_killed_with_real_cells(tmp_path):
     assert before.count("missing") + before.count("done") == 4 and states(grid, results) == ["done"] * 4 and collect(results)["square"].tolist() == [1, 4, 9, 16]
 
 
-@pytest.mark.parametrize("victim", ["cell", "kernel"])
+@pytest.mark.parametrize("victim", ["kernel", pytest.param("cell", marks=pytest.mark.nightly)])
 def test_a_killed_worker_fails_its_cell_only(tmp_path, victim):
     grid, results = write(tmp_path, [1, 2], wait=8.0), tmp_path / "results"
     process = start(grid, results)
@@ -142,6 +143,7 @@ def test_two_sweeps_on_one_folder_divide_the_work(tmp_path):
     assert len(parents) == 41 and {parents.count(process.pid) > 0 for process in both} == {True}, "one did everything"
 
 
+@pytest.mark.nightly
 def test_interrupted_sweep_leaves_nothing_running(tmp_path):
     grid, results = write(tmp_path, [1, 2], wait=60.0), tmp_path / "results"
     process = subprocess.Popen([str(Path(sys.executable).parent / "mfdl"), "sweep", str(grid), "--folder", str(results)], stderr=subprocess.PIPE, text=True,
@@ -162,6 +164,7 @@ def test_failure_keeps_traceback_and_notebook_and_the_sweep_goes_on(tmp_path):
     assert "1 failed" in CliRunner().invoke(app, ["sweep", str(grid), "--status"]).output
 
 
+@pytest.mark.nightly
 def test_a_failure_of_a_clock_that_was_ahead_is_tried_again(tmp_path):
     grid = write(tmp_path, [13])
     CliRunner().invoke(app, ["sweep", str(grid)])
@@ -199,6 +202,7 @@ def test_code_that_changes_while_a_sweep_runs_is_noticed(tmp_path):
     assert status["state"] == "failed" and "notebook is not what it was when the sweep began" in status["error"]
 
 
+@pytest.mark.nightly
 def test_threads_are_shared_out(tmp_path, monkeypatch):
     for name in sweeps.THREADS: monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sweeps, "cores", lambda: 6)
