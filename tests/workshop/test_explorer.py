@@ -35,6 +35,7 @@ from hypothesis import strategies as st
 
 from mfdl import account
 from mfdl.accounting.reactions import Lipschitz
+from mfdl.ground.downloads import find_file
 from mfdl.ground.links import FORMATS, read_graph
 from mfdl.language import attackers
 from mfdl.language.algorithms import dp_dsgd
@@ -351,8 +352,10 @@ def test_an_eavesdropper_is_not_clicked():
 # --- large networks
 
 LASTFM = Settings("lastfm-asia", attackers=("0",))
+NEEDS_LASTFM = pytest.mark.skipif(find_file("social_graphs/lastfm_asia.csv") is None, reason="data set social_graphs/lastfm_asia.csv is not on this machine: set MFDL_DATA")
 
 
+@NEEDS_LASTFM
 def test_a_large_network_is_shown_in_parts():
     """7,624 nodes: all of them in the numbers, 200 in the picture, and an answer within seconds of computing."""
     started = time.process_time()
@@ -393,6 +396,7 @@ def test_drawn_are_attackers_and_those_nearest_to_them(n, seed):
     assert {frozenset(edge) for edge in part.edges} == {frozenset(edge) for edge in network.subgraph(part).edges}
 
 
+@NEEDS_LASTFM
 @pytest.mark.parametrize("changes,said", [
     ({"algorithm": "decor"}, "no table of all pairs"), ({"algorithm": "dsgd"}, "a gradient has no noise"),
     ({"algorithm": "dsgd", "trust": "ldp"}, "a gradient has no noise"), ({"trust": "secldp"}, "76230 numbers"),
@@ -404,6 +408,7 @@ def test_what_cannot_be_done_in_large_networks_is_said(changes, said):
     assert len(in_a_line(error.value)) < 600 and time.process_time() - started < 5
 
 
+@NEEDS_LASTFM
 def test_a_large_network_on_the_page():
     """Without a browser: the graph is typed, and the first node is curious."""
     page = explorer.page()
@@ -924,6 +929,7 @@ def test_a_narrow_window_shows_everything(shown):
     shown.page.set_viewport_size({"width": 1280, "height": 1300})
 
 
+@NEEDS_LASTFM
 @pytest.mark.nightly
 @pytest.mark.browser
 def test_a_large_network_in_the_browser(shown):
