@@ -345,6 +345,12 @@ def _form(part: Any) -> str:
     fields = [(name, value) for name, value in ast.iter_fields(part) if value not in (None, [])]
     return f"{type(part).__name__}({', '.join(f'{name}={_form(value)}' for name, value in fields)})"
 
+def _body_form(body: list[ast.stmt]) -> str:
+    "The form of all statements, imports first and sorted."
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = sorted(name for node in imports for name in _imported(node))
+    return ascii((names, [_form(node) for node in body if node not in imports]))
+
 def code_digest(source: str) -> str:
     """Return a digest of what code does, whatever it looks like.
 
@@ -363,13 +369,10 @@ def code_digest(source: str) -> str:
     chapter 81.
     """
     try:
-        body = ast.parse(source).body
-    except SyntaxError:  # a cell with magics
-        return hashlib.sha256(source.encode()).hexdigest()[:16]
-    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = sorted(name for node in imports for name in _imported(node))
-    rest = [_form(node) for node in body if node not in imports]
-    return hashlib.sha256(repr((names, rest)).encode()).hexdigest()[:16]
+        form = _body_form(ast.parse(source).body)
+    except _UNREADABLE:  # such as a cell with magics
+        form = ascii(source)
+    return hashlib.sha256(form.encode()).hexdigest()[:16]
 
 
 # %% ../../nbs/workshop/81_experiments.ipynb #c0de0004

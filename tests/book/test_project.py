@@ -13,7 +13,7 @@ from importlib.metadata import distributions
 import click
 import pytest
 from click.testing import CliRunner
-from conftest import FIGURES, ROOT
+from conftest import ROOT
 from execnb.nbio import nb2str, read_nb
 from nbdev.clean import clean_nb
 from packaging.specifiers import SpecifierSet
@@ -41,7 +41,7 @@ def test_what_is_pinned_runs_on_the_oldest_python():
     assert not newer, f"constraints.txt: pin versions for Python 3.11 in place of {newer}"
 
 
-@pytest.mark.parametrize("path", [*sorted((ROOT / "nbs").glob("**/[!.]*.ipynb")), *FIGURES], ids=lambda p: f"{p.parent.name}/{p.stem}")
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs").glob("**/[!.]*.ipynb")), ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_notebook_is_clean(path):
     text = path.read_text()
     assert os.fspath(ROOT) not in text, "a path of this machine is in the notebook"
