@@ -97,6 +97,13 @@ def test_experiment_runs_at_smoke_size(name, tmp_path):
     assert not [path for path in os.listdir(tmp_path) if "failed" in path]
 
 
+@pytest.mark.nightly
+def test_the_demo_makes_what_is_committed(tmp_path):
+    """So that `make demo` leaves the checkout as it was."""
+    for path in reproduce("story", folder=tmp_path, progress=False).files:
+        assert path.read_bytes() == (ROOT / "figures" / path.name).read_bytes(), f"{path.name} is another file on this machine"
+
+
 def test_experiment_notebooks_are_committed_with_outputs():
     for path in experiments().values():
         tagged = [c for c in nbformat.read(path, as_version=4).cells if "summary" in c.metadata.get("tags", [])]
