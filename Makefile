@@ -107,7 +107,7 @@ report: setup
 	@$(BIN)/python tools/report.py
 
 figures: setup
-	@$(BIN)/mfdl reproduce all && $(BIN)/nbdev_clean --fname figures
+	@$(BIN)/mfdl reproduce all && $(BIN)/python tools/show.py && $(BIN)/nbdev_clean --fname nbs/experiments
 
 benchmarks: setup
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'

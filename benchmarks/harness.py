@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from tqdm import tqdm
 
 from mfdl.ground.figures import save_figure
+from mfdl.ground.files import progress_bar
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1",
@@ -40,7 +40,7 @@ def main(script, doc, columns, cases, measure, draw, report, environment=None):
         print(json.dumps(measure(*json.loads(given.one))))
         return
     rows = []
-    for case in tqdm(list(cases(given.quick)), desc="measurements"):
+    for case in progress_bar(list(cases(given.quick)), desc="measurements"):
         command = [sys.executable, "-W", "ignore", script, "--one", json.dumps(case)]
         settings = os.environ | (environment or {})
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=settings)

@@ -21,10 +21,16 @@ settings.load_profile("mfdl")
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "nbs").glob("*/[0-9][0-9]_*.ipynb"))
 MODULES = [module.name.removeprefix("mfdl.") for module in pkgutil.walk_packages(mfdl.__path__, "mfdl.") if not module.ispkg and "._" not in module.name]
-FIGURES = [path for path in sorted((ROOT / "figures").glob("*.ipynb")) if ".failed." not in path.name]
+FIGURES = sorted((ROOT / "figures").glob("*.json"))  # the records of how they came about
 
 CHROMIUM = "--no-sandbox --disable-gpu --disable-quic --no-first-run --no-proxy-server --disable-background-networking --disable-component-update --disable-sync".split()
 CHROMIUM.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost")  # a page that needs the network fails here as it fails offline
+
+
+def printed(stem):
+    """What the cells of an experiment printed when it made a figure."""
+    record = json.loads((ROOT / "figures" / f"{stem}.json").read_text())
+    return "".join(f"{line}\n" for cell in record["cells"] for line in cell["printed"])
 
 
 def pytest_addoption(parser):

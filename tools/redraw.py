@@ -12,9 +12,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from executed import experiment_of, given_to, other_code, pairs, printed, show, tagged, text
+from show import code_cells, experiment_of, given_to, show
 
-from mfdl.workshop.experiments import reproduce
+from mfdl.workshop.experiments import Result, code_digest, reproduce
+
+
+def text(cell: dict) -> str:
+    "The source of a cell."
+    return "".join(cell["source"])
 
 
 def only_imports(source: str) -> bool:
@@ -22,64 +27,73 @@ def only_imports(source: str) -> bool:
     return all(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.parse(source).body)
 
 
-def check_measured(path: Path) -> int:
-    """The number of the measured cell in the experiment of an executed notebook.
+def changed_cells(record: dict, cells: list[dict]) -> list[int]:
+    "Numbers of the cells of an experiment that do something else than when the figure was made."
+    if len(cells) != len(record["cells"]): raise ValueError("today's experiment has other cells: run it again")
+    return [
+        number for number, (cell, before) in enumerate(zip(cells, record["cells"], strict=True))
+        if code_digest(text(cell)) != before["code"]]
+
+
+def check_measured(record: dict, cells: list[dict]) -> int:
+    """The number of the measured cell of an experiment.
 
     A ValueError unless all up to it, but imports, does what it did when it ran.
     """
-    today = [now for _, now in pairs(path)]
-    if not today: raise ValueError(f"{path.stem}: today's experiment has other cells: run it again")
-    measured = tagged(today, "measured")
+    measured = next(
+        number for number, cell in enumerate(cells)
+        if "measured" in cell["metadata"].get("tags", []))
     changed = [
-        number for number in other_code(path)
-        if number <= measured and not only_imports(text(today[number]))]
-    if changed: raise ValueError(f"{path.stem}: cells {changed} have changed: run it again")
+        number for number in changed_cells(record, cells)
+        if number <= measured and not only_imports(text(cells[number]))]
+    if changed: raise ValueError(f"cells {changed} have changed: run the experiment again")
     return measured
 
 
 def saved_table(cells: list[dict]) -> str:
     "The name of the table that is written beside the figure."
-    source = "\n".join(text(cell) for cell in cells if cell["cell_type"] == "code")
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(ast.parse("\n".join(map(text, cells)))) if isinstance(node, ast.Call)]
     saved = [call.args[2] for call in calls if getattr(call.func, "id", "") == "save_figure"]
     return ast.unparse(saved[0])
 
 
-def numbers_in(words: str) -> list[float]:
-    "All numbers; a table that is read again may write 1.0 as 1."
+def numbers_in(record: dict) -> list[float]:
+    "All numbers that were printed; a table that is read again may write 1.0 as 1."
+    words = "\n".join(line for cell in record["cells"][:-1] for line in cell["printed"])
     return [*map(float, re.findall(r"\d+(?:\.\d+)?", words))]
 
 
-def redraw(path: Path, folder: Path) -> Path:
-    """Run all cells but the measured one; the executed notebook is written to a folder.
+def redraw(path: Path, folder: Path) -> Result:
+    """Run all cells but the measured one; what is made goes to a folder.
 
     A ValueError, and what was in the folder is kept, if they print other numbers.
     """
-    measured = check_measured(path)
-    before = pairs(path)[measured][0]
-    told = numbers_in(printed(path))
-    kept = {file: file.read_bytes() for file in folder.glob(f"{path.stem}.*")}
+    record = json.loads(path.read_text())
     experiment = json.loads(experiment_of(path).read_text())
+    cells = code_cells(experiment)
+    measured = check_measured(record, cells)
+    kept = {file: file.read_bytes() for file in folder.glob(f"{path.stem}.*")}
     numbers = f"pd.read_csv({str(path.with_suffix('.csv'))!r})"
-    table = saved_table(experiment["cells"])
-    experiment["cells"][measured]["source"] = [f"{table} = {numbers}"]
+    digest, table = code_digest(text(cells[measured])), saved_table(cells)
+    cells[measured]["source"] = [f"{table} = {numbers}"]
     with tempfile.TemporaryDirectory() as aside:
         shortened = Path(aside) / experiment_of(path).name
         shortened.write_text(json.dumps(experiment))
-        found = reproduce(str(shortened), given_to(path), folder).notebook
-    after = json.loads(found.read_text())
-    cell = after["cells"][tagged(after["cells"], "measured")]
-    cell.update(source=before["source"], outputs=before["outputs"])
-    found.write_text(json.dumps(after, indent=1, ensure_ascii=False) + "\n")
-    if numbers_in(printed(found)) != told:
+        result = reproduce(str(shortened), given_to(record), folder)
+    written = folder / path.name
+    again = json.loads(written.read_text()) | {"command": record["command"]}
+    again["cells"][measured] = record["cells"][measured] | {"code": digest}
+    if numbers_in(again) != numbers_in(record):
         for file, content in kept.items():
             file.write_bytes(content)
         raise ValueError(f"{path.stem}: other numbers are printed: run the experiment again")
-    return found
+    written.write_text(json.dumps(again, indent=1) + "\n")
+    return result
 
 
 if __name__ == "__main__":
     for path in map(Path, sys.argv[1:]):
-        print(redraw(path, path.parent))
-        if not given_to(path):
-            show(path)
+        drawn = redraw(path, path.parent)
+        print(*drawn.files, sep="\n")
+        if not given_to(json.loads(path.read_text())):
+            show(drawn.notebook)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNFINISHED', 'TOLD', 'settle', 'check_place', 'write_whole', 'version', 'seal', 'unseal', 'package_code',
-           'json_values', 'needed_for', 'bars_shown', 'progress_bar', 'worker_threads', 'map_with_bar']
+           'json_values', 'needed_for', 'bars_shown', 'bar_options', 'progress_bar', 'worker_threads', 'map_with_bar']
 
 # %% ../../nbs/ground/01_files.ipynb #00000002
 import hashlib
@@ -14,6 +14,7 @@ import math
 import os
 import secrets
 import sys
+import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -368,15 +369,62 @@ def bars_shown(wanted: bool) -> Iterator[None]:
     finally:
         _SHOWN.reset(before)
 
+# %% ../../nbs/ground/01_files.ipynb #11ne0002
+SECONDS = 10  # from one line to the next
+
+class _Lines:
+    "A stream for a bar: a line on standard error every `SECONDS`, and nothing of the rest."
+
+    def __init__(self) -> None:
+        self.due = time.monotonic() + SECONDS
+
+    def write(self, text: str) -> None:
+        "Print what a bar draws, but for movements of the cursor, if a line is due."
+        line = text.replace("\x1b[A", "").strip()
+        if not line or time.monotonic() < self.due: return
+        self.due = time.monotonic() + SECONDS
+        print(line, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        "Nothing is held back."
+
+
 # %% ../../nbs/ground/01_files.ipynb #959d0998
 UNFINISHED = "MFDL_UNFINISHED"  # environment variable: a folder for what such a notebook has done
 TOLD = "MFDL_BAR"  # environment variable: a file for the bar of a notebook that is executed
 
-def _told_bar(steps: Iterable[Any] | None, options: dict[str, Any]) -> Any:
-    "A bar that another process reads."
-    from tqdm import tqdm
+def _is_seen() -> bool:
+    "Whether a bar would be seen: in a terminal, or in a notebook that somebody looks at."
+    kernel = _kernel()
+    if kernel is not None: return bool(getattr(kernel, "_allow_stdin", True))
+    return sys.stderr is not None and sys.stderr.isatty()
+
+def _kernel() -> Any:
+    "The kernel that runs this; None outside of a notebook."
+    ipython = sys.modules.get("IPython")
+    return getattr(ipython and ipython.get_ipython(), "kernel", None)
+
+def bar_options() -> dict[str, Any]:
+    """Say where a progress bar is drawn, and how.
+
+    Returns
+    -------
+    dict
+        Options of tqdm. In a terminal and in a notebook that somebody looks at there is
+        a bar after two seconds. A notebook that a program executes has none: its kernel
+        cannot ask anybody (``_allow_stdin``), and a bar would remain among the outputs;
+        it goes into the file that `TOLD` names, if one is named. Elsewhere there is a
+        line on standard error every ten seconds.
+
+    References
+    ----------
+    chapter 01.
+    """
+    if _is_seen(): return {"delay": 2}
+    if _kernel() is None: return {"file": _Lines(), "mininterval": 1, "ncols": 0}
+    if TOLD not in os.environ: return {"disable": True}
     place = open(os.environ[TOLD], "w", encoding="utf-8")  # noqa: SIM115, as long as the bar
-    return tqdm(steps, file=place, delay=2, ncols=70, ascii=True, **options)
+    return {"file": place, "delay": 2, "ncols": 70, "ascii": True}
 
 def progress_bar(steps: Iterable[Any] | None = None, **options: Any) -> Any:
     """Show how far a long piece of work is, where somebody is there to see it.
@@ -391,23 +439,19 @@ def progress_bar(steps: Iterable[Any] | None = None, **options: Any) -> Any:
     Returns
     -------
     tqdm
-        With the items of `steps`. It shows nothing within the first two seconds, and
-        nothing in a notebook that a program executes: its kernel cannot ask anybody
-        (``_allow_stdin``), and a bar would remain among the outputs. It goes into the
-        file that `TOLD` names then, if one is named.
+        With the items of `steps`, drawn as `bar_options` says.
 
     References
     ----------
     chapter 01.
     """
     with warnings.catch_warnings(action="ignore"):  # about ipywidgets that are not there
-        from tqdm.auto import tqdm
-    ipython = sys.modules.get("IPython")
-    kernel = getattr(ipython and ipython.get_ipython(), "kernel", None)
-    hidden = None if kernel is None else not getattr(kernel, "_allow_stdin", True)
-    disable = options.pop("disable", False) or not _SHOWN.get()
-    if hidden and TOLD in os.environ and not disable: return _told_bar(steps, options)
-    return tqdm(steps, disable=disable or hidden, delay=2, **options)
+        from tqdm import auto, std
+    hidden = options.pop("disable", False) or not _SHOWN.get()
+    where = {"disable": True} if hidden else bar_options()
+    made = std.tqdm if "file" in where else auto.tqdm
+    return made(steps, **where | options)
+
 
 # %% ../../nbs/ground/01_files.ipynb #370624b9
 @contextmanager

@@ -4,12 +4,15 @@
 
 # %% auto #0
 __all__ = ['experiments_folder', 'experiments', 'find_notebook', 'experiment_parameters', 'check_parameters', 'result_stem',
-           'Result', 'ExperimentFailed', 'reproduce']
+           'Result', 'ExperimentFailed', 'code_digest', 'reproduce']
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000002
 import ast
+import hashlib
+import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ground.arguments import check_choice
-from ..ground.files import TOLD, UNFINISHED, needed_for
+from ..ground.files import TOLD, UNFINISHED, bar_options, needed_for, write_whole
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000005
 def experiments_folder() -> Path:
@@ -225,7 +228,7 @@ class Result:
     notebook : Path
         The executed copy.
     files : tuple of Path
-        Figures and numbers.
+        Figures, numbers, and the record of how they came about (.json).
     summary : str
         What the cells tagged `summary` printed.
 
@@ -274,6 +277,7 @@ def _execute(
         import psutil
         from traitlets.config import Config
     before = psutil.Process().children()
+    bar = {"unit": "cell", "desc": "Executing", **bar_options(), "delay": 0} if progress else False
     with tempfile.TemporaryDirectory() as private, ThreadPoolExecutor(1) as aside:
         told = Path(private) / "bar"
         os.environ[UNFINISHED] = str(trainings.resolve())  # the kernel inherits it
@@ -283,7 +287,7 @@ def _execute(
         kernel = Config({"KernelManager": sockets} if os.name == "posix" else {})
         running = aside.submit(
             papermill.execute_notebook, source, target, parameters,
-            kernel_name="python3", progress_bar=progress, config=kernel,
+            kernel_name="python3", progress_bar=bar, config=kernel,
         )
         try:
             _show_within(running, told)
@@ -315,7 +319,8 @@ def _without_run_times(notebook: Any) -> Any:  # of nbformat
         if cell.cell_type != "code": continue
         cell.execution_count = None
         for output in cell.outputs:
-            output.pop("execution_count", None)
+            if output.output_type == "execute_result":
+                output.execution_count = None
     return notebook
 
 def _summary(notebook: Any) -> str:  # of nbformat
@@ -324,12 +329,81 @@ def _summary(notebook: Any) -> str:  # of nbformat
     outputs = [output for cell in tagged for output in cell.outputs]
     return "".join(output.text for output in outputs if output.output_type == "stream")
 
+# %% ../../nbs/workshop/81_experiments.ipynb #c0de0002
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    "What an import binds; for this package without the module it comes from."
+    module = getattr(node, "module", None) or ""
+    package = "mfdl" if module.split(".")[0] == "mfdl" else module
+    return [f"{package} {alias.name} {alias.asname}" for alias in node.names]
+
+def _form(part: Any) -> str:
+    "A syntax tree as text, without what is empty; the same for all versions of Python."
+    if isinstance(part, list): return f"[{', '.join(map(_form, part))}]"
+    if not isinstance(part, ast.AST): return repr(part)
+    if isinstance(part, ast.JoinedStr):  # Python 3.12 adds empty constants
+        part.values = [one for one in part.values if getattr(one, "value", None) != ""]
+    fields = [(name, value) for name, value in ast.iter_fields(part) if value not in (None, [])]
+    return f"{type(part).__name__}({', '.join(f'{name}={_form(value)}' for name, value in fields)})"
+
+def _body_form(body: list[ast.stmt]) -> str:
+    "The form of all statements, imports first and sorted."
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = sorted(name for node in imports for name in _imported(node))
+    return ascii((names, [_form(node) for node in body if node not in imports]))
+
+def code_digest(source: str) -> str:
+    """Return a digest of what code does, whatever it looks like.
+
+    Parameters
+    ----------
+    source : str
+        The code of a cell.
+
+    Returns
+    -------
+    str
+        16 digits of SHA-256, of the syntax tree, or of the text if it is not Python alone.
+
+    References
+    ----------
+    chapter 81.
+    """
+    try:
+        form = _body_form(ast.parse(source).body)
+    except _UNREADABLE:  # such as a cell with magics
+        form = ascii(source)
+    return hashlib.sha256(form.encode()).hexdigest()[:16]
+
+
+# %% ../../nbs/workshop/81_experiments.ipynb #c0de0004
+def _printed(cell: Any) -> str:  # of nbformat
+    "What a cell wrote to standard output."
+    return "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
+
+def _record(
+    experiment: str, given: Mapping[str, Any], parameters: Mapping[str, Any], notebook: Any,
+) -> dict[str, Any]:
+    "The command that makes a figure, all parameters, and the cells that were run."
+    words = [word for key, value in given.items() for word in ("-p", key, str(value))]
+    named = Path(experiment).name
+    cells = [
+        cell for cell in notebook.cells
+        if cell.cell_type == "code" and "injected-parameters" not in cell.metadata.get("tags", [])]
+    return {
+        "command": shlex.join(["mfdl", "reproduce", named, *words]),
+        "parameters": {key: value for key, value in parameters.items() if key != "output"},
+        "cells": [
+            {"code": code_digest(cell.source), "printed": _printed(cell).splitlines()}
+            for cell in cells],
+    }
+
+
 # %% ../../nbs/workshop/81_experiments.ipynb #00000017
 def reproduce(
     experiment: str, given: Mapping[str, Any] | None = None, folder: str | Path = "figures",
     progress: bool = True,
 ) -> Result:
-    """Run an experiment notebook with papermill, and keep its copy beside the figure.
+    """Run an experiment notebook with papermill, and record how its figure came about.
 
     If it is stopped or fails, its trainings are kept beside the figure as well, and go
     on when it is run again.
@@ -344,12 +418,12 @@ def reproduce(
         Where results go; it is made if it is missing.
     progress : bool
         Whether papermill's progress bar is shown, with a tick for each cell, and
-        behind it the bar of the current cell.
+        behind it the bar of the current cell; without a terminal, a line now and then.
 
     Returns
     -------
     Result
-        The executed notebook, figures and numbers, and what was printed.
+        The executed notebook, figures, numbers and record, and what was printed.
 
     Raises
     ------
@@ -385,6 +459,9 @@ def reproduce(
     nbformat.write(_without_run_times(executed), unfinished)
     notebook = unfinished.replace(stem.with_name(stem.name + ".ipynb"))
     shutil.rmtree(trainings, ignore_errors=True)
+    changed = {key: value for key, value in values.items() if value != defaults[key]}
+    record = json.dumps(_record(experiment, changed, parameters, executed), indent=1)
+    write_whole(stem.with_name(stem.name + ".json"), f"{record}\n".encode())
     beside = stem.parent.glob(stem.name + ".*")
-    files = sorted(path for path in beside if path.suffix in (".svg", ".png", ".csv"))
+    files = sorted(path for path in beside if path.suffix in (".svg", ".png", ".csv", ".json"))
     return Result(notebook, tuple(files), _summary(executed))

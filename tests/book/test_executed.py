@@ -1,4 +1,4 @@
-"""Nothing beside the figures is stale: executed notebooks have the source of today's experiments, experiments show what they show, titles what the numbers say."""
+"""Nothing beside the figures is stale: experiments have the code that made them and show what they show, titles say what the numbers say."""
 import ast
 import html
 import json
@@ -11,30 +11,49 @@ import pandas as pd
 import pytest
 from conftest import FIGURES, ROOT
 
-EXECUTED = runpy.run_path(str(ROOT / "tools" / "executed.py"))
-EXPERIMENT_OF, PARAMETERS, GIVEN_TO, PRINTED = (EXECUTED[name] for name in ("experiment_of", "parameters", "given_to", "printed"))
+from mfdl.workshop.experiments import check_parameters, code_digest, experiment_parameters, result_stem
+
+
+@pytest.fixture
+def redraw(monkeypatch):
+    """The tool that draws figures again."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return runpy.run_path(str(ROOT / "tools" / "redraw.py"))
+
+
+SHOW = runpy.run_path(str(ROOT / "tools" / "show.py"))
+CODE_CELLS, EXPERIMENT_OF, GIVEN_TO = (SHOW[name] for name in ("code_cells", "experiment_of", "given_to"))
+
+
+def read(path): return json.loads(path.read_text())
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
-def test_source_is_todays(path):
-    assert not EXECUTED["stale"](path), "run the experiment again"
-    assert not EXECUTED["other_words"](path), "run python tools/executed.py"
+def test_code_is_todays(path):
+    today = [code_digest("".join(cell["source"])) for cell in CODE_CELLS(read(EXPERIMENT_OF(path)))]
+    assert [cell["code"] for cell in read(path)["cells"]] == today, "run the experiment again, or python tools/redraw.py"
 
 
-@pytest.mark.parametrize("path", [path for path in FIGURES if not GIVEN_TO(path)], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_the_command_makes_the_figure_with_these_parameters(path):
+    record, name = read(path), EXPERIMENT_OF(path).stem
+    defaults = experiment_parameters(name)
+    given = check_parameters(name, GIVEN_TO(record), defaults)
+    assert record["command"].split()[:3] == ["mfdl", "reproduce", name] and result_stem(name, given, defaults) == path.stem
+    assert {**record["parameters"], "output": ""} == defaults | given
+    for suffix in (".csv", ".svg"): assert path.with_suffix(suffix).is_file()
+
+
+@pytest.mark.parametrize("path", [path for path in FIGURES if not GIVEN_TO(read(path))], ids=lambda path: path.stem)
 def test_experiment_shows_what_its_defaults_give(path):
-    assert PRINTED(EXPERIMENT_OF(path)) == PRINTED(path), "run python tools/executed.py"
+    cells = CODE_CELLS(read(EXPERIMENT_OF(path)))
+    told = ["".join(line for out in cell["outputs"] if out.get("name") == "stdout" for line in out["text"]).splitlines() for cell in cells]
+    assert told[:-1] == [cell["printed"] for cell in read(path)["cells"][:-1]], "run the experiment again, and python tools/show.py"
 
 
-@pytest.mark.parametrize("path", [*FIGURES, *sorted((ROOT / "nbs" / "experiments").glob("*.ipynb"))], ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs" / "experiments").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_every_program_can_read_it(path):
-    nbformat.validate(json.loads(path.read_text()))
-
-
-@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
-def test_no_machine_is_named(path):
-    """Where a result was written is a path in the project."""
-    assert not PARAMETERS(path, "injected-parameters")["output"].startswith("/")
+    nbformat.validate(read(path))
 
 
 def titles(path): return {html.unescape(words).replace("- -", "--") for words in re.findall(r"<!-- (.+?) -->", path.with_suffix(".svg").read_text())}
@@ -108,7 +127,7 @@ def test_numbers_in_titles_are_those_of_the_table(path):
 
 
 def test_other_panels_of_the_story_say_what_their_numbers_are():
-    path = ROOT / "figures" / "story_florentine.ipynb"
+    path = ROOT / "figures" / "story_florentine.json"
     table = numbers(path).set_index("noise")
     gained = 100 * table[table.panel == "accuracy above independent"].loc["space-time", ["value", "low", "high"]]
     promised = table[(table.panel == "epsilon") & (table.distance == table.distance.max())].value
@@ -169,46 +188,41 @@ def test_numbers_in_titles_are_computed(path):
     assert found == {words for words in KNOWN if any(words in source for source in cells)}
 
 
-def test_what_is_stale_is_noticed(tmp_path):
-    form, path = EXECUTED["form"], ROOT / "figures" / "pndp_florentine.ipynb"
-    assert form("from mfdl.a import f, g\nx = [1,\n 2]") == form("from mfdl.b.c import g\nfrom mfdl.b.d import f\nx = [1, 2]")
-    assert form("x = f(1)") != form("x = f(2)") and form("from mfdl.a import f") != form("from numpy import f")
+def test_numbers_in_titles_are_found():
     for title in ('"ten is 10"', 'words'): assert list(titled(f'words = "ten is 10"\nax.set_title({title})')) == ["ten is 10"]
     assert not list(titled('ax.set_title(f"ten is {x:.2f}")'))
-    changed = json.loads(path.read_text())
-    changed["cells"][-1]["source"] = ["other words"]
-    other = tmp_path / path.name
-    other.write_text(json.dumps(changed))
-    assert EXECUTED["other_words"](other) == [len(changed["cells"]) - 2]
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The tool that draws figures again."""
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return runpy.run_path(str(ROOT / "tools" / "redraw.py"))
+def test_a_figure_that_is_drawn_again_is_the_same(tmp_path, redraw):
+    path = ROOT / "figures" / "quadratic_20.json"
+    redraw["redraw"](path, tmp_path)
+    for suffix in (".json", ".svg", ".csv"): assert (tmp_path / path.name).with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
 
 
-def test_a_figure_that_is_drawn_again_is_the_same(tmp_path, drawn):
-    path = ROOT / "figures" / "quadratic_20.ipynb"
-    again = drawn["redraw"](path, tmp_path)
-    assert again.name == path.name and PRINTED(again) == PRINTED(path)
-    for suffix in (".svg", ".csv"): assert again.with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
-
-
-def test_what_measures_something_else_is_not_drawn_again(tmp_path, drawn):
-    notebook = json.loads((ROOT / "figures" / "quadratic_20.ipynb").read_text())
-    number = EXECUTED["tagged"](notebook["cells"], "measured")
-    path = tmp_path / "quadratic_20.ipynb"
+def test_what_measures_something_else_is_not_drawn_again(tmp_path, redraw):
+    record = read(ROOT / "figures" / "quadratic_20.json")
+    cells = CODE_CELLS(read(EXPERIMENT_OF(ROOT / "figures" / "quadratic_20.json")))
+    number, = (i for i, cell in enumerate(cells) if "measured" in cell["metadata"].get("tags", []))
+    path = tmp_path / "quadratic_20.json"
     for changed, words in ((number - 1, "cells"), (number, "cells"), (None, "other cells")):
-        other = json.loads(json.dumps(notebook))
+        other = json.loads(json.dumps(record))
         if changed is None: del other["cells"][-1]
-        else: other["cells"][changed]["source"].append("\nseeds = 2")
+        else: other["cells"][changed]["code"] = code_digest("seeds = 2")
         path.write_text(json.dumps(other))
-        with pytest.raises(ValueError, match=words): drawn["redraw"](path, tmp_path)
-    notebook["cells"][-2]["outputs"][0]["text"] = ["99 other numbers"]
-    path.write_text(json.dumps(notebook))
+        with pytest.raises(ValueError, match=words): redraw["redraw"](path, tmp_path)
+    record["cells"][-2]["printed"].append("99 other numbers")
+    path.write_text(json.dumps(record))
     path.with_suffix(".csv").write_bytes((ROOT / "figures" / "quadratic_20.csv").read_bytes())
     before = {file: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(ValueError, match="other numbers"): drawn["redraw"](path, tmp_path)
+    with pytest.raises(ValueError, match="other numbers"): redraw["redraw"](path, tmp_path)
     assert all(file.read_bytes() == content for file, content in before.items())
+
+
+def test_pictures_in_pixels_are_those_that_pages_show():
+    """The others are drawn as well, and ignored by git."""
+    shown = set()
+    for path in [*(ROOT / "nbs").rglob("[!.]*.ipynb"), *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        shown |= set(re.findall(r"(?:\.\./|\(|\{figure\} )figures/([\w.+-]+\.png)", path.read_text()))
+    rules = (ROOT / ".gitignore").read_text().splitlines()
+    assert "figures/*.png" in rules and {rule.removeprefix("!figures/") for rule in rules if rule.startswith("!figures/")} == shown
+    for name in shown: assert (ROOT / "figures" / name).is_file()

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import FIGURES, ROOT
+from conftest import FIGURES, ROOT, printed
 from scipy import stats
 
 from mfdl import Participation, gossip_matrix, load_graph, strategy
@@ -68,8 +68,7 @@ def test_harm_that_is_predicted():
     """As printed by the experiment `together`: methods by graph."""
     found = {}
     for stem in (SMALL, "facebook-414"):
-        text = (ROOT / "figures" / f"together_quadratic_graphs-{stem}.ipynb").read_text()
-        for graph, line in re.findall(r'"([\w.:=-]+): harm relative to independent noise (.*?);', text):
+        for graph, line in re.findall(r"^([\w.:=-]+): harm relative to independent noise (.*?);", printed(f"together_quadratic_graphs-{stem}"), re.M):
             found[graph] = {name: float(value) for name, value in re.findall(r"([A-Za-z, ]+?) (\d\.\d+)(?:, )?", line)}
     table = pd.DataFrame(found).T
     assert table["time and space"].to_dict() == {"ring:n=16": 0.045, "florentine": 0.057, "erdos-renyi:n=20": 0.065, "facebook-414": 0.113}
@@ -167,9 +166,9 @@ def test_losses_of_house_prices_that_are_reached():
 
 def test_bsr_ties_with_mafalda_although_it_does_more_harm():
     for stem, more in zip(HOUSE_PRICES, ("1.221", "1.238", "1.312", "1.318", "1.217"), strict=True):
-        assert f"BSR {more}" in (ROOT / "figures" / f"housing_{stem}.ipynb").read_text()
+        assert f"BSR {more}" in printed(f"housing_{stem}")
     for ego, harm in (("414", "0.945"), ("348_seeds-10", "0.926")):
-        assert f"MAFALDA, by node {harm}" in (ROOT / "figures" / f"housing_facebook-{ego}.ipynb").read_text()
+        assert f"MAFALDA, by node {harm}" in printed(f"housing_facebook-{ego}")
 
 
 def judged(stem, other="BSR"):
@@ -312,8 +311,7 @@ def test_noise_for_the_last_model_costs_most_before_the_end_on_facebook():
 
 def printed_harms(stem):
     """Relative to that of BSR, as an experiment printed them: a row for each noise."""
-    cells = json.loads((ROOT / "figures" / f"objectives_{stem}.ipynb").read_text())["cells"]
-    lines = "".join("".join(out.get("text", "")) for cell in cells for out in cell.get("outputs", [])).partition("predicted: harm")[2].splitlines()
+    lines = printed(f"objectives_{stem}").partition("predicted: harm")[2].splitlines()
     return {line[:18].strip(): [*map(float, line[18:].split())] for line in lines if re.search(r"\d$", line)}
 
 
@@ -553,7 +551,7 @@ def test_three_seeds_of_writers_on_the_ego_network_settle_nothing():
     low, high = 100 * differences_over_seeds(table, "accuracy", ["mu"], "mafalda").loc[(0.5, "identity"), ["low", "high"]]
     assert (round(-high), round(-low)) == (-2, 52)
     assert round(100 * (table.largest - table.least)[table.method == "mafalda"].mean()) == 38
-    assert "3 at each of 148 nodes" in (told := (ROOT / "figures" / f"{stem}.ipynb").read_text()) and "batches of up to 24" in told
+    assert "3 at each of 148 nodes" in (told := printed(stem)) and "batches of up to 24" in told
 
 
 def test_letters_are_learned_in_the_order_of_digits():
@@ -565,7 +563,7 @@ def test_letters_are_learned_in_the_order_of_digits():
     assert behind.loc[1, "identity"].round(1).tolist() == [-37.7, -40.3, -35.2] and behind.loc[1, "bsr"].round(1).tolist() == [-3.6, -4.5, -2.6]
     apart = 100 * table.assign(apart=table.largest - table.least).groupby("method").apart.mean()
     assert apart[["mafalda", "identity", "no noise"]].round(1).tolist() == [4.0, 7.2, 2.0] and apart[["bsr", "mafalda"]].max() < 5
-    told, writers = ((ROOT / "figures" / f"{name}_florentine.ipynb").read_text() for name in ("letters", "writers"))
+    told, writers = (printed(f"{name}_florentine") for name in ("letters", "writers"))
     assert "batches of up to 92" in told and "61% to 83% of the images of a node" in told and "batches of up to 75" in writers
 
 

@@ -6,7 +6,7 @@ import re
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
-from conftest import FIGURES, ROOT
+from conftest import ROOT
 from nbclient import NotebookClient
 from traitlets.config import Config
 
@@ -99,11 +99,18 @@ def test_every_experiment_has_a_smoke_size():
 def test_experiment_runs_at_smoke_size(name, tmp_path):
     if name in NEEDS and find_file(NEEDS[name]) is None: pytest.skip(f"data of {name} are not on this machine: set MFDL_DATA to the folder that holds {NEEDS[name]}")
     result = reproduce(name, SMOKE[name], tmp_path, progress=False)
-    assert {path.suffix for path in result.files} == {".csv", ".png", ".svg"} and result.summary
+    assert {path.suffix for path in result.files} == {".csv", ".json", ".png", ".svg"} and result.summary
     assert not [path for path in os.listdir(tmp_path) if "failed" in path]
 
 
+@pytest.mark.nightly
+def test_the_demo_makes_what_is_committed(tmp_path):
+    """So that `make demo` leaves the checkout as it was."""
+    for path in reproduce("story", folder=tmp_path, progress=False).files:
+        assert path.read_bytes() == (ROOT / "figures" / path.name).read_bytes(), f"{path.name} is another file on this machine"
+
+
 def test_experiment_notebooks_are_committed_with_outputs():
-    for path in [*experiments().values(), *FIGURES]:
+    for path in experiments().values():
         tagged = [c for c in nbformat.read(path, as_version=4).cells if "summary" in c.metadata.get("tags", [])]
         assert tagged and all(c.outputs for c in tagged), f"{path} was committed without outputs"

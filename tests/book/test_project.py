@@ -13,7 +13,7 @@ from importlib.metadata import distributions
 import click
 import pytest
 from click.testing import CliRunner
-from conftest import FIGURES, ROOT
+from conftest import ROOT
 from execnb.nbio import nb2str, read_nb
 from nbdev.clean import clean_nb
 from packaging.specifiers import SpecifierSet
@@ -51,7 +51,7 @@ def unclean(path):
 
 
 def test_notebooks_are_clean():
-    notebooks = [*sorted((ROOT / "nbs").glob("**/[!.]*.ipynb")), *FIGURES]
+    notebooks = sorted((ROOT / "nbs").glob("**/[!.]*.ipynb"))
     wrong = {f"{path.parent.name}/{path.stem}": found for path in notebooks if (found := list(unclean(path)))}
     assert notebooks and not wrong, wrong
 

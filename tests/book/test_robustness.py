@@ -50,7 +50,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "processes, networks and what they keep: tests/workshop/test_distributed.py": "distributed.* journal.* network.*",
     "the order of pairs: nbs/accounting/35_report.ipynb": "report.worst_first",
     "a report as lines and files: tests/workshop/test_inputs.py, nbs/workshop/77_answers.ipynb": "answers.* noise_commands.* cli.line_command",
-    "bars, in terminals and notebooks: tests/ground/test_progress.py": "files.progress_bar",
+    "bars, in terminals and notebooks: tests/ground/test_progress.py": "files.progress_bar files.bar_options",
     "one account after the other: tests/accounting/test_large.py": "exposure.*",
     "certified optima side by side: nbs/noise/59_kinds.ipynb": "kinds.*",
     "pictures: tests/ground/test_colors.py and the chapters": "figures.*",
@@ -61,7 +61,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "strategies.Harm strategies.Named strategies.named",
     "processes and locks: tests/workshop/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
-    "notebooks that run: tests/book/test_notebooks.py, tests/workshop/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce",
+    "notebooks that run: tests/book/test_notebooks.py, tests/workshop/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce "
+    "experiments.code_digest",
     "published files, whose checksums are compared: tests/learning/test_data.py, tests/workshop/test_inputs.py": "data.housing_table "
     "graphs.facebook graphs.facebook_circles graphs.social_network downloads.zip_member downloads.data_folders downloads.find_file graphs.GraphSource",
     "files in the layout of fedivertex, and what is too large: tests/language/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "

@@ -1,8 +1,12 @@
-"""Bars are seen in a terminal and in a notebook that somebody looks at, and nowhere else; short work has none."""
+"""Bars are seen in a terminal and in a notebook that somebody looks at; elsewhere there is a line now and then; short work has neither."""
+import os
+import pty
 import re
 import subprocess
 import sys
+import termios
 import warnings
+from contextlib import suppress
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -42,11 +46,43 @@ def test_a_notebook_that_somebody_looks_at_has_bars(monkeypatch, asks):
     assert bar.disable != asks and progress_bar(total=3, disable=True).disable
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_terminal_has_bars_and_a_file_has_none(monkeypatch, seen):
+def test_a_terminal_has_bars(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: seen, raising=False)
-    assert progress_bar(total=3).disable != seen
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    bar = progress_bar(total=3)
+    assert not bar.disable and bar.ncols is None and bar.fp.fileno() == sys.stderr.fileno()
+
+
+WORK = """
+import time
+import tqdm.std
+from mfdl.ground.files import bars_shown, progress_bar
+clock = [0.0]
+time.monotonic = tqdm.std.time = lambda: clock[0]  # a second for each step
+def work(seconds, **options):
+    for _ in progress_bar(range(seconds), **options): clock[0] += 1
+work(9, desc="short", leave=False)
+work(60, desc="long")
+bar = progress_bar(total=60, desc="told")
+for step in range(60):
+    clock[0] += 1
+    bar.set_postfix_str(f"cell {step}", refresh=True)
+    bar.update()
+bar.close()
+with bars_shown(False): work(60, desc="hidden")
+work(60, desc="disabled", disable=True)
+print("done")
+"""
+
+
+def test_without_a_terminal_there_is_a_line_every_ten_seconds():
+    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, check=True)
+    lines = done.stderr.splitlines()
+    assert done.stdout == "done\n" and "\r" not in done.stderr and "\x1b" not in done.stderr
+    for name in ("long", "told"):
+        steps = [int(step) for line in lines for step in re.findall(rf"^{name}: +\d+% (\d+)/60 \[", line)]
+        assert 5 <= len(steps) <= 6 and all(9 <= later - one <= 12 for one, later in zip([0, *steps], steps, strict=False)), lines
+    assert all(line.startswith(("long: ", "told: ")) for line in lines)
 
 
 def test_short_work_shows_nothing_and_long_work_a_rest(monkeypatch, capsys):
@@ -138,6 +174,13 @@ def test_a_cell_tells_who_waits_for_it(tmp_path):
     cells = [v4.new_code_cell("output = ''", metadata={"tags": ["parameters"]}),
              v4.new_code_cell("import time\nfrom mfdl.ground.files import progress_bar\nfor _ in progress_bar(range(12), desc='within'): time.sleep(0.5)")]
     nbformat.write(v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}), tmp_path / "slow.ipynb")
-    done = subprocess.run([sys.executable, "-m", "mfdl", "reproduce", "slow.ipynb", "--folder", "out"], capture_output=True, text=True, cwd=tmp_path)
-    assert not done.returncode and re.search(r"Executing:.*cell, within:  \d\d%.*<", done.stderr), done.stderr
+    terminal, end = pty.openpty()
+    termios.tcsetwinsize(end, (24, 200))
+    with subprocess.Popen([sys.executable, "-m", "mfdl", "reproduce", "slow.ipynb", "--folder", "out"], stdout=subprocess.DEVNULL, stderr=end, cwd=tmp_path) as process:
+        os.close(end)
+        said = ""
+        with suppress(OSError):  # at its end
+            while read := os.read(terminal, 1000): said += read.decode(errors="replace")
+    os.close(terminal)
+    assert not process.returncode and re.search(r"Executing:.*cell, within:  \d\d%.*<", said), said
     assert "within:" not in next(tmp_path.glob("out/*.ipynb")).read_text()

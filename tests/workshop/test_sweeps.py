@@ -267,7 +267,7 @@ def test_collect(tmp_path):
 
 def test_every_committed_figure_is_a_cell_of_the_book():
     made = {cell.stem for cell in sweeps.all_experiments()}
-    assert made == {path.stem for path in (ROOT / "figures").glob("*.ipynb")}
+    assert made == {path.stem for path in (ROOT / "figures").glob("*.json")}
     assert CliRunner().invoke(app, ["reproduce", "all", "-p", "T", "3"]).exit_code == 2
 
 
@@ -278,6 +278,8 @@ def test_reproduce_all_puts_results_into_one_folder(tmp_path, monkeypatch):
     assert result.exit_code == 1 and "1 done, 1 failed" in result.output
     notebook = (tmp_path / "figures" / f"{cells[0].stem}.ipynb").read_bytes()
     assert reproduce(cells[0].experiment, cells[0].given, tmp_path / "figures", progress=False).notebook.read_bytes() == notebook
+    record = (tmp_path / "figures" / f"{cells[0].stem}.json").read_text()
+    assert json.loads(record)["parameters"]["x"] == 1 and str(tmp_path) not in record
     assert (tmp_path / "figures" / f"{cells[0].stem}.csv").is_file() and not (tmp_path / "figures" / f"{cells[1].stem}.csv").exists()
 
 

@@ -125,7 +125,7 @@ def test_an_experiment_that_was_stopped_goes_on_and_leaves_nothing_behind(tmp_pa
     kept, = folder.glob("*.unfinished")
     assert len(list(kept.iterdir())) == 2
     again()
-    assert marker.read_text() == "[4, 5, 6]" and [path.suffix for path in folder.iterdir()] == [".ipynb"]
+    assert marker.read_text() == "[4, 5, 6]" and sorted(path.suffix for path in folder.iterdir()) == [".ipynb", ".json"]
 
 
 def test_stopped_says_where_trainings_go_on_from(monkeypatch, tmp_path):
