@@ -78,6 +78,8 @@ def test_a_node_that_is_accounted_for_as_a_record_is_refuted(monkeypatch):
     run, records = dp_dsgd(gossip_matrix(nx.path_graph(3)), 4), Participation.cyclic(2, 2)
     how = {"sigma": 0.5, "protect": "node", "victim": 0, "replays": 120}
     with pytest.raises(ValueError, match=r"every_step\(4\)"): audit(run, LDP(), records, **how)
+    with pytest.raises(ValueError, match=r"every_step\(4\)"): account(run, LDP(), records, 0.5).in_units(1.0, 1, "zero-out", protect="node")
+    assert "all data of one node" in repr(account(run, LDP(), Participation.every_step(4), 0.5).in_units(1.0, 1, "zero-out", protect="node"))
     right = audit(run, LDP(), Participation.every_step(4), **how)
     assert right.claimed == pytest.approx(4) and right.tight
     monkeypatch.setattr("mfdl.evidence.auditing._check_unit", lambda *given: None)
