@@ -441,7 +441,8 @@ def read_log(path: str | Path) -> LoggedRun:
 # %% ../../nbs/workshop/91_logs.ipynb #2ecc8db1
 def _plain(value: Any) -> Any:
     "A number of NumPy or torch as one of Python, and what holds several as a list."
-    if isinstance(value, range) or getattr(value, "ndim", 0): return [*value]
+    if isinstance(value, range): return [*value]
+    if getattr(value, "shape", ()): return value.tolist()
     if not hasattr(value, "item"):
         raise ValueError(f"{value!r}: expected lists, texts and numbers in a log")
     return value.item()

@@ -33,7 +33,9 @@ def test_uses_are_accepted_exactly_where_a_pattern_contains_them(scheme, seed, o
         with pytest.raises(ValueError, match="no step"): uses.take([])
 
 
-@pytest.mark.parametrize("records, words", [([1, 2, 1], "1 is twice"), ([np.int32(1), 1], "1 is twice"), ([0.5], "no record"), ([True], "no record"), ([None], "no record"), ([[1]], "no record")])
+@pytest.mark.parametrize("records, words", [
+    ([1, 2, 1], "1 is twice"), ([np.int32(1), 1], "1 is twice"), ([0.5], "no record"), ([True], "no record"), ([None], "no record"), ([[1]], "no record"),
+])
 def test_a_batch_names_each_record_once(records, words):
     with pytest.raises(ValueError, match=words): Uses(Participation.every_step(3)).take(records)
 

@@ -285,8 +285,10 @@ def test_records_that_are_named_are_checked():
     swapped[8:10] = swapped[[9, 8]]  # two batches of the second epoch
     twice = in_order.copy()
     twice[3, 0] = twice[3, 1]
-    for wrong, words in ((swapped, "is used in steps 1 and 8"), (torch.as_tensor(swapped), "is used in steps 1 and 8"), (twice, "13 is twice in step 3"), (torch.as_tensor(twice), "13 is twice"),
-                         (in_order[:-1], "of 23 steps"), (np.vstack([in_order, batches]), "of more steps"), (in_order[:, 1:], "step 0 has 3"), (in_order / 2, "is no record"), (24, "expected a DataLoader"), ([3] * 24, "expected a DataLoader")):
+    for wrong, words in ((swapped, "is used in steps 1 and 8"), (torch.as_tensor(swapped), "is used in steps 1 and 8"),
+                         (twice, "13 is twice in step 3"), (torch.as_tensor(twice), "13 is twice"),
+                         (in_order[:-1], "of 23 steps"), (np.vstack([in_order, batches]), "of more steps"), (in_order[:, 1:], "step 0 has 3"),
+                         (in_order / 2, "is no record"), (24, "expected a DataLoader"), ([3] * 24, "expected a DataLoader")):
         with pytest.raises(ValueError, match=words): told(IN_ORDER, wrong)
     assert "was checked" in told(Participation.min_sep(3, 7, 24), swapped)
     with pytest.raises(ValueError, match="covers 6 steps"): told(Participation.cyclic(2, 3), in_order)

@@ -314,7 +314,8 @@ def test_records_that_a_log_names_are_checked(tmp_path):
 
 
 @pytest.mark.parametrize("records, message", [
-    ([["a", [0]]], "none of 'b'"), ([["a", [0]], ["b", [1]], ["a", [2]]], "'a'; expected once each"), ([["a", [0]], ["b", [0, 0]]], "twice in step 0"), ([["a", [0]], ["c", [0]]], "'c'; expected once each"),
+    ([["a", [0]]], "none of 'b'"), ([["a", [0]], ["b", [1]], ["a", [2]]], "'a'; expected once each"),
+    ([["a", [0]], ["b", [0, 0]]], "twice in step 0"), ([["a", [0]], ["c", [0]]], "'c'; expected once each"),
     ([["a", [0]], ["b", [0.5]]], "no label"), ([["a", 0], ["b", [1]]], "expected a list"), ([["a"]], "expected [node, [record, ..]]"), (None, "in all, or in none"),
 ])
 def test_what_a_log_cannot_say_about_records(tmp_path, records, message):
