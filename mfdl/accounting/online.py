@@ -264,7 +264,8 @@ class OnlineAccountant(_Progress):
     nodes : iterable, optional
         Labels of the nodes; 0 .. n-1 by default.
     b : int
-        A record takes part in every b-th step.
+        A record takes part in every b-th step, which nobody checks: with batches in a
+        fixed order. It is 1 if epochs are shuffled, and for all data of a node.
     sigma : float
         Standard deviation of each noise variable, divided by the row sensitivity.
     method : str

@@ -17,7 +17,7 @@ from .privacy import GaussianDP, calibrate_sigma, row_sensitivity
 from ..ground.arguments import Floats, Ints, check_choice
 from ..ground.cards import html_card
 from ..ground.files import needed_for
-from ..language.participation import Participation
+from ..language.participation import Participation, participation_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +48,7 @@ class _Findings:
     promises: tuple["Promise", ...] = field(default=(), repr=False)
     own_noise: bool | None = None
     row_sensitivity: float = 1.0
+    protect: str = "record"
 
     @property
     def mu(self) -> Floats:
@@ -157,7 +158,8 @@ def _assumed(found: _Findings) -> list[str]:
     "What the numbers of a report say, and assume."
     moves = "the gradients of a node"
     if found.adjacency is not None:
-        moves = f"one record ({found.adjacency})"
+        unit = "one record" if found.protect == "record" else "all data of one node"
+        moves = f"{unit} ({found.adjacency})"
     units = (f"neighbours differ in {moves}, by at most {found.row_sensitivity:.4g} "
              "(row sensitivity) in each participation")
     gradients = f"gradients: {_assumption(found)}"
@@ -430,6 +432,8 @@ class Report(_Findings):
     row_sensitivity : float, optional
         By how much one participation can move what a node adds; noise has standard
         deviation sigma times this.
+    protect : str, optional
+        In which neighbours differ: 'record', or 'node' for all data of a node.
 
     References
     ----------
@@ -629,17 +633,21 @@ class Report(_Findings):
         """
         return _worst_event(self)
 
-    def in_units(self, clip: float, batch: int, adjacency: str) -> "Report":
+    def in_units(
+        self, clip: float, batch: int, adjacency: str, protect: str = "record",
+    ) -> "Report":
         """The same report for clipped gradients, in their units.
 
         Parameters
         ----------
         clip : float
-            L2 norm to which the gradient of each record is clipped.
+            L2 norm to which the gradient of each record is clipped, or the mean of a node.
         batch : int
-            Records in the mean.
+            Records in the mean; 1 for a node, of which the mean itself is clipped.
         adjacency : str
             'replace-one' or 'zero-out'.
+        protect : str, optional
+            'record', or 'node': all data of a node, which take part in every step.
 
         Returns
         -------
@@ -649,14 +657,22 @@ class Report(_Findings):
         Raises
         ------
         ValueError
-            For what is no clip norm, batch or adjacency.
+            For what is no clip norm, batch or adjacency, and for a node with the
+            participation of one of its records, or a batch other than 1.
 
         References
         ----------
         chapter 35; row sensitivities are in chapter 20.
         """
         moves = row_sensitivity(clip, batch, adjacency)
-        return replace(self, adjacency=adjacency, row_sensitivity=moves)
+        whole = participation_of(protect, self.participation)
+        if self.participation != whole:
+            raise ValueError(
+                f"protect={protect!r}: all data of a node take part in every step; expected an "
+                f"account for Participation.every_step({whole.T}), not {self.participation!r}")
+        if protect == "node" and batch != 1:
+            raise ValueError(f"batch={batch!r}: the mean of a node is clipped; expected 1")
+        return replace(self, adjacency=adjacency, row_sensitivity=moves, protect=protect)
 
     def calibrate(self, epsilon: float, delta: float) -> "Report":
         """The same report with the least sigma for which every pair is private.

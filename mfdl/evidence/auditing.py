@@ -19,17 +19,16 @@ from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from ..accounting.solver import certify
 from ..ground.arguments import Bools, Floats, Ints
 from mfdl.ground.arguments import (
-    check_choice, check_confidence, check_count, real_array, real_number,
+    check_confidence, check_count, real_array, real_number,
 )
 from ..ground.files import needed_for
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
 from ..language.attackers import TrustModel, coalition_mask, view
 from ..language.factorization import Factorization, decompose
-from ..language.participation import Participation
+from ..language.participation import Participation, participation_of
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.streams import deal_seeds
 from ..learning.checking import check_protocol
-from ..learning.clipping import PROTECTS
 from ..learning.data import Batches, Dataset
 from ..learning.noise_sources import Run
 from ..learning.simulator import Simulation
@@ -228,11 +227,12 @@ def _plan(
     directions /= np.linalg.norm(directions, axis=-1, keepdims=True)
     index = np.full((n, b, _PLACES), -1)
     index[..., :-1] = np.arange(n * b * records).reshape(n, b, -1)
-    batch = (case.victim, case.pattern[0] % b)
-    if protect == "node":
-        index[batch][1:] = -1
-    directions[batch][0] = sign * case.shifts
-    directions[batch][1] = -case.shifts  # pulls the other way
+    node = protect == "node"
+    unit = (case.victim, slice(None) if node else case.pattern[0] % b)  # all batches, or one
+    if node:
+        index[unit][..., 1:] = -1
+    directions[unit][..., 0, :, :] = sign * case.shifts
+    directions[unit][..., 1, :, :] = -case.shifts  # pulls the other way
     # the target makes the gradient of (0 + 2)^2 by the weights 4 times the record
     X = (directions * np.array(_NORMS)[:, None, None] / 4).reshape(-1, *case.shifts.shape)
     y = np.full(len(X), -2.0)
@@ -324,7 +324,8 @@ def replay(
     secure : bool
         Whether noise comes from a cryptographic generator, see `Run`.
     protect : str
-        'record', or 'node' where the mean gradient of a node is clipped.
+        'record', or 'node' where the mean gradient of a node is clipped; then each
+        step has another batch, and all of those of the victim change.
 
     Returns
     -------
@@ -335,7 +336,8 @@ def replay(
     ----------
     See chapter 70.
     """
-    data, batches = _plan(case, protocol.n, participation.b, sign, protect)
+    b = protocol.T if protect == "node" else participation.b
+    data, batches = _plan(case, protocol.n, b, sign, protect)
     lr = _LR / max(1.0, scale)
     spread = scale if len(protocol.variables.step) else 0.0
     runs = [Run("replay", protocol, spread, secret=secret, secure=secure) for secret in secrets]
@@ -651,6 +653,14 @@ def _check_trained(protocol: Protocol, trust: TrustModel) -> None:
             f"(check_protocol: {deviation:.2g}); expected at most {ROUNDING:g}, rounding"
         )
 
+def _check_unit(protect: str, participation: Participation) -> None:
+    "Refuse a participation that what is protected does not have."
+    whole = participation_of(protect, participation)
+    if participation != whole:
+        raise ValueError(
+            f"participation={participation}: all data of a node (protect={protect!r}) take part "
+            f"in every step, whatever its batches; expected Participation.every_step({whole.T})")
+
 def _check_test(participation: Participation, replays: int, claimed: float | None) -> None:
     "Refuse a test that the training code cannot run, or that could tell nothing."
     if participation.separation != "exactly":
@@ -663,7 +673,7 @@ def _check_test(participation: Participation, replays: int, claimed: float | Non
 
 def _noise_scale(sigma: float, protect: str, adjacency: str) -> float:
     "Standard deviation of a noise variable, for gradients that are clipped to 1."
-    places = _PLACES if check_choice("protect", protect, PROTECTS) == "record" else 1
+    places = _PLACES if protect == "record" else 1
     scale = sigma * row_sensitivity(1.0, places, adjacency)
     if not 1e-6 <= scale <= 1e6:
         raise ValueError(
@@ -716,7 +726,7 @@ def audit(
     trust : TrustModel
         The attackers.
     participation : Participation
-        Cyclic, as batches are.
+        Cyclic, as batches are; of a node every_step(T).
     sigma : float
         Standard deviation of a noise variable, divided by the row sensitivity.
     adjacency : str
@@ -755,11 +765,13 @@ def audit(
     _check_trained(protocol, trust)
     report = account(protocol, trust, participation, sigma)
     _check_test(participation, replays, claimed)
+    _check_unit(protect, participation)
     check_confidence(confidence)
     check_delta(delta)
     check_seed("secret", secret)
     scale = _noise_scale(sigma, protect, adjacency)
-    hardest = worst_case(protocol, trust, participation, victim)
+    attacked = Participation.every_step(protocol.T) if protect == "node" else participation
+    hardest = worst_case(protocol, trust, attacked, victim)
     case, basis = _embedded(hardest, derive_seed(secret, 2))
     train = partial(
         replay, protocol, trust, participation, case, scale, secure=secure, protect=protect,

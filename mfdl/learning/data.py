@@ -133,7 +133,7 @@ class Batches:
         """
         return self
 
-    def participation(self, epochs: int) -> Participation:
+    def participation(self, epochs: int) -> Any:
         """In which steps a record takes part, in so many rounds through the batches.
 
         Parameters
@@ -143,10 +143,24 @@ class Batches:
 
         Returns
         -------
-        Participation
+        Participation or RandomParticipation
         """
         rounds = check_count("epochs", epochs, "a number of rounds through the batches")
-        return Participation.cyclic(rounds, self.b)
+        return self.in_steps(rounds * self.b)
+
+    def in_steps(self, T: int) -> Any:
+        """In which of T steps a record takes part.
+
+        Parameters
+        ----------
+        T : int
+
+        Returns
+        -------
+        Participation or RandomParticipation
+        """
+        self.check_steps(T)
+        return Participation.cyclic(T // self.b, self.b)
 
     def at(self, step: int) -> Ints:
         """The records used in a step.
@@ -274,18 +288,18 @@ class RandomBatches(Batches):
         if T != self.scheme.T:
             raise ValueError(f"T={T}: batches are drawn for {self.scheme.T} steps; expected those")
 
-    def participation(self, epochs: int) -> Any:
-        """In which steps records may take part, for so many rounds.
+    def in_steps(self, T: int) -> Any:
+        """In which of T steps a record may take part.
 
         Parameters
         ----------
-        epochs : int
+        T : int
 
         Returns
         -------
         RandomParticipation
         """
-        self.check_steps(check_count("epochs", epochs) * self.b)
+        self.check_steps(T)
         return self.scheme
 
     def with_secret(self, secret: int | None) -> "RandomBatches":

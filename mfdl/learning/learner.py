@@ -18,10 +18,11 @@ import numpy as np
 from ..ground.arguments import check_choice, check_count, real_number
 from ..ground.files import needed_for
 from ..ground.randomness import check_seed, derive_seed
+from ..language.participation import PROTECTS, participation_of
 from ..language.protocol import Protocol
 from ..language.steps import fingerprint
 from mfdl.learning.clipping import (
-    LOSSES, NUMERIC, PROTECTS, Batch, ClippingRule, Scratch, any_gradients, as_function, gradients,
+    LOSSES, NUMERIC, Batch, ClippingRule, Scratch, any_gradients, as_function, gradients,
     record_loss,
 )
 from .data import Batches, Dataset
@@ -510,6 +511,11 @@ class _Tested(_Updating):
         return len(self.rates)
 
     @property
+    def participation(self) -> Any:
+        """In which steps that takes part which is protected: a record, or a node."""
+        return participation_of(self.protect, self.batches.in_steps(self.T))
+
+    @property
     def theta(self) -> "torch.Tensor":
         """All models, (runs, nodes, parameters)."""
         return self.models.swapaxes(0, 1)
@@ -606,7 +612,8 @@ class Learner(_Described):
     clip : float or None
         The norm to which gradients are clipped; with None they are not clipped.
     protect : str, optional
-        What is protected, 'record' or 'node'.
+        What is protected, 'record' or 'node'; `participation` says in which steps it
+        takes part.
     loss : str, optional
         'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     device : str or torch.device, optional

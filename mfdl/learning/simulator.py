@@ -532,8 +532,9 @@ class Simulation(_Unfinished):
     clip : float or None
         The norm to which gradients are clipped; with None they are not clipped.
     protect : str, optional
-        'record' to clip the gradient of each record, 'node' the mean of a node's batch
-        (for its account use every_step(T) and row_sensitivity(clip, 1, ..)).
+        'record' to clip the gradient of each record, 'node' the mean of a node's batch.
+        The account is that of `participation`: every_step(T) for a node, with
+        row_sensitivity(clip, 1, ..).
     loss : str, optional
         'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     device : str or torch.device, optional

@@ -25,7 +25,7 @@ from ..accounting.report import Report
 from ..ground.arguments import Bools, Floats, check_choice, check_count, real_number
 from ..language.attackers import TrustModel
 from ..language.gossip import LARGE
-from ..language.participation import Participation
+from ..language.participation import Participation, Uses, participation_in_words
 from ..language.protocol import Protocol, check_nodes, check_protocol_type
 from ..language.steps import Noise, Round, Step
 from .answers import give_answer
@@ -192,6 +192,22 @@ def _read_round(given: Any, place: dict[Hashable, int]) -> Round:
     W = csr_array(W + kept.multiply(np.isin(np.arange(n), receivers, invert=True)[:, None]))
     return Round(W if n > LARGE else W.toarray())
 
+# %% ../../nbs/workshop/91_logs.ipynb #2487f9e4
+def _read_records(given: Any, place: dict[Hashable, int], trains: Bools) -> list[str]:
+    "The records that are used in a step, by names that say whose they are."
+    used: dict[int, list[str]] = {}
+    for entry in _list_of(given, "records"):
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise ValueError(f"records: {entry!r}; expected [node, [record, ..]]")
+        row = _row_of(entry[0], place, "records")
+        if row in used or not trains[row]:
+            raise ValueError(f"records: {entry[0]!r}; expected once each node that trains")
+        names = [_checked_label(name, "records") for name in _list_of(entry[1], "records")]
+        used[row] = [f"{name!r} of {entry[0]!r}" for name in names]
+    missing = [node for node, row in place.items() if trains[row] and row not in used]
+    if missing: raise ValueError(f"records: none of {missing[0]!r}, which trains; expected a list")
+    return [name for names in used.values() for name in names]
+
 # %% ../../nbs/workshop/91_logs.ipynb #fb8151c3
 @dataclass(frozen=True)
 class _Line:
@@ -207,6 +223,7 @@ class _Reader:
     header: _Header
     lines: list[_Line] = field(default_factory=list)
     made: dict[str, Round] = field(default_factory=dict)
+    uses: Uses | None = None  # of records, where they are named
 
     def exchange(self, given: Any) -> Round:
         "One exchange, which may have been made before."
@@ -215,10 +232,19 @@ class _Reader:
             self.made[text] = _read_round(given, self.header.place)
         return self.made[text]
 
+    def note(self, found: dict[str, Any], trains: Bools) -> None:
+        "Refuse uses of records that the participation does not allow."
+        if not self.lines and "records" in found:
+            self.uses = Uses(self.header.participation)
+        if ("records" in found) != (self.uses is not None):
+            raise ValueError("records: are named in some steps; expected them in all, or in none")
+        if self.uses is not None:
+            self.uses.take(_read_records(found["records"], self.header.place, trains))
+
     def take(self, line: str | bytes) -> None:
         "Read one step more."
         found = _parsed(line)
-        _check_keys(found, ["step", "trains", "noise", "rounds"], ["rate"])
+        _check_keys(found, ["step", "trains", "noise", "rounds"], ["rate", "records"])
         t = len(self.lines)
         if type(found["step"]) is not int or found["step"] != t or t >= self.header.participation.T:
             last = self.header.participation.T - 1
@@ -229,7 +255,9 @@ class _Reader:
         place = self.header.place
         noise = _read_noise(found["noise"], place, t)
         rounds = [self.exchange(one) for one in _list_of(found["rounds"], "rounds")]
-        self.lines.append(_Line(_read_trains(found["trains"], place), noise, tuple(rounds), rate))
+        trains = _read_trains(found["trains"], place)
+        self.note(found, trains)
+        self.lines.append(_Line(trains, noise, tuple(rounds), rate))
 
 # %% ../../nbs/workshop/91_logs.ipynb #c89d5690
 def _noise_of(
@@ -275,7 +303,8 @@ class LoggedRun:
     protocol : Protocol
         Who trained, which noise was added, and who heard whom.
     participation : Participation
-        The steps in which one record took part.
+        The steps in which one record took part. Where `checked` is False, this is what
+        the program declared, and its promise.
     sigma : float
         The largest standard deviation of noise, divided by the row sensitivity; noise
         of the protocol is in multiples of it.
@@ -285,6 +314,8 @@ class LoggedRun:
         'replace-one' or 'zero-out', if the log says which.
     rates : ndarray (T,), or None
         Learning rates, if they change.
+    checked : bool, optional
+        Whether the log named the records of each step, and they took part as declared.
 
     References
     ----------
@@ -296,6 +327,21 @@ class LoggedRun:
     row_sensitivity: float
     adjacency: str | None
     rates: Floats | None
+    checked: bool = False
+
+    @property
+    def statement(self) -> str:
+        """In which steps a record takes part, and whether that was checked.
+
+        Returns
+        -------
+        str
+
+        References
+        ----------
+        chapter 91.
+        """
+        return participation_in_words(self.participation, self.checked)
 
     def account(self, trust: TrustModel | Sequence[TrustModel], **options: Any) -> Report:
         """Compute the privacy of every node against every attacker.
@@ -343,7 +389,7 @@ def _run_of(reader: _Reader) -> LoggedRun:
     return LoggedRun(
         Protocol(header.nodes, _steps_of(reader.lines, unit), header.name),
         header.participation, sigma, header.row_sensitivity, header.adjacency,
-        None if (rates == rates[0]).all() else rates)
+        None if (rates == rates[0]).all() else rates, reader.uses is not None)
 
 # %% ../../nbs/workshop/91_logs.ipynb #2b8fd31e
 @contextmanager
@@ -394,7 +440,9 @@ def read_log(path: str | Path) -> LoggedRun:
 
 # %% ../../nbs/workshop/91_logs.ipynb #2ecc8db1
 def _plain(value: Any) -> Any:
-    "A number of NumPy or torch as one of Python."
+    "A number of NumPy or torch as one of Python, and what holds several as a list."
+    if isinstance(value, range): return [*value]
+    if getattr(value, "shape", ()): return value.tolist()
     if not hasattr(value, "item"):
         raise ValueError(f"{value!r}: expected lists, texts and numbers in a log")
     return value.item()
@@ -419,7 +467,8 @@ class MessageLog:
     nodes : sequence of labels
         The labels of all nodes: texts or integers.
     participation : Participation
-        The steps in which one record takes part.
+        The steps in which one record takes part. It is checked if each step names its
+        records, and otherwise a promise; min_sep(k, 1, T) if k epochs are shuffled.
     name : str, optional
         The name of the run.
     **units : float or str
@@ -455,6 +504,7 @@ class MessageLog:
         noise: Sequence[Sequence[Any]],
         rounds: Sequence[Sequence[Sequence[Any]]],
         rate: float = 1.0,
+        records: Sequence[Sequence[Any]] | None = None,
     ) -> None:
         """Write down one step.
 
@@ -468,11 +518,14 @@ class MessageLog:
             The exchanges that followed.
         rate : float, optional
             The learning rate, up to a factor that is the same in all steps.
+        records : sequence of [node, records], optional
+            The records in the batch of each node that trains; in all steps or in none.
 
         Raises
         ------
         ValueError
-            For what the format does not have. Nothing is written in this case.
+            For what the format does not have, and for records that take part otherwise
+            than declared. Nothing is written in this case.
 
         References
         ----------
@@ -480,7 +533,7 @@ class MessageLog:
         """
         number = len(self._reader.lines)
         said = {"step": number, "trains": trains, "noise": noise, "rounds": rounds, "rate": rate}
-        line = _written(said)
+        line = _written(said if records is None else said | {"records": records})
         with _at(self.path, number + 2):
             self._reader.take(line)
         with self.path.open("a", encoding="utf-8") as file:
@@ -586,7 +639,8 @@ def account_log_command(
 ) -> None:
     """Say who learned how much about whom in a run that another program logged.
 
-    The log names nodes, noise and participation; its format is in chapter 91.
+    The log names nodes, noise and participation; its format is in chapter 91. That
+    records took part as the log declares is checked only if it names them.
 
     \b
     mfdl account --log messages.jsonl --trust ldp
@@ -602,5 +656,6 @@ def account_log_command(
     }
     told = give_answer(report, settings, rows, output)
     click.echo(f"{run.protocol.name} in {path} ({run.protocol.n} nodes), {told}")
+    click.echo(run.statement)
     for written in output:
         click.echo(f"wrote {written}")

@@ -9,11 +9,15 @@ __all__ = ['noise_for']
 import hashlib
 import math
 import secrets
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import islice
 from typing import Any, cast
 
 from ..ground.arguments import Floats, check_count, real_number
 from ..ground.files import needed_for
+from mfdl.language.participation import (
+    Participation, Uses, check_participation, participation_in_words,
+)
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.steps import fingerprint
 from ..language.streams import noise_stream
@@ -86,6 +90,71 @@ def _plain_rate(optimizer: Any) -> float:
         raise ValueError(f"optimizer: lr={sorted(rates)}, expected one for all parameters")
     return rates.pop()
 
+# %% ../../nbs/workshop/92_opacus.ipynb #9a994b12
+def _check_shuffled(loader: Any, participation: Participation) -> None:
+    "Refuse epochs that are shuffled, unless the participation allows for any order."
+    sampler = loader.batch_sampler.sampler
+    if sampler.replacement or sampler.num_samples != len(sampler.data_source):
+        raise ValueError("records: the DataLoader may use a record several times in an epoch; "
+                         "expected each record once (RandomSampler without replacement)")
+    T = participation.T
+    epochs = -(-T // len(loader))
+    any_order = participation.b == 1 and participation.k >= epochs
+    if epochs > 1 and not any_order:
+        raise ValueError(
+            "records: the DataLoader shuffles, so a record may be used in the last step of an "
+            f"epoch and in the first of the next, 1 apart; {participation!r} does not allow for "
+            f"that. Expected shuffle=False, or Participation.min_sep({epochs}, 1, {T}) here and "
+            "in the account")
+
+def _batches_of(loader: Any, participation: Participation) -> list[list[int]] | None:
+    "The batches of an epoch of a DataLoader; None if it shuffles, and is allowed to."
+    with needed_for("training", "train"):
+        from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+    batches = loader.batch_sampler
+    kind = type(batches).__name__
+    if "WithReplacementSampler" in kind:
+        raise ValueError(
+            f"records: the DataLoader draws batches at random ({kind}, Poisson sampling), which "
+            "noise_for does not account for; expected batches of one size. In this package "
+            "train(.., lots='poisson') draws such batches, for account(.., LDP(), "
+            "Participation.poisson(q, T))")
+    if isinstance(batches, list | tuple): return [*batches]
+    if type(batches) is BatchSampler and type(batches.sampler) is SequentialSampler:
+        return [*batches]
+    if type(batches) is not BatchSampler or type(batches.sampler) is not RandomSampler:
+        order = type(getattr(batches, "sampler", batches)).__name__
+        raise ValueError(f"records: nothing is known about the order of a DataLoader with {order}; "
+                         "expected a list of the records of each step")
+    _check_shuffled(loader, participation)
+    return None
+
+# %% ../../nbs/workshop/92_opacus.ipynb #e88ed2e4
+def _listed(records: Any, T: int) -> list[list[Any]]:
+    "The records of each step as lists; a ValueError for anything else."
+    try:
+        steps = [[*batch] for batch in islice(records, T + 1)]
+    except TypeError:
+        raise ValueError(f"records: {records!r:.60}; expected a DataLoader, or for each step a "
+                         "list of records") from None
+    if len(steps) == T: return steps
+    found = "more" if len(steps) > T else len(steps)
+    raise ValueError(f"records: of {found} steps; expected those of {T}, as in the run")
+
+def _check_records(records: Any, participation: Participation, size: int) -> None:
+    "Raise a ValueError unless records are used as the participation allows."
+    with needed_for("training", "train"): from torch.utils.data import DataLoader
+    if isinstance(records, DataLoader):
+        epoch = _batches_of(records, participation)
+        if epoch is None: return
+        records = [epoch[t % len(epoch)] for t in range(participation.T)]
+    uses = Uses(participation)
+    for t, batch in enumerate(_listed(records, participation.T)):
+        if len(batch) != size:
+            raise ValueError(f"records: step {t} has {len(batch)}; expected {size} in each step "
+                             "(expected_batch_size)")
+        uses.take(batch)
+
 # %% ../../nbs/workshop/92_opacus.ipynb #1178044f
 class _OneStep:
     "The checks of an optimizer, at the beginning and in every step."
@@ -126,10 +195,13 @@ class _OneStep:
 # %% ../../nbs/workshop/92_opacus.ipynb #89319e43
 class _NodeNoise(_OneStep):
     "Replaces the method `add_noise` of an optimizer, and adds the noise of one node."
-    def __init__(self, optimizer: Any, run: Run, stream: Iterator[Floats]) -> None:
+    def __init__(
+        self, optimizer: Any, run: Run, stream: Iterator[Floats], statement: str,
+    ) -> None:
         super().__init__(optimizer, run)
         self.without_noise = optimizer.add_noise
         self.stream = stream
+        self.statement = statement
 
     def __call__(self) -> None:
         "Add the noise of the next step to the sums of clipped gradients."
@@ -169,7 +241,10 @@ def _spend(protocol: Protocol, scale: float, node: Hashable, seeds: dict[int, in
             "deal_seeds(protocol) without a secret")
 
 # %% ../../nbs/workshop/92_opacus.ipynb #d6d5a368
-def noise_for(optimizer: Any, run: Run, node: Hashable, seeds: dict[int, int]) -> Any:
+def noise_for(
+    optimizer: Any, run: Run, node: Hashable, seeds: dict[int, int],
+    participation: Participation, records: Iterable[Iterable[Any]] | None = None,
+) -> Any:
     """Let an optimizer of Opacus add the noise of one node of a protocol.
 
     Parameters
@@ -185,19 +260,29 @@ def noise_for(optimizer: Any, run: Run, node: Hashable, seeds: dict[int, int]) -
     seeds : dict of int
         The seeds that the node holds, {row of protocol.variables.holder_sets: seed},
         such as deal_seeds(protocol)[node]. They are for one run only.
+    participation : Participation
+        The steps in which one record takes part, as in the account of the run:
+        cyclic(k, b) for k epochs of b batches in a fixed order, min_sep(k, 1, T) if
+        epochs are shuffled. Without `records` nobody checks it, and the order of
+        batches is a promise of the caller.
+    records : DataLoader or iterable of T iterables of int or str, optional
+        The records of each step, which are checked against the participation. That
+        the gradients are those of these records remains a promise.
 
     Returns
     -------
     DPOptimizer
         The same optimizer. Its `step` clips as before and adds the noise of the next
-        step of the protocol; exchanges of models are left to the caller.
+        step of the protocol; exchanges of models are left to the caller. The text
+        `add_noise.statement` says when records take part, and whether it was checked.
 
     Raises
     ------
     ValueError
         When it is called and in any later step, for settings that would make the
-        account of the run false; for batches of another size than declared; and for
-        seeds that are not those of the node or have been used.
+        account of the run false; for batches of another size than declared; for records
+        that are used otherwise than the participation allows, or drawn at random; and
+        for seeds that are not those of the node or have been used.
 
     References
     ----------
@@ -211,8 +296,15 @@ def noise_for(optimizer: Any, run: Run, node: Hashable, seeds: dict[int, int]) -
         raise ValueError("optimizer: adds the noise of a node already; expected a new one")
     protocol = _check_run(run, node)
     _check_settings(optimizer, run)
+    check_participation(participation)
+    if participation.T != protocol.T:
+        raise ValueError(f"participation covers {participation.T} steps: expected the "
+                         f"{protocol.T} of the run")
+    if records is not None:
+        _check_records(records, participation, optimizer.expected_batch_size)
+    statement = participation_in_words(participation, records is not None)
     d = sum(p.numel() for p in optimizer.params)
-    noise = _NodeNoise(optimizer, run, noise_stream(protocol, node, seeds, d))
+    noise = _NodeNoise(optimizer, run, noise_stream(protocol, node, seeds, d), statement)
     _spend(protocol, run.scale, node, seeds)
     optimizer.add_noise = noise
     return optimizer

@@ -66,11 +66,25 @@ def test_audits_find_what_is_claimed(number, run, trust):
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 def test_audits_of_whole_nodes_find_what_is_claimed(adjacency):
-    sensitivity = account(RUNS["changing"], TRUSTS["one"], SCHEME).sensitivity.max()
-    usual = {"sigma": sensitivity / 3, "adjacency": adjacency, "replays": 80, "protect": "node"}
-    assert audit(RUNS["changing"], TRUSTS["one"], SCHEME, **usual).tight
-    assert audit(RUNS["changing"], TRUSTS["one"], SCHEME, **usual, claimed=1.5).refuted
-    with pytest.raises(ValueError, match="protect="): audit(RUNS["changing"], TRUSTS["one"], SCHEME, protect="edge")
+    run = RUNS["changing"], TRUSTS["one"], Participation.every_step(T)
+    usual = {"sigma": account(*run).sensitivity.max() / 3, "adjacency": adjacency, "replays": 80, "protect": "node"}
+    assert audit(*run, **usual).tight
+    assert audit(*run, **usual, claimed=1.5).refuted
+    with pytest.raises(ValueError, match="protect="): audit(*run, protect="edge")
+
+
+def test_a_node_that_is_accounted_for_as_a_record_is_refuted(monkeypatch):
+    """All data of a node lie in all batches: sqrt(4) / .5 = 4. The participation of its records says 2.83, is refused, and, past the check, refuted by the attack."""
+    run, records = dp_dsgd(gossip_matrix(nx.path_graph(3)), 4), Participation.cyclic(2, 2)
+    how = {"sigma": 0.5, "protect": "node", "victim": 0, "replays": 120}
+    with pytest.raises(ValueError, match=r"every_step\(4\)"): audit(run, LDP(), records, **how)
+    with pytest.raises(ValueError, match=r"every_step\(4\)"): account(run, LDP(), records, 0.5).in_units(1.0, 1, "zero-out", protect="node")
+    assert "all data of one node" in repr(account(run, LDP(), Participation.every_step(4), 0.5).in_units(1.0, 1, "zero-out", protect="node"))
+    right = audit(run, LDP(), Participation.every_step(4), **how)
+    assert right.claimed == pytest.approx(4) and right.tight
+    monkeypatch.setattr("mfdl.evidence.auditing._check_unit", lambda *given: None)
+    wrong = audit(run, LDP(), records, **how)
+    assert wrong.claimed == pytest.approx(2 * np.sqrt(2)) and wrong.refuted
 
 
 @pytest.mark.parametrize("run", ["in time", "DECOR"])

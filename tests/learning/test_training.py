@@ -31,7 +31,7 @@ from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
-from mfdl.learning.data import Batches, Dataset, cut, load_data, round_robin
+from mfdl.learning.data import Batches, Dataset, by_lot, cut, load_data, round_robin
 from mfdl.learning.layers import _returned, chain
 from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back
 from mfdl.learning.simulator import Simulation
@@ -586,6 +586,24 @@ def test_rounding_does_not_make_a_record_count_for_more(protect, size):
         assert simulation.clip < clip and np.linalg.norm(found["with"] - found["other"]) <= 2 * share
         if protect == "record": assert 0 < np.linalg.norm(found["with"] - found["without"]) <= share
     assert protect == "node" or np.linalg.norm(found["with"] - found["without"]) > 0.9 * share * simulation.clip / clip
+
+
+@pytest.mark.parametrize("protect", ["record", "node"])
+@pytest.mark.parametrize("by_chance", [False, True])
+def test_steps_that_data_move_are_those_of_the_participation(protect, by_chance):
+    """Real gradients, step by step, on data that differ in one record, or in all of a node: they move in a pattern of `participation`, the node's in every step."""
+    holdings, run = round_robin(23, N), Run("", dp_dsgd(W, 6), 0.1)
+    batches = by_lot(holdings, Participation.poisson(0.3, 6), secret=3) if by_chance else cut(holdings, 3)
+    models = [Simulation(Origin, CLASSES, batches, [run], 1.0, 0.5, protect) for _ in range(2)]
+    records = holdings[2] if protect == "node" else holdings[2][:1]
+    models[1].X[records] = 5 - models[1].X[records]
+    moved = {t for t in range(6) if not torch.equal(*(one.changes(t) for one in models))}
+    used = {t for t in range(6) if np.isin(records, batches.at(t)).any()}
+    scheme = models[0].participation
+    assert moved == used
+    if protect == "node": assert scheme == Participation.every_step(6)
+    elif by_chance: assert scheme == batches.scheme
+    else: assert moved in map(set, scheme.patterns()) and scheme == Participation.cyclic(2, 3)
 
 
 def test_what_secure_runs_refuse():

@@ -8,14 +8,16 @@ import torch
 from conftest import ROOT
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
-from mfdl import dp_dsgd, gossip_matrix, noise_for
+from mfdl import LDP, GaussianDP, Participation, account, dp_dsgd, gossip_matrix, noise_for
 from mfdl.first_run.loops import train_in_loops
 from mfdl.language.algorithms import anti_pgd, corn, decor, local_dsgd, mf_dsgd, muffliato
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Dataset, cut, round_robin
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
+from mfdl.noise.strategies import strategy
 from mfdl.workshop.journal import UsedSeeds, commitments
 
 CHAPTER = ROOT / "nbs" / "workshop" / "92_opacus.ipynb"
@@ -32,6 +34,11 @@ BATCHES = cut(round_robin(60, 5), 3)  # of 4 records each
 
 @pytest.fixture(autouse=True)
 def own_list_of_used_seeds(tmp_path, monkeypatch): monkeypatch.setenv("MFDL_STATE", str(tmp_path / "state"))
+
+
+def with_noise(optimizer, run, node, seeds):
+    "As if every record were used in every step, which allows for everything."
+    return noise_for(optimizer, run, node, seeds, Participation.every_step(run.protocol.T))
 
 
 def wrapper(kind):
@@ -94,7 +101,7 @@ def test_nodes_with_optimizers_of_opacus_are_those_of_the_simulator(kind, name):
     run = Run(name, protocol, 0.2, secret=11)
     simulation = Simulation(linear, DATA, BATCHES, [run], lr=0.3, clip=1.0)
     nodes = [OneNode(kind, linear, simulation.models[u, 0], 0.2 * 4) for u in range(5)]
-    for u, seeds in deal_seeds(protocol, 11).items(): noise_for(nodes[u].optimizer, run, u, seeds)
+    for u, seeds in deal_seeds(protocol, 11).items(): with_noise(nodes[u].optimizer, run, u, seeds)
     for t, step in enumerate(protocol.steps):
         for node, index in zip(nodes, BATCHES.at(t), strict=True): node.step(DATA.X[index], DATA.y[index])
         gossip(nodes, step)
@@ -114,7 +121,7 @@ def test_in_float64_they_are_those_of_plain_loops(kind):
     X, y = DATA.X.astype(float), DATA.y.astype(float)
     models, _ = train_in_loops(FIVE, lambda model, x, target: 2 * (x @ model - target) * x, X, y, BATCHES.index, 0.2 * drawn, 1e3, 0.1, start)
     nodes = [OneNode(kind, make_model, torch.as_tensor(start), 0.2 * 4 / 1e3, clip=1e3, lr=0.1) for _ in range(5)]
-    for u, node in enumerate(nodes): noise_for(node.optimizer, Run("DECOR", protocol, 0.2), u, dealt[u])
+    for u, node in enumerate(nodes): with_noise(node.optimizer, Run("DECOR", protocol, 0.2), u, dealt[u])
     for t, step in enumerate(protocol.steps):
         for node, index in zip(nodes, BATCHES.at(t), strict=True): node.step(X[index], y[index])
         gossip(nodes, step)
@@ -125,7 +132,7 @@ def test_in_float64_they_are_those_of_plain_loops(kind):
 def test_a_step_that_is_refused_takes_no_noise_and_moves_nothing(kind):
     protocol = RUNS["DP-D-SGD"]
     node, seeds = OneNode(kind, linear, None, 0.8), deal_seeds(protocol)[2]
-    noise_for(node.optimizer, Run("r", protocol, 0.2), 2, seeds)
+    with_noise(node.optimizer, Run("r", protocol, 0.2), 2, seeds)
     first = next(noise_stream(protocol, 2, seeds, 21))[0]
     before = node.parameters.clone()
     for wrong, message in ((5, "a batch of 5 records; expected 4"), (3, "Poisson sampling")):
@@ -150,15 +157,15 @@ def test_a_step_that_is_refused_takes_no_noise_and_moves_nothing(kind):
 def test_seeds_of_a_node_are_good_for_one_optimizer(kind):
     protocol, other = RUNS["DECOR"], decor(FIVE, 3, 0.7, 1.2)
     seeds, run = deal_seeds(protocol, 3), Run("r", protocol, 0.2)
-    for u in range(5): noise_for(OneNode(kind, linear, None, 0.8).optimizer, run, u, seeds[u])
+    for u in range(5): with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, u, seeds[u])
     again = [(run, u, seeds[u], 0.8) for u in range(5)] + [(Run("r", protocol, 0.4), 1, seeds[1], 1.6), (Run("r", other, 0.2), 1, seeds[1], 0.8)]
     for used, u, held, multiplier in again:
-        with pytest.raises(ValueError, match="have been used before"): noise_for(OneNode(kind, linear, None, multiplier).optimizer, used, u, held)
+        with pytest.raises(ValueError, match="have been used before"): with_noise(OneNode(kind, linear, None, multiplier).optimizer, used, u, held)
     committed = commitments(protocol, seeds)
     assert set(UsedSeeds().look_up(committed)) == set(committed)  # so a Peer refuses them, too
     new = deal_seeds(protocol)
     UsedSeeds().write(commitments(protocol, {4: new[4]}), "of a peer", again=False)
-    with pytest.raises(ValueError, match="have been used before"): noise_for(OneNode(kind, linear, None, 0.8).optimizer, run, 4, new[4])
+    with pytest.raises(ValueError, match="have been used before"): with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, 4, new[4])
 
 
 def test_an_engine_of_opacus_is_refused_by_its_name():
@@ -167,12 +174,12 @@ def test_an_engine_of_opacus_is_refused_by_its_name():
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.as_tensor(DATA.X), torch.as_tensor(DATA.y)), batch_size=4)
     sgd = torch.optim.SGD(model.parameters(), lr=0.3)
     _, optimizer, _ = opacus.PrivacyEngine().make_private(module=model, optimizer=sgd, data_loader=loader, noise_multiplier=0.8, max_grad_norm=1.0)
-    with pytest.raises(ValueError, match="step_hook"): noise_for(optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
+    with pytest.raises(ValueError, match="step_hook"): with_noise(optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
 
 
 def test_without_zero_grad_opacus_itself_stops():
     node = OneNode(pytest.importorskip("opacus") and "Opacus", linear, None, 0.8)
-    noise_for(node.optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
+    with_noise(node.optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
     node.step(DATA.X[:4], DATA.y[:4])
     with pytest.raises(ValueError): node.optimizer.step()
 
@@ -181,14 +188,14 @@ def test_without_zero_grad_opacus_itself_stops():
 def test_a_seed_is_for_one_node_however_it_is_called_and_for_one_row(kind):
     protocol = RUNS["DP-D-SGD"]
     seeds, run = deal_seeds(protocol), Run("r", protocol, 0.2)
-    def follow(node, held): return noise_for(OneNode(kind, linear, None, 0.8).optimizer, run, node, held)
+    def follow(node, held): return with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, node, held)
     follow(1, seeds[1])
     for label in (1, np.int64(1), 1.0, True):
         with pytest.raises(ValueError, match="have been used before"): follow(label, seeds[1])
     row, = seeds[2]
     with pytest.raises(ValueError, match="have been used before"): follow(2, {row: next(iter(seeds[1].values()))})
     run, alike = Run("r", RUNS["DECOR"], 0.2), dict.fromkeys(deal_seeds(RUNS["DECOR"])[0], 99)
-    with pytest.raises(ValueError, match="have been used before"): noise_for(OneNode(kind, linear, None, 0.8).optimizer, run, 0, alike)
+    with pytest.raises(ValueError, match="have been used before"): with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, 0, alike)
 
 
 def test_a_step_that_fails_in_opacus_draws_no_noise():
@@ -198,7 +205,7 @@ def test_a_step_that_fails_in_opacus_draws_no_noise():
     moved = {}
     for fails in (False, True):
         node = OneNode("Opacus", linear, torch.zeros(21), 0.8)
-        node.optimizer = noise_for(node.optimizer, Run("r", protocol, 0.2), 0, seeds) if not fails else followed_again(node.optimizer, protocol, seeds)
+        node.optimizer = with_noise(node.optimizer, Run("r", protocol, 0.2), 0, seeds) if not fails else followed_again(node.optimizer, protocol, seeds)
         for t in range(3):
             if fails and t == 1:
                 node.backward(DATA.X[:4], DATA.y[:4])
@@ -212,4 +219,77 @@ def test_a_step_that_fails_in_opacus_draws_no_noise():
 def followed_again(optimizer, protocol, seeds):
     "The same seeds once more, as nobody may use them."
     UsedSeeds().path.unlink()
-    return noise_for(optimizer, Run("r", protocol, 0.2), 0, seeds)
+    return with_noise(optimizer, Run("r", protocol, 0.2), 0, seeds)
+
+
+IN_ORDER, ANY_ORDER = Participation.cyclic(3, 8), Participation.min_sep(3, 1, 24)
+SIZE = 4
+TABLE = TensorDataset(torch.arange(8 * SIZE))
+
+
+def told(participation, records=None):
+    "What is said of one node that trains for 24 steps, if it is accepted."
+    protocol = dp_dsgd(FIVE, 24)
+    optimizer = OneNode("as in chapter 92", linear, None, 0.2 * SIZE, size=SIZE).optimizer
+    return noise_for(optimizer, Run("r", protocol, 0.2), 0, deal_seeds(protocol)[0], participation, records).add_noise.statement
+
+
+def test_epochs_that_are_shuffled_are_not_in_order():
+    """With noise for a fixed order a record of steps 7, 8 and 20 costs 9.97 in place of 8: so the loader is refused, unless the account is for any order."""
+    W = gossip_matrix(nx.path_graph(3))
+    C = strategy("mafalda", IN_ORDER, W).C
+    run = mf_dsgd(W, 24, C)
+    report = account(run, LDP(), IN_ORDER).calibrate(8, 1e-6)
+    moved = np.einsum("ti,id->td", C[:, [7, 8, 20]], np.ones((3, 1)))  # the same gradient in each of the three steps
+    broken = GaussianDP(np.linalg.norm(moved) / report.sigma).epsilon(1e-6)
+    assert broken == pytest.approx(9.97, abs=0.005) and account(run, LDP(), ANY_ORDER, report.sigma).worst.epsilon(1e-6) > broken > 8
+    shuffles = DataLoader(TABLE, batch_size=SIZE, shuffle=True)
+    with pytest.raises(ValueError, match=r"shuffles.*min_sep\(3, 1, 24\)"): told(IN_ORDER, shuffles)
+    with pytest.raises(ValueError, match="shuffles"): told(IN_ORDER, DataLoader(TABLE, batch_sampler=BatchSampler(RandomSampler(TABLE), SIZE, False)))
+    with pytest.raises(ValueError, match="shuffles"): told(Participation.min_sep(2, 1, 24), shuffles)  # three epochs
+    assert "was checked" in told(ANY_ORDER, shuffles) and "was checked" in told(Participation.every_step(24), shuffles)
+    assert "was checked" in told(IN_ORDER, DataLoader(TABLE, batch_size=SIZE))
+    one_epoch = DataLoader(TensorDataset(torch.arange(24 * SIZE)), batch_size=SIZE, shuffle=True)
+    assert "was checked" in told(Participation.single(24), one_epoch)
+
+
+def test_an_order_that_nobody_checked_is_called_a_promise():
+    assert "not checked" in told(IN_ORDER) and "min_sep(3, 1, 24)" in told(IN_ORDER)
+    assert "not checked" in told(ANY_ORDER) and "shuffled" not in told(ANY_ORDER)
+
+
+@pytest.mark.parametrize("sampler, words", [
+    (RandomSampler(TABLE, replacement=True), "several times"), (RandomSampler(TABLE, num_samples=5 * SIZE), "several times"),
+    (WeightedRandomSampler([1.0] * len(TABLE), len(TABLE)), "WeightedRandomSampler"), (SubsetRandomSampler(range(len(TABLE))), "SubsetRandomSampler"),
+])
+def test_loaders_of_which_nothing_is_known_are_refused(sampler, words):
+    for scheme in (IN_ORDER, ANY_ORDER, Participation.every_step(24)):
+        with pytest.raises(ValueError, match=f"(?s)records.*{words}.*expected"): told(scheme, DataLoader(TABLE, batch_size=SIZE, sampler=sampler))
+
+
+def test_batches_that_are_drawn_by_opacus_are_refused():
+    pytest.importorskip("opacus")
+    from opacus.data_loader import DPDataLoader
+    drawn = DPDataLoader.from_data_loader(DataLoader(TABLE, batch_size=SIZE))
+    for scheme in (IN_ORDER, ANY_ORDER, Participation.every_step(24)):
+        with pytest.raises(ValueError, match="Poisson sampling"): told(scheme, drawn)
+    with pytest.raises(ValueError, match="takes part at random"): told(Participation.poisson(0.125, 24), drawn)
+
+
+def test_records_that_are_named_are_checked():
+    batches = np.arange(8 * SIZE).reshape(8, SIZE)
+    in_order = np.tile(batches, (3, 1))
+    for same in (in_order, in_order.tolist(), torch.as_tensor(in_order), (iter(batch) for batch in in_order), [[f"record {r}" for r in batch] for batch in in_order]):
+        assert "was checked" in told(IN_ORDER, same)
+    swapped = in_order.copy()
+    swapped[8:10] = swapped[[9, 8]]  # two batches of the second epoch
+    twice = in_order.copy()
+    twice[3, 0] = twice[3, 1]
+    for wrong, words in ((swapped, "is used in steps 1 and 8"), (torch.as_tensor(swapped), "is used in steps 1 and 8"),
+                         (twice, "13 is twice in step 3"), (torch.as_tensor(twice), "13 is twice"),
+                         (in_order[:-1], "of 23 steps"), (np.vstack([in_order, batches]), "of more steps"), (in_order[:, 1:], "step 0 has 3"),
+                         (in_order / 2, "is no record"), (24, "expected a DataLoader"), ([3] * 24, "expected a DataLoader")):
+        with pytest.raises(ValueError, match=words): told(IN_ORDER, wrong)
+    assert "was checked" in told(Participation.min_sep(3, 7, 24), swapped)
+    with pytest.raises(ValueError, match="covers 6 steps"): told(Participation.cyclic(2, 3), in_order)
+    with pytest.raises(ValueError, match="participation="): told("cyclic:3,8")

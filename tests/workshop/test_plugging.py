@@ -1,4 +1,5 @@
 """What other tools take from this package, and what it takes from them: events of dp_accounting, and logs of messages."""
+import json
 import re
 import warnings
 from dataclasses import replace
@@ -285,3 +286,45 @@ def test_what_an_eavesdropper_learns_is_drawn(arguments, tmp_path):
     names = ("Anna", "Bert", "Carl") if "--log" in arguments else ("Medici", "Pazzi")
     picture = (tmp_path / "heard.svg").read_text()
     assert all(f"{name} " in picture or f">{name}<" in picture for name in names)
+
+
+def logged(path, participation, order, named):
+    "One node that trains on batches of two records, as given; the batch of each step is named or not."
+    log = MessageLog(path, ["a"], participation, row_sensitivity=1)
+    for batch in order: log.step(True, [["a", 1.0]], [], records=[["a", batch]] if named else None)
+    return read_log(path)
+
+
+def test_records_that_a_log_names_are_checked(tmp_path):
+    """Shuffled epochs in a log that declares a fixed order: refused with the step, before it is written; not named, a promise."""
+    declared, batches = Participation.cyclic(2, 2), np.arange(4).reshape(2, 2)
+    shuffled = [*batches, batches[1], batches[0]]
+    assert logged(tmp_path / "good", declared, [*batches, *batches], True).checked
+    with pytest.raises(ValueError, match=r"log, line 4: records.*2 of 'a'.*steps 1 and 2"): logged(tmp_path / "log", declared, shuffled, True)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == 3
+    step = {"step": 2, "trains": True, "noise": [["a", 1.0]], "rounds": [], "records": [["a", [2, 3]]]}
+    (tmp_path / "log").write_text("\n".join([*lines, json.dumps(step)]))
+    with pytest.raises(ValueError, match="line 4: records.*steps 1 and 2"): read_log(tmp_path / "log")
+    believed = logged(tmp_path / "believed", declared, shuffled, False)
+    assert not believed.checked and "not checked" in believed.statement and "min_sep(2, 1, 4)" in believed.statement
+    assert logged(tmp_path / "any", Participation.min_sep(2, 1, 4), shuffled, True).checked
+    found = CliRunner().invoke(app, ["account", "--log", str(tmp_path / "believed"), "-t", "ldp"])
+    assert found.exit_code == 0 and "not checked" in found.output
+
+
+@pytest.mark.parametrize("records, message", [
+    ([["a", [0]]], "none of 'b'"), ([["a", [0]], ["b", [1]], ["a", [2]]], "'a'; expected once each"),
+    ([["a", [0]], ["b", [0, 0]]], "twice in step 0"), ([["a", [0]], ["c", [0]]], "'c'; expected once each"),
+    ([["a", [0]], ["b", [0.5]]], "no label"), ([["a", 0], ["b", [1]]], "expected a list"), ([["a"]], "expected [node, [record, ..]]"), (None, "in all, or in none"),
+])
+def test_what_a_log_cannot_say_about_records(tmp_path, records, message):
+    log = MessageLog(tmp_path / "log", ["a", "b", "c"], Participation.single(2), row_sensitivity=1)
+    usual = {"trains": ["a", "b"], "noise": [["a", 1.0], ["b", 1.0]], "rounds": []}
+    same_names = [["a", [0]], ["b", [0]]]  # of two nodes: different records
+    if records is None: log.step(**usual, records=same_names)
+    before = (tmp_path / "log").read_text()
+    with pytest.raises(ValueError, match=re.escape(message)): log.step(**usual, records=records)
+    assert (tmp_path / "log").read_text() == before
+    log.step(**usual, records=[["a", [7]], ["b", [8]]])
+    if records is None: assert read_log(tmp_path / "log").checked
