@@ -458,8 +458,8 @@ class Lipschitz:
         Returns
         -------
         Lipschitz
-            With the centre of what the loss allows. Softmax has a constant above 1 if its
-            clip may be active.
+            With the centre of what the loss allows. Softmax has a constant above 1 if
+            its clip may be active.
 
         Raises
         ------
@@ -476,10 +476,8 @@ class Lipschitz:
         return found
 
     def __repr__(self) -> str:
-        least = self.c.min()
-        most = self.c.max()
-        constants = f"{most:.4g}" if least == most else f"{least:.4g} to {most:.4g}"
-        return f"Lipschitz({constants})"
+        least_and_most = dict.fromkeys(f"{c:.4g}" for c in (self.c.min(), self.c.max()))
+        return f"Lipschitz({' to '.join(least_and_most)})"
 
     def at(self, rates: ArrayLike | None) -> "Lipschitz":
         """The same with the constants that steps of these learning rates have.
@@ -529,8 +527,7 @@ class Lipschitz:
         ----------
         chapter 30.
         """
-        if self.c.ndim < 2: return self
-        return Lipschitz(self.c[:step], self.centre[:step])
+        return Lipschitz(self.c[:step], self.centre[:step]) if self.c.ndim == 2 else self
 
     def check_size(self, T: int, n: int) -> None:
         """Refuse constants that are not for so many steps and nodes.

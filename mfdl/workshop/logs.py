@@ -316,8 +316,8 @@ class LoggedRun:
         ------
         ValueError
             For arguments that do not fit together. Learning rates that change need
-            `updates` against attackers who do not know every model, and without a common
-            factor for `Lipschitz.of`.
+            `updates` against attackers who do not know every model, and have to be
+            without a common factor for `Lipschitz.of`.
 
         References
         ----------
