@@ -560,11 +560,11 @@ def account(
         is certain.
     updates : Lipschitz, optional
         How strongly the updates of all nodes but the attackers react
-        (`mfdl.Lipschitz`); then the numbers hold for training.
+        (`mfdl.Lipschitz`), which is assumed; then the numbers hold for training.
     rates : array_like, optional
-        (T,), learning rates if they change, as any multiple of them. They matter for
-        attackers who do not know every model, and need `updates` there; a
-        ScheduledProtocol has its own.
+        (T,), learning rates if they change, as any multiple of them, but these
+        themselves for `Lipschitz.of`. They matter for attackers who do not know every
+        model, and need `updates` there; a ScheduledProtocol has its own.
     memory_limit : float, optional
         Bytes that the account of one attacker may take from what it sees, by estimate;
         half of this machine's memory by default.
@@ -614,6 +614,7 @@ def account(
     run, rates = rates_for_promises(protocol, updates is not None, rates)
     if updates is not None or rates is not None:
         check_updates(run, trusts, updates, rates)
+    updates = None if updates is None else updates.at(rates)
     refuse_rates(run, trusts, rates if updates is None else None)
     found = _find_all(run, trusts, participation, method, backend, memory_limit)
     found = [replace(one, adaptive=one.adaptive and holds_in_training(run, one.trust, rates))

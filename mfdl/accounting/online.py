@@ -272,7 +272,7 @@ class OnlineAccountant(_Progress):
         'exact' or 'bound'.
     updates : Lipschitz, optional
         How strongly updates of all but the attackers react: then the numbers hold for
-        training (chapter 30).
+        training (chapter 30), with a learning rate that does not change.
 
     Raises
     ------

@@ -23,13 +23,19 @@ from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
 
 # %% ../../nbs/accounting/32_promises.ipynb #00000006
-def _planned_steps(paths: Paths, participation: Participation) -> list[tuple[int, ...]]:
+def _alike(paths: Paths, c: Floats) -> bool:  # c: (T, n)
+    "Whether a record that takes part later is the same case with its end cut off."
+    return paths.begins_anywhere and bool((c == c[0]).all())
+
+def _planned_steps(
+    paths: Paths, participation: Participation, c: Floats,  # (T, n)
+) -> list[tuple[int, ...]]:
     "The sets of steps for each of which a plan is needed."
     if participation.separation == "exactly":
         steps = list(participation.patterns())
     else:
         steps = [(t,) for t in range(participation.T)]
-    return steps[:1] if paths.begins_anywhere else steps
+    return steps[:1] if _alike(paths, c) else steps
 
 # %% ../../nbs/accounting/32_promises.ipynb #cases100
 def new_differences(paths: Paths, victims: Ints, on: Bools) -> Floats:
@@ -140,8 +146,11 @@ class Promise:
     def verify(self) -> float:
         """Check every kept proof once more, without the search that found it.
 
-        Any numbers make a plan if nobody pays for more than there is, and any positive
-        multipliers a bound, so what is computed here holds whatever was kept.
+        What is checked is arithmetic: that the kept plans and multipliers prove, for
+        the constants of `updates`, no more than is promised. The constants themselves
+        are assumed. Any numbers make a plan if nobody pays for more than there is, and
+        any positive multipliers a bound, so what is computed here holds whatever was
+        kept.
 
         Returns
         -------
@@ -161,9 +170,9 @@ class Promise:
         if self.plans is None:
             raise ValueError("proofs were not kept: expected fewer attackers at a time")
         paths = self.paths
-        c, _ = self.updates.of_nodes(paths.blocked.shape[1])
+        c, _ = self.updates.along(paths)
         scheme = self.participation
-        steps = _planned_steps(paths, scheme)
+        steps = _planned_steps(paths, scheme, c)
         proved = _by_plans(paths, scheme, c, self.near, self.victims, self.plans)
         if "together" in self.routes:
             far = _together(paths, scheme, c, self.victims)
@@ -228,20 +237,32 @@ def relative_rates(rates: ArrayLike, T: int) -> Floats:
         raise ValueError(f"rates={rates!r}: expected {T} positive numbers, one for each step")
     return np.asarray(values / values.mean())
 
-def check_lipschitz(updates: object, n: int) -> None:
-    """Raise a ValueError for what is not a Lipschitz constant of n nodes.
+def check_lipschitz(
+    updates: object, T: int, n: int, rates: ArrayLike | None = None,
+) -> Lipschitz:
+    """Return the Lipschitz constants of the steps of a run.
 
     Parameters
     ----------
     updates : object
         What was given as one.
+    T : int
+        Number of steps.
     n : int
         Number of nodes.
+    rates : array_like, optional
+        (T,), learning rates, if they change.
+
+    Returns
+    -------
+    Lipschitz
+        With constants of each step, where these follow from a loss and learning rates.
 
     Raises
     ------
     ValueError
-        For anything but `Lipschitz`, of one constant or of n.
+        For anything but `Lipschitz`, constants for other numbers of steps or nodes, and
+        constants that depend on learning rates which are not those of the run.
 
     References
     ----------
@@ -249,8 +270,9 @@ def check_lipschitz(updates: object, n: int) -> None:
     """
     if not isinstance(updates, Lipschitz):
         raise ValueError(f"updates={updates!r}: expected Lipschitz(c), such as Lipschitz(1) "
-                         "for convex losses")
-    updates.of_nodes(n)
+                         "for clipped convex losses of one output (chapter 30)")
+    updates.check_size(T, n)
+    return updates.at(rates)
 
 # %% ../../nbs/accounting/32_promises.ipynb #e170fdfe
 def check_updates(
@@ -285,7 +307,7 @@ def check_updates(
     if rates is not None:
         relative_rates(rates, protocol.T)
     if updates is not None:
-        check_lipschitz(updates, protocol.n)
+        check_lipschitz(updates, protocol.T, protocol.n, rates)
     for model in trusts:
         nobody = coalition_mask(protocol, model)
         if isinstance(protocol, Protocol) and knows_models(protocol, model, nobody): continue
@@ -316,13 +338,13 @@ def shares_noise(run: Protocol) -> bool:
     return any(count.max(initial=0) > 1 for count in adders)
 
 # %% ../../nbs/accounting/32_promises.ipynb #b695a76c
-def _travelling(paths: Paths, c: Floats) -> list[csr_array]:  # T - 1 of (n, n)
+def _travelling(paths: Paths, c: Floats) -> list[csr_array]:  # T - 1 of (n, n); c: (T, n)
     "What becomes of differences by the next step, if they are paid for when seen."
     steps = range(len(paths.blocked) - 1)
-    alike = paths.begins_anywhere
+    alike = _alike(paths, c)
     made = []
     for t in steps[:1] if alike else steps:
-        factors = diags_array(np.where(paths.trains[t + 1], c, 1.0))
+        factors = diags_array(np.where(paths.trains[t + 1], c[t + 1], 1.0))
         hidden = diags_array((~paths.blocked[t]).astype(float))
         made.append(csr_array(factors @ paths.transitions[t] @ hidden))
     return made * len(steps) if alike else made
@@ -339,7 +361,7 @@ def _arriving(paths: Paths, c: Floats, seen: Ints) -> list[Floats]:  # T of (t +
         return arrives
 
     T = len(paths.blocked)
-    if not paths.begins_anywhere: return [until(t) for t in range(T)]
+    if not _alike(paths, c): return [until(t) for t in range(T)]
     longest = until(T - 1)
     return [longest[T - 1 - t:] for t in range(T)]
 
@@ -361,7 +383,7 @@ def _together(
     paths: Paths, participation: Participation, c: Floats, victims: Ints,
 ) -> Floats:  # (m,)
     "Sensitivities of all victims, if differences are paid for when they are seen."
-    steps = _planned_steps(paths, participation)
+    steps = _planned_steps(paths, participation, c)
     seen = np.flatnonzero(paths.blocked.any(axis=0))
     part = paths.among(seen)
     arriving = _arriving(paths, c, seen)
@@ -388,7 +410,7 @@ def _around(paths: Paths, cases: int) -> Ints:  # (p,)
 
 def _new_near(
     paths: Paths,
-    c: Floats,  # (n,)
+    c: Floats,  # (T, n)
     near: Ints,  # (p,)
     victims: Ints,  # (k,)
     on: Bools,  # (k, T)
@@ -409,22 +431,22 @@ def _new_near(
 def _best_plans_of(
     paths: Paths,
     participation: Participation,
-    c: Floats,  # (n,)
+    c: Floats,  # (T, n)
     near: Ints,  # (p,)
     victims: Ints,  # (m,), of those who are near
     tol: float,
     keep: bool,
 ) -> tuple[Floats, Floats, Floats | None]:  # (m,), (m,), (T, p, m * cases)
     "Sensitivities by the first route, lower bounds of them, and plans that are kept."
-    steps = _planned_steps(paths, participation)
+    steps = _planned_steps(paths, participation, c)
     part = paths.among(near)
-    rounds = _ROUNDS[len(near) == len(c)]
+    rounds = _ROUNDS[len(near) == c.shape[1]]
     plans: list[Floats] = []
     values = [np.zeros(0)]
     lower = [np.zeros(0)]
     for some in _portions(part.blocked.size * len(steps), victims):
         s = _new_near(paths, c, near, *all_cases(paths, some, steps))
-        paid, _, bound = best_plans(part, c[near], s, tol, rounds)
+        paid, _, bound = best_plans(part, c[:, near], s, tol, rounds)
         values.append(_proved_by_plans(part, paid, participation, len(steps)))
         lower.append(_worst_case(np.maximum(bound, 0), len(steps)))
         if keep:
@@ -436,13 +458,13 @@ def _best_plans_of(
 def _by_plans(
     paths: Paths,
     participation: Participation,
-    c: Floats,  # (n,)
+    c: Floats,  # (T, n)
     near: Ints,  # (p,)
     victims: Ints,  # (m,)
     plans: Floats,  # (T, p, k), of all cases of those who are near
 ) -> Floats:  # (m,)
     "Sensitivities that plans prove if nobody overpays; inf for those without one."
-    steps = _planned_steps(paths, participation)
+    steps = _planned_steps(paths, participation, c)
     part = paths.among(near)
     within = np.flatnonzero(np.isin(victims, near))
     values = np.full(len(victims), np.inf)
@@ -450,7 +472,7 @@ def _by_plans(
     for places in _portions(part.blocked.size * len(steps), np.arange(len(within))):
         some = within[places]
         s = _new_near(paths, c, near, *all_cases(paths, victims[some], steps))
-        paid = plan_at(part, c[near], s, by_victim[:, :, places].reshape(s.shape))
+        paid = plan_at(part, c[:, near], s, by_victim[:, :, places].reshape(s.shape))
         values[some] = _proved_by_plans(part, paid, participation, len(steps))
     return values
 
@@ -477,9 +499,11 @@ def promise(
     participation : Participation
         The steps in which a record can take part.
     updates : Lipschitz
-        How strongly the updates of all nodes but the attackers react.
+        How strongly the updates of all nodes but the attackers react. Assumed; a number
+        is the largest over all steps.
     rates : array_like, optional
-        (T,), learning rates, if they change: any multiple of them.
+        (T,), learning rates, if they change: any multiple of them, but these themselves
+        where constants depend on them (`Lipschitz.of`).
     tol : float, optional
         Relative gap between the plan and the best one, at which the search ends.
     keep : bool, optional
@@ -494,18 +518,19 @@ def promise(
     ------
     ValueError
         For protocols for which nothing is proved: noise on messages, or shared or
-        recombined between nodes with a memory; and matrices of which the steps are not
-        known.
+        recombined between nodes with a memory; matrices of which the steps are not
+        known; and constants that depend on other learning rates than are given.
 
     References
     ----------
     chapter 32: gradients that react, reactions with a direction (ours).
     """
-    check_lipschitz(updates, run.n)
-    paths = paths_of(run, trust, None if rates is None else relative_rates(rates, run.T))
-    c, _ = updates.of_nodes(run.n)
+    relative = None if rates is None else relative_rates(rates, run.T)
+    updates = check_lipschitz(updates, run.T, run.n, rates)
+    paths = paths_of(run, trust, relative)
+    c, _ = updates.along(paths)
     victims = np.flatnonzero(~coalition_mask(run, trust))
-    steps = _planned_steps(paths, participation)
+    steps = _planned_steps(paths, participation, c)
     near = _around(paths, len(steps)) if run.sparse else np.arange(run.n)
     within = np.isin(victims, near)
     value = np.full(len(victims), np.inf)

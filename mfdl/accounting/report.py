@@ -139,7 +139,8 @@ def _proofs(found: _Findings) -> list[str]:
     "How many pairs were proved in which way."
     if found.updates is None: return []
     counts = [f"{route} {found.routes.count(route)}" for route in dict.fromkeys(found.routes)]
-    proved = f"proved by: {', '.join(counts)} pairs"
+    assumed = "; verify() checks proofs, not how strongly updates react" if found.promises else ""
+    proved = f"proved by: {', '.join(counts)} pairs{assumed}"
     if "together" not in found.routes: return [proved]
     return [f"{proved} (together: one plan for all who are far away; some of their numbers could "
             "be smaller)"]
@@ -488,6 +489,9 @@ class Report(_Findings):
 
     def verify(self) -> float:
         """Check all proofs once more, without the search that found them.
+
+        What is checked is arithmetic. How strongly updates react (`updates`) is
+        assumed.
 
         Returns
         -------

@@ -168,7 +168,7 @@ def signed_pass(
     """
     T, n = paths.blocked.shape
     cases = np.arange(len(victims))
-    c, e = updates.of_nodes(n)
+    c, e = updates.along(paths)
     again = on & (np.cumsum(on, axis=1) > 1)
     P = np.zeros((len(cases), n, n))
     q = np.zeros(len(cases))
@@ -184,8 +184,8 @@ def signed_pass(
         q += np.where(on[:, t], own, 0) + np.where(again[:, t], tau, 0)
         share = np.where(again[:, t], 1 / tau, 0)
         shifted = M + share[:, None, None] * row[:, :, None] * row[:, None, :]
-        centre = np.where(paths.trains[t], e, 1.0)
-        radius = np.where(paths.trains[t], c - np.abs(e), 0.0)
+        centre = np.where(paths.trains[t], e[t], 1.0)
+        radius = np.where(paths.trains[t], c[t] - np.abs(e[t]), 0.0)
         P, worst = _before_update(shifted, centre, radius, given.profile[t])
         costs.append(M)
         travels.append(left)

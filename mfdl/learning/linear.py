@@ -123,7 +123,7 @@ def updates_of(
     feature_norm : float
         Largest norm of a record's features, the 1 of an intercept included.
     step : float
-        Learning rate.
+        Learning rate, or the largest one if it changes.
     clip : float
         Norm to which the gradient of each record is clipped.
 

@@ -130,6 +130,17 @@ def _on_nonfinite(kind: str) -> str:
         "and can tell of a record."
     )
 
+_NOT_COVERED = (
+    "Not covered: what was done to the data before, such as scaling by its means, and what was "
+    "learned from it elsewhere; choosing among runs, or stopping early, by private validation "
+    "data; gradients that look at local models without noise, at secrets or at norms before "
+    "clipping."
+)
+_ASSUMED = (
+    "Assumed: noise is a stream computed from a key, and nobody without the key can tell it from "
+    "noise that is drawn (a computational assumption)."
+)
+
 def _takes_part(scheme: Participation | RandomParticipation) -> str:
     if isinstance(scheme, Participation):
         return f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart"
@@ -226,8 +237,8 @@ def _statement(trained: Trained) -> str:
         f"and averaged over {simulation.batches.size}.",
         _noise_in_words(simulation.runs[0], trained.fresh),
         _on_nonfinite(simulation.on_nonfinite),
-        "Not covered: what was done to the data before, such as scaling by its means, "
-        "and what was learned from it elsewhere.",
+        _NOT_COVERED,
+        _ASSUMED,
     ])
 
 # %% ../../nbs/learning/68_training.ipynb #9636ba76
@@ -291,7 +302,8 @@ class _Claim:
         b = self.participation.b
         ends = -(-t // b) * b
         scheme = Participation.cyclic(ends // b, b)
-        so_far = _Claim(self.protocol.until(ends), self.trust, scheme, self.updates)
+        updates = None if self.updates is None else self.updates.until(ends)
+        so_far = _Claim(self.protocol.until(ends), self.trust, scheme, updates)
         return float(so_far.account(sigma).worst.mu)
 
     @property
@@ -340,7 +352,7 @@ def _bounded(
     data: Dataset,
     loss: str | None,
     feature_norm: float | None,
-    step: float,  # the largest learning rate
+    rates: np.ndarray,  # (T,), learning rates
     clip: float,
 ) -> tuple[Dataset, Any]:
     "The data with features of bounded norm, and how strongly updates can react."
@@ -350,13 +362,13 @@ def _bounded(
         model = new_model(make_model)
     layer = linear_layer(model)
     kind = choose_loss(loss, data)
-    updates = updates_of(model, kind, feature_norm, step, clip)
+    updates = updates_of(model, kind, feature_norm, float(rates.max()), clip)
     if layer is None or updates is None or layer.in_features != data.X[0].size:
         raise ValueError(
             f"feature_norm={feature_norm}: it is not known how strongly updates of this model "
             f"react under loss {kind!r}; expected one linear layer of {data.X[0].size} features "
             "(chapter 61), or no feature_norm, and an estimate")
-    return within_norm(data, feature_norm, layer.bias is not None), updates
+    return within_norm(data, feature_norm, layer.bias is not None), updates.at(rates)
 
 # %% ../../nbs/learning/68_training.ipynb #a6800019
 def _check_options(
@@ -588,7 +600,7 @@ def train(
     rates = check_rates(lr, scheme.T)
     schedule = Schedule(rates, momentum, nesterov, weight_decay)
     _check_lots(lots, schedule, feature_norm)
-    records, updates = _bounded(make_model, records, loss, feature_norm, float(rates.max()), clip)
+    records, updates = _bounded(make_model, records, loss, feature_norm, rates, clip)
     learns: dict[str, Any] = {"loss": loss, "device": device, "on_nonfinite": on_nonfinite}
     _check_learns(make_model, records, batches, scheme.T, lr, clip, seed, learns)
     with bars_shown(progress):

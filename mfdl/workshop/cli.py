@@ -186,7 +186,8 @@ def _exposed(
 @click.option(
     "--lipschitz", type=float,
     help="A promise for training: every update but the attackers' is so Lipschitz "
-    "(1: convex losses). [default: gradients that do not react]")
+    "in all steps (1: a convex loss of one output, squared loss, or a convex loss that is never "
+    "clipped, with step * smoothness <= 2). [default: gradients that do not react]")
 @click.option("--rows", default=20, help="How many pairs the table shows, the most exposed first.")
 @click.option(
     "--results", type=Path,

@@ -362,7 +362,8 @@ class LoggedRun:
         ------
         ValueError
             For arguments that do not fit together. Learning rates that change need
-            `updates` against attackers who do not know every model.
+            `updates` against attackers who do not know every model, and have to be
+            without a common factor for `Lipschitz.of`.
 
         References
         ----------
@@ -627,7 +628,9 @@ def write_log(
     "--method", default="exact", help="Sensitivity: exact, or bound (cheaper, never smaller).")
 @click.option(
     "--lipschitz", type=float,
-    help="A promise for training: every update but the attackers' is so Lipschitz. "
+    help="A promise for training: every update but the attackers' is so Lipschitz "
+    "in all steps (1: a convex loss of one output, squared loss, or a convex loss that is never "
+    "clipped, with step * smoothness <= 2). "
     "[default: gradients that do not react]")
 @click.option("--rows", default=20, help="How many pairs the table shows, the most exposed first.")
 @click.option(

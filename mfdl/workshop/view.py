@@ -194,13 +194,14 @@ def caution(view: Scene) -> str:
             "Two numbers: μ and ε are a promise for training, and the numbers without reactions "
             f"are estimates. The promise covers gradients{assumed} (what a node receives may "
             "change its model, and so its next gradients). "
-            "c = 1 is right for convex losses with step × smoothness ≤ 2; chapter 30 says why.")
+            "The constant is assumed. c = 1 is right if step × smoothness ≤ 2 for a convex loss of "
+            "one output, squared loss, or a convex loss that is never clipped (chapter 30).")
     if view.report.adaptive: return ""
     return (
         "An estimate, no promise: these attackers do not see every model, "
         "and the numbers hold if gradients do not react to what they do not see. "
-        "In training they do; a Lipschitz constant c of updates, such as 1 for convex losses "
-        "(chapter 30), gives the promise.")
+        "In training they do; a Lipschitz constant c of updates, such as 1 for clipped "
+        "convex losses of one output (chapter 30), gives the promise.")
 
 # %% ../../nbs/workshop/87_view.ipynb #6ef245e4
 @dataclass(frozen=True)

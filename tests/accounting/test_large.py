@@ -272,8 +272,8 @@ def any_network(rng):
     make = [dp_dsgd, lambda W, T: muffliato(W, T, 2), lambda W, T: local_dsgd(W, T, 2), lambda W, T: dp_dsgd(W, T, offline=0.3, trains=0.8, seed=T)][int(rng.integers(4))]
     runs = [make(gossip_matrix(graph, sparse=sparse), T) for sparse in (False, True)]
     scheme = [Participation.single(T), Participation.every_step(T), Participation.min_sep(min(2, T), max(1, T // 3), T)][int(rng.integers(3))]
-    c = rng.choice([0.5, 0.9, 1.0, 1.1, 1.4], n)
-    return runs, PNDP(rng.choice(n, int(rng.integers(1, 3)), replace=False).tolist()), scheme, Lipschitz(c if rng.random() < 0.5 else c[0])
+    c = rng.choice([0.5, 0.9, 1.0, 1.1, 1.4], (T, n))
+    return runs, PNDP(rng.choice(n, int(rng.integers(1, 3)), replace=False).tolist()), scheme, Lipschitz([c[0, 0], c[0], c, c[:, :1]][int(rng.integers(4))])
 
 
 @settings(max_examples=60, deadline=None)
@@ -290,14 +290,14 @@ def test_promises_of_sparse_tables_are_those_of_full_ones(seed):
 def cost_of_plan(made, victim, pattern, most, share):
     """Squared mu that a plan proves, by the recursion of the theorem in full tables: everybody pays `most` and no more than there is."""
     paths, d, cost = made.paths, np.zeros(made.paths.blocked.shape[1]), 0.0
-    c, _ = made.updates.of_nodes(len(d))
+    c, _ = made.updates.along(paths)
     for t in range(len(paths.blocked)):
         new = paths.moves[t] * (t in pattern) * paths.trains[t, victim]
         d[victim] += (1 - share) * new
         pays = np.where(paths.blocked[t], d, np.minimum(d, most[t]))
         shifts = pays + share * new * (np.arange(len(d)) == victim)
         cost += (shifts[shifts > 0]**2 / paths.strength[t][shifts > 0]**2).sum()
-        if t + 1 < len(paths.blocked): d = np.where(paths.trains[t + 1], c, 1) * (paths.transitions[t].toarray() @ (d - pays))
+        if t + 1 < len(paths.blocked): d = np.where(paths.trains[t + 1], c[t + 1], 1) * (paths.transitions[t].toarray() @ (d - pays))
     return cost
 
 
@@ -321,7 +321,8 @@ def test_promises_near_and_far_are_proved_and_close_to_those_of_plans_for_everyb
     if updates.c.max() <= 1: assert (made.sensitivity[positive] <= 1.5 * best.sensitivity[positive]).all()
     if scheme.separation != "exactly" or (made.near.size == full.n): return
     planned = made.victims[np.isin(made.victims, made.near)].tolist()
-    patterns = [pattern for pattern in scheme.patterns()][:1 if made.paths.begins_anywhere else None]
+    c, _ = made.updates.along(made.paths)
+    patterns = [pattern for pattern in scheme.patterns()][:1 if made.paths.begins_anywhere and (c == c[0]).all() else None]
     for victim, route, value in zip(made.victims, made.routes, made.sensitivity, strict=True):
         if not np.isfinite(value): continue
         most, worst = np.zeros((len(patterns), *made.paths.blocked.shape)), 0.0
