@@ -270,8 +270,8 @@ class BinsReport(_InBins):
 _BY_LOT = Route(
     "amplification by lots",
     frozenset({
-        "sparse", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven", "memory",
-        "back", "basis"}),
+        "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "memory", "back",
+        "basis"}),
     "a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn")
 
 def amplified_by_lots(

@@ -72,7 +72,7 @@ def _inverse_diagonal(step: Step) -> Floats:  # (n,)
 _STEP_BY_STEP = Route(
     "the account step by step",
     frozenset({
-        "sparse", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven", "basis"}),
+        "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "basis"}),
     "noise that is new in every step")
 
 def step_by_step(run: Protocol) -> Independent | None:
@@ -705,8 +705,8 @@ def check_by_chance(
 _BY_CHANCE = Route(
     "amplification by coins",
     frozenset({
-        "sparse", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven", "memory",
-        "back", "basis"}),
+        "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "memory", "back",
+        "basis"}),
     "a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn")
 
 def amplified(

@@ -213,6 +213,7 @@ def _steps_of(now: _Progress, step: Step | Protocol) -> Sequence[Step]:
             f"step: of nodes {step.nodes[:4]}.., expected those of the account, "
             f"{now.nodes[:4]}.."
         )
+    refuse(_ONLINE, step)
     return step.steps
 
 # %% ../../nbs/accounting/39_online.ipynb #36repor2

@@ -326,7 +326,7 @@ def _overheard_alike(run: Protocol) -> Overheard | None:
 DIRECTIONS = Route(
     "the account by directions",
     frozenset({
-        "rounds", "changing", "bare", "holders", "joint", "uneven", "memory", "back", "basis"}),
+        "rounds", "changing", "holders", "joint", "uneven", "memory", "back", "basis"}),
     "backend='dense'")
 
 def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | None:

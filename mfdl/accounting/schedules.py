@@ -339,6 +339,7 @@ class ScheduledProtocol(MatrixProtocol):
         ScheduledProtocol
             Of the first steps.
         """
+        refuse(_SAME, self)
         return ScheduledProtocol(self.protocol.until(step), self.schedule.until(step))
 
 # %% ../../nbs/accounting/37_schedules.ipynb #37feat01

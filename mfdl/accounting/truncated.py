@@ -176,8 +176,8 @@ class TruncatedReport(AmplifiedReport):
 _IF_CUT = Route(
     "amplification of batches that are cut",
     frozenset({
-        "sparse", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven", "memory",
-        "back", "basis"}),
+        "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "memory", "back",
+        "basis"}),
     "a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn")
 
 def amplified_if_cut(

@@ -19,7 +19,7 @@ from ..ground.arguments import Bools, Floats, Ints, check_count
 from ..ground.cards import NetworkCard
 from .gossip import hops
 from mfdl.language.steps import (
-    ByContent, Round, Step, features_of, fingerprint, frozen, read_only,
+    ByContent, Round, Route, Step, features_of, fingerprint, frozen, read_only, refuse,
 )
 
 # %% ../../nbs/language/14_protocol.ipynb #00000014
@@ -637,6 +637,7 @@ class Protocol(_WithMatrices):
         if not 1 <= check_count("step", step, "a number of steps") <= self.T:
             raise ValueError(
                 f"step={step}: expected 1 to {self.T}, the steps of {self.name}")
+        refuse(_COPIED, self)
         return Protocol(self.nodes, self.steps[:step], self.name)
 
     @staticmethod
@@ -752,7 +753,7 @@ def _of_steps(run: Protocol) -> set[str]:
 def _nothing(run: object) -> set[str]:
     return set()
 
-_LABELS = {"nodes": _nothing, "name": _nothing, "T": _nothing}
+_LABELS = {"nodes": _nothing, "name": _nothing}
 _TOLD = {
     Protocol: {**_LABELS, "steps": _of_steps},
     Messages: dict.fromkeys(
@@ -760,12 +761,19 @@ _TOLD = {
     Variables: dict.fromkeys(("step", "holder_sets", "holder_set"), _nothing),
     MatrixProtocol: {
         **_LABELS,
+        "T": _nothing,
         "messages": lambda run: features_of(run.messages, _TOLD),
         "variables": lambda run: features_of(run.variables, _TOLD),
         "M_G": lambda run: {"matrices"},
         "M_Z": lambda run: {"matrices"},
     },
 }
+_COPIED = Route(
+    "a copy of it",
+    frozenset({
+        "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
+        "uneven", "memory", "back", "basis"}),
+    "the run itself")
 
 # %% ../../nbs/language/14_protocol.ipynb #14full01
 MOST_GRADIENTS = 4000  # for whose matrices there is room
@@ -798,6 +806,8 @@ def with_full_matrices(protocol: Protocol) -> Protocol:
             f"protocol={protocol.name!r} has {protocol.n} nodes and T={protocol.T} steps: expected "
             f"at most {MOST_GRADIENTS} gradients, for whose matrices there is room, as in a "
             "smaller network")
+
+    refuse(_COPIED, protocol)
 
     def full(one: Round) -> Round:
         return Round(one.W.toarray() if isinstance(one.W, csr_array) else one.W, one.share)
