@@ -637,7 +637,7 @@ class Protocol(_WithMatrices):
         if not 1 <= check_count("step", step, "a number of steps") <= self.T:
             raise ValueError(
                 f"step={step}: expected 1 to {self.T}, the steps of {self.name}")
-        refuse(_COPIED, self)
+        refuse(_RUNNING, self)
         return Protocol(self.nodes, self.steps[:step], self.name)
 
     @staticmethod
@@ -768,12 +768,12 @@ _TOLD = {
         "M_Z": lambda run: {"matrices"},
     },
 }
-_COPIED = Route(
-    "a copy of it",
+_RUNNING = Route(
+    "what runs or copies it",
     frozenset({
         "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
         "uneven", "memory", "back", "basis"}),
-    "the run itself")
+    "a plain run")
 
 # %% ../../nbs/language/14_protocol.ipynb #14full01
 MOST_GRADIENTS = 4000  # for whose matrices there is room
@@ -807,7 +807,7 @@ def with_full_matrices(protocol: Protocol) -> Protocol:
             f"at most {MOST_GRADIENTS} gradients, for whose matrices there is room, as in a "
             "smaller network")
 
-    refuse(_COPIED, protocol)
+    refuse(_RUNNING, protocol)
 
     def full(one: Round) -> Round:
         return Round(one.W.toarray() if isinstance(one.W, csr_array) else one.W, one.share)
@@ -833,7 +833,7 @@ def check_protocol_type(
     Raises
     ------
     ValueError
-        For anything but a Protocol.
+        For anything but a Protocol, and for features of which nothing is known.
 
     References
     ----------
@@ -844,3 +844,4 @@ def check_protocol_type(
     if not isinstance(protocol, Protocol):
         raise ValueError(f"protocol={protocol!r}: expected {expected}")
     if protocol.sparse and not sparse: raise ValueError(_SPARSE.format(protocol.name))
+    refuse(_RUNNING, protocol)

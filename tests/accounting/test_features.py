@@ -19,6 +19,9 @@ from mfdl.language import attackers, protocol, steps
 from mfdl.language.factorization import decompose
 from mfdl.language.protocol import MatrixProtocol, Messages, Variables, with_full_matrices
 from mfdl.language.steps import FEATURES, Noise, NoiseInTime, Route, refuse
+from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.learning.data import cut
+from mfdl.learning.noise_sources import Run, check_run
 from mfdl.learning.training import train
 from mfdl.workshop import logs
 from mfdl.workshop.logs import read_log, write_log
@@ -44,7 +47,7 @@ def run_with(wanted, seed):
     everybody = {"joint", "basis"} & set(wanted) and not two
     basis = (rng.integers(-4, 5, (n, n)) / 8 + 2 * one) if "basis" in wanted else None
     sizes = eighths(rng, n) if "uneven" in wanted else np.full(n, 0.5)
-    if "bare" in wanted: sizes[rng.integers(n)] = 0
+    if "bare" in wanted: sizes[-1 if two else rng.integers(n)] = 0
 
     def gossip():
         W = np.array([rng.multinomial(7, np.full(n, 1 / n)) for _ in range(n)]) + one
@@ -58,7 +61,7 @@ def run_with(wanted, seed):
 
     def block(lag):
         weights = np.diag(sizes) * (1 if lag == 0 else (-1) ** seed * 0.5 * (1 + ("uneven" in wanted) * eighths(rng, n)))
-        if two: weights[1, 0] = 0.25 * (sizes[1] > 0)
+        if two: weights[1, 0] = 0.25
         elif "joint" in wanted: weights = weights + rng.integers(0, 3, (n, n)) / 8 * (sizes > 0)[:, None]
         return np.hstack([weights, np.zeros((n, q - n))])
 
@@ -352,6 +355,11 @@ def uses(run, tmp_path):
     yield lambda: exposure(run, [insider], scheme)
     yield lambda: OnlineAccountant(insider).feed(run)
     yield lambda: write_log(run, scheme, 1.0, tmp_path / "log")
+    if isinstance(run, Protocol):
+        yield lambda: deal_seeds(run, 1)
+        yield lambda: next(noise_stream(run, 0, {0: 1}, 2))
+        yield lambda: run.until(1)
+        yield lambda: check_run(Run("a", run), cut([[0], [1], [2]], 1), 1.0)
     for lots in (Participation.poisson(0.5, 1), Participation.balls_in_bins(1, 1), Participation.truncated_poisson(0.5, 1, 8, 6)): yield lambda: account(run, LDP(), lots)
 
 
