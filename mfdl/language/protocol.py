@@ -7,9 +7,10 @@ __all__ = ['MOST_GRADIENTS', 'Messages', 'Variables', 'NoiseMixing', 'check_node
            'with_full_matrices', 'check_protocol_type']
 
 # %% ../../nbs/language/14_protocol.ipynb #00000002
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -754,7 +755,7 @@ def _nothing(run: object) -> set[str]:
     return set()
 
 _LABELS = {"nodes": _nothing, "name": _nothing}
-_TOLD = {
+_TOLD: dict[type, dict[str, Callable[[Any], Iterable[str]]]] = {
     Protocol: {**_LABELS, "steps": _of_steps},
     Messages: dict.fromkeys(
         ("step", "round", "sender", "receiver_sets", "receiver_set"), _nothing),
