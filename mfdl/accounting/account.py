@@ -41,7 +41,9 @@ from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_thread
 from ..language.factorization import Factorization, decompose
 from ..language.attackers import SecLDP, TrustModel, check_victims, coalition_mask, view
 from ..language.participation import Participation, RandomParticipation, check_participation
-from ..language.protocol import MatrixProtocol, Protocol
+from mfdl.language.protocol import (
+    MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,
+)
 
 # %% ../../nbs/accounting/38_account.ipynb #00000011
 BACKENDS = ("auto", "seen", "streaming", "dense", "exact")
@@ -154,6 +156,15 @@ def _from_what_is_seen(
     check_memory(seen, limit)
     return FromSeen(seen), seen.complete
 
+def _in_full(run: Protocol, trust: TrustModel) -> Protocol:
+    "The run; in a small network with full matrices, if no route takes its sparse ones."
+    if not run.sparse or run.n * run.T > MOST_GRADIENTS: return run
+    try:
+        see(run, trust)
+    except NotStreamable:
+        return with_full_matrices(run)
+    return run
+
 def _in_a_large_network(
     run: Protocol, trust: TrustModel, limit: float | None,
 ) -> tuple[_Known, _Adaptive]:
@@ -197,6 +208,7 @@ def _knowledge(
     summed = independent(run, trust) if backend == "auto" else None
     if summed is not None: return summed, True
     if backend == "seen": return _from_what_is_seen(run, trust, limit)
+    if isinstance(run, Protocol): run = _in_full(run, trust)
     if isinstance(run, Protocol) and run.sparse: return _in_a_large_network(run, trust, limit)
     if backend in ("dense", "exact"): return _from_the_view(run, trust, backend)
     cheaply = _from_less(run, trust) if backend == "auto" else None
@@ -290,6 +302,7 @@ def expected_work(
     run = same_account(run, trust)
     if backend == "auto" and independent(run, trust) is not None:
         return "closed form", Cost(1e3 * run.T, 24.0 * n * run.T, n)
+    if isinstance(run, Protocol) and backend == "auto": run = _in_full(run, trust)
     if (isinstance(run, Protocol) and run.sparse) or backend == "seen":
         seen: Seen | None = see(run, trust)
     else:

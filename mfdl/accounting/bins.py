@@ -25,6 +25,7 @@ from ..ground.arguments import Floats, Ints
 from ..language.attackers import TrustModel
 from ..language.participation import BinsParticipation
 from ..language.protocol import MatrixProtocol, Protocol
+from ..language.steps import Route
 
 # %% ../../nbs/accounting/43_bins.ipynb #b430008
 _ROUNDING = 1e-10  # relative size of what is left of a zero when C is inverted
@@ -266,6 +267,13 @@ class BinsReport(_InBins):
         return _told(self)
 
 # %% ../../nbs/accounting/43_bins.ipynb #b1n50026
+_BY_LOT = Route(
+    "amplification by lots",
+    frozenset({
+        "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "memory", "back",
+        "basis"}),
+    "a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn")
+
 def amplified_by_lots(
     protocol: Protocol | MatrixProtocol,
     trust: TrustModel | Sequence[TrustModel],
@@ -303,6 +311,6 @@ def amplified_by_lots(
     if not isinstance(participation, BinsParticipation):
         raise ValueError(f"participation={participation!r}: expected batches by lot, such as "
                          "Participation.balls_in_bins(k, b)")
-    run = check_by_chance(protocol, trust, participation, sigma)
+    run = check_by_chance(protocol, trust, participation, sigma, _BY_LOT)
     cases, case = _find_mixtures(run, participation)
     return BinsReport(run.name, participation, float(sigma), tuple(run.nodes), cases, case)

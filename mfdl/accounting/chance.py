@@ -29,8 +29,8 @@ from ..language.factorization import CLEAR
 from mfdl.language.participation import (
     BinsParticipation, PoissonParticipation, RandomParticipation, TruncatedParticipation,
 )
-from ..language.protocol import MatrixProtocol, Protocol
-from ..language.steps import Step
+from ..language.protocol import MOST_GRADIENTS, MatrixProtocol, Protocol
+from ..language.steps import Route, Step, refuse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +69,12 @@ def _inverse_diagonal(step: Step) -> Floats:  # (n,)
     covers = len(sizes) == step.n and sizes[-1] > CLEAR * max(1.0, sizes[0])
     return np.asarray(axes**2 @ sizes**-2) if covers else np.full(step.n, np.nan)
 
+_STEP_BY_STEP = Route(
+    "the account step by step",
+    frozenset({
+        "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "basis"}),
+    "noise that is new in every step")
+
 def step_by_step(run: Protocol) -> Independent | None:
     """What an eavesdropper learns of a run whose noise is new in every step.
 
@@ -88,8 +94,9 @@ def step_by_step(run: Protocol) -> Independent | None:
     chapter 34; chapter 36.
     """
     found = independent(run, LDP())
-    new = all(step.noise.fresh and not step.noise.takes_back for step in run.distinct)
-    if found is not None or run.sparse or not new or not hears_all(run, LDP()): return found
+    too_large = run.sparse and run.n * run.T > MOST_GRADIENTS
+    if found is not None or too_large or not _STEP_BY_STEP.fits(run): return found
+    if not hears_all(run, LDP()): return None
     told = np.array([_inverse_diagonal(step) for step in run.distinct])
     return None if np.isnan(told).any() else Independent(1 / told, run.kinds)
 
@@ -651,6 +658,7 @@ def check_by_chance(
     trust: TrustModel | Sequence[TrustModel],
     participation: PoissonParticipation | BinsParticipation | TruncatedParticipation,
     sigma: float,
+    route: Route,
 ) -> Protocol:
     """Refuse arguments for which no account of random participation is proved.
 
@@ -664,6 +672,8 @@ def check_by_chance(
         Of the steps of the run.
     sigma : float
         Standard deviation of each noise variable, divided by the row sensitivity.
+    route : Route
+        The account, with the features that it handles.
 
     Returns
     -------
@@ -689,7 +699,15 @@ def check_by_chance(
     if not 1e-100 < real_number(sigma) < 1e100:
         raise ValueError(f"sigma={sigma!r}: expected a number > 0 (noise standard deviation "
                          "divided by row sensitivity), from 1e-100 to 1e100")
+    refuse(route, protocol)
     return protocol
+
+_BY_CHANCE = Route(
+    "amplification by coins",
+    frozenset({
+        "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "memory", "back",
+        "basis"}),
+    "a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn")
 
 def amplified(
     protocol: Protocol | MatrixProtocol,
@@ -728,7 +746,7 @@ def amplified(
     if not isinstance(participation, PoissonParticipation):
         raise ValueError(f"participation={participation!r}: expected one that is drawn at random, "
                          "such as Participation.poisson(q, T)")
-    run = check_by_chance(protocol, trust, participation, sigma)
+    run = check_by_chance(protocol, trust, participation, sigma, _BY_CHANCE)
     cases, case = different(run, participation)
     return AmplifiedReport(run.name, participation, float(sigma), tuple(run.nodes),
                            cases, case)

@@ -20,7 +20,7 @@ from ..ground.arguments import Bools, Floats, Ints
 from ..language.attackers import TrustModel, coalition_mask
 from ..language.factorization import NOISE_FLOOR
 from ..language.protocol import MatrixProtocol, Protocol
-from ..language.steps import NoiseInTime, Step
+from ..language.steps import NoiseInTime, Route, Step, refuse
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000011
 _Objects = NDArray[np.object_]  # exact numbers, as objects of FLINT
@@ -220,12 +220,20 @@ def _exact_noise(
     return noise
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000019
+EXACT = Route(
+    "the account without rounding",
+    frozenset({
+        "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint", "uneven",
+        "memory", "back", "basis", "matrices"}),
+    "plain steps and full gossip matrices")
+
 def _exact_view(
     numbers: Arithmetic,
     run: Protocol | MatrixProtocol,
     trust: TrustModel,
 ) -> tuple[_Objects, _Objects]:  # A (o, nT), B (o, unknown variables)
     "The reduced view of an attacker (arXiv 2510.17480, Lemma 14), without rounding."
+    refuse(EXACT, run)
     coalition = coalition_mask(run, trust)
     observed = trust.observation(run, coalition)
     if isinstance(run, Protocol):
@@ -397,7 +405,8 @@ def _noise_sizes(run: Protocol | MatrixProtocol) -> Floats:  # any shape
         return np.array([[np.abs(mix).max(), abs(back[-1])] for mix, back in weights])
     D = run.mix.D
     largest = np.abs(D).max(axis=1).toarray().ravel() if D.shape[1] else np.zeros(0)
-    return np.asarray(np.abs(np.concatenate([largest, run.mix.L.diagonal()])))
+    basis = np.zeros(0) if run.mix.basis is None else np.abs(run.mix.basis).max(axis=1)
+    return np.asarray(np.abs(np.concatenate([largest, run.mix.L.diagonal(), basis])))
 
 def check_noise_sizes(run: Protocol | MatrixProtocol) -> None:
     """Refuse noise whose squares are no floating-point numbers.

@@ -26,7 +26,7 @@ from ..ground.files import bars_shown, json_values, needed_for, progress_bar
 from ..language.attackers import TrustModel
 from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
-from ..language.steps import fingerprint
+from ..language.steps import Route, fingerprint, refuse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -310,6 +310,14 @@ def _missing_lines(
         yield line
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00022
+_MANY = Route(
+    "exposure, which knows a run by its digest,",
+    frozenset({
+        "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
+        "uneven", "memory", "back", "basis", "matrices", "schedule", "rates", "momentum",
+        "decay"}),
+    "account of single attackers")
+
 def exposure(
     protocol: Protocol | MatrixProtocol,
     attackers: Sequence[TrustModel],
@@ -355,6 +363,7 @@ def exposure(
     """
     trusts = _check_attackers(protocol, attackers)
     check_account(protocol, trusts[:1], participation, sigma, method, backend)
+    refuse(_MANY, protocol)
     one = partial(_one_attacker, participation=participation, method=method, backend=backend,
                   updates=updates, memory_limit=memory_limit)
     path = None if results is None else Path(results)

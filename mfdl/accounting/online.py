@@ -27,7 +27,7 @@ from ..language.attackers import TrustModel, follow, seen_alone
 from ..language.gossip import hops
 from ..language.participation import Participation
 from ..language.protocol import Protocol
-from ..language.steps import Noise, Round, Step
+from ..language.steps import Noise, Round, Route, Step, refuse
 
 # %% ../../nbs/accounting/39_online.ipynb #00000007
 @dataclass(frozen=True, eq=False)
@@ -173,6 +173,12 @@ def _gather(now: _Progress, run: Protocol) -> list[_Gathered]:
     except Doubtful:
         return []
 
+_ONLINE = Route(
+    "the account step by step",
+    frozenset({
+        "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven", "back"}),
+    "an account of the whole run", NotStreamable)
+
 def _advance(now: _Progress, step: Step) -> None:
     "Take one more step into account."
     last = now.last
@@ -185,6 +191,7 @@ def _advance(now: _Progress, step: Step) -> None:
             "step: its noise has a memory; expected noise that is drawn afresh in every step"
         )
     run = Protocol(now.nodes, [step] if last is None else [last, step])
+    refuse(_ONLINE, run)
     everyone = Participation.every_step(run.T)
     check_account(run, now.trust, everyone, now.sigma, now.method, "streaming")
     now.gathered = _gather(now, run)
@@ -206,6 +213,7 @@ def _steps_of(now: _Progress, step: Step | Protocol) -> Sequence[Step]:
             f"step: of nodes {step.nodes[:4]}.., expected those of the account, "
             f"{now.nodes[:4]}.."
         )
+    refuse(_ONLINE, step)
     return step.steps
 
 # %% ../../nbs/accounting/39_online.ipynb #36repor2

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, diags_array
 from .paths import Paths, paths_of
 from .reactions import Lipschitz, best_plans, numbers_or_nan, plan_at, spent
 from .sensitivities import worst_sensitivities
-from .signed import Multipliers, all_cases, best_signed, signed_pass
+from .signed import SIGNED, Multipliers, all_cases, best_signed, signed_pass
 from ..ground.arguments import Bools, Floats, Ints
 from ..language.attackers import TrustModel, coalition_mask, knows_models
 from ..language.participation import Participation
@@ -544,7 +544,8 @@ def promise(
         value = np.fmin(value, together)
         lower[:] = np.nan
     multipliers = None
-    if _signed_applies(paths, participation, updates, len(steps) * len(victims)):
+    cases = len(steps) * len(victims)
+    if SIGNED.fits(run) and _signed_applies(paths, participation, updates, cases):
         q, multipliers = best_signed(paths, updates, *all_cases(paths, victims, steps))
         second = _worst_case(q, len(steps))
         routes[second < value] = "signed"

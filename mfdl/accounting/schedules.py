@@ -24,7 +24,7 @@ from ..language.factorization import Factorization, decompose
 from mfdl.language.protocol import (
     MatrixProtocol, Messages, Protocol, Variables, check_protocol_type,
 )
-from ..language.steps import fingerprint, read_only
+from ..language.steps import Route, features_of, fingerprint, read_only, refuse
 
 # %% ../../nbs/accounting/37_schedules.ipynb #2d224cb0
 def check_rates(lr: ArrayLike, T: int, argument: str = "lr") -> Floats:
@@ -273,6 +273,11 @@ class ScheduledProtocol(MatrixProtocol):
         for name, value in parts.items():
             object.__setattr__(self, name, value)
 
+    @cached_property
+    def features(self) -> frozenset[str]:
+        "What the protocol has, and its schedule, by name (chapter 13)."
+        return features_of(self, _TOLD)
+
     @property
     def sparse(self) -> bool:  # type: ignore[override]  # that of the protocol
         "Whether gossip matrices are sparse."
@@ -334,7 +339,30 @@ class ScheduledProtocol(MatrixProtocol):
         ScheduledProtocol
             Of the first steps.
         """
+        refuse(_SAME, self)
         return ScheduledProtocol(self.protocol.until(step), self.schedule.until(step))
+
+# %% ../../nbs/accounting/37_schedules.ipynb #37feat01
+def _nothing(thing: object) -> list[str]:
+    return []
+
+def _of_schedule(run: ScheduledProtocol) -> set[str]:
+    return {"schedule", *features_of(run.schedule, _TOLD)}
+
+_TOLD = {
+    ScheduledProtocol: {
+        **dict.fromkeys(
+            ("name", "nodes", "T", "messages", "variables", "M_G", "M_Z"), _nothing),
+        "protocol": lambda run: run.protocol.features,
+        "schedule": _of_schedule,
+    },
+    Schedule: {
+        "learning_rates": lambda schedule: [] if schedule.constant else ["rates"],
+        "momentum": lambda schedule: ["momentum"] if schedule.momentum else [],
+        "nesterov": _nothing,  # without momentum it changes nothing
+        "weight_decay": lambda schedule: ["decay"] if schedule.weight_decay else [],
+    },
+}
 
 # %% ../../nbs/accounting/37_schedules.ipynb #f68c4ec9
 _NAMED = (LDP, PNDP, SecLDP)  # attackers who know of noise and gradients what they hold
@@ -388,6 +416,13 @@ def without_schedule(run: Protocol | MatrixProtocol) -> Protocol | MatrixProtoco
     """
     return run.protocol if isinstance(run, ScheduledProtocol) else run
 
+_SAME = Route(
+    "a theorem on schedules",
+    frozenset({
+        "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
+        "uneven", "memory", "back", "basis", "schedule", "rates", "momentum", "decay"}),
+    "the whole view")
+
 def same_account(
     run: Protocol | MatrixProtocol, trust: TrustModel,
 ) -> Protocol | MatrixProtocol:
@@ -409,7 +444,7 @@ def same_account(
     ----------
     chapter 37, both theorems.
     """
-    if not isinstance(run, ScheduledProtocol): return run
+    if not isinstance(run, ScheduledProtocol) or not _SAME.fits(run): return run
     plain = run.protocol
     schedule = run.schedule
     if schedule.plain or _hears_all_models(plain, trust): return plain
@@ -565,6 +600,13 @@ def holds_in_training(
     return usual and not rates_matter(run, trust, rates)
 
 # %% ../../nbs/accounting/37_schedules.ipynb #900ba0a8
+_PROMISED = Route(
+    "the flow theorem with learning rates",
+    frozenset({
+        "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
+        "uneven", "memory", "back", "basis", "schedule", "rates"}),
+    "learning rates alone")
+
 def rates_for_promises(
     run: Protocol | MatrixProtocol, asked: bool, rates: ArrayLike | None = None,
 ) -> tuple[Protocol | MatrixProtocol, Any]:  # run, rates
@@ -605,4 +647,5 @@ def rates_for_promises(
             f"updates: {run.name} has momentum or weight decay, for which no bound is proved; "
             "expected learning rates alone, or no updates and numbers for gradients that do not "
             "react")
+    refuse(_PROMISED, run)
     return run.protocol, run.schedule.rates(run.T)

@@ -17,6 +17,7 @@ from ..ground.files import needed_for
 from ..language.attackers import TrustModel
 from ..language.participation import TruncatedParticipation
 from ..language.protocol import MatrixProtocol, Protocol
+from ..language.steps import Route
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -172,6 +173,13 @@ class TruncatedReport(AmplifiedReport):
         return super().__repr__() + cut
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400013
+_IF_CUT = Route(
+    "amplification of batches that are cut",
+    frozenset({
+        "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "memory", "back",
+        "basis"}),
+    "a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn")
+
 def amplified_if_cut(
     protocol: Protocol | MatrixProtocol,
     trust: TrustModel | Sequence[TrustModel],
@@ -209,6 +217,6 @@ def amplified_if_cut(
     if not isinstance(participation, TruncatedParticipation):
         raise ValueError(f"participation={participation!r}: expected batches that are cut, such "
                          "as Participation.truncated_poisson(q, T, records, largest)")
-    run = check_by_chance(protocol, trust, participation, sigma)
+    run = check_by_chance(protocol, trust, participation, sigma, _IF_CUT)
     cases, case = different(run, participation)
     return TruncatedReport(run.name, participation, float(sigma), tuple(run.nodes), cases, case)

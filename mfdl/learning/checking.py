@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
 
 from ..accounting.schedules import ScheduledProtocol, without_schedule
 from ..accounting.state_space import NotStreamable, state_space
@@ -18,8 +17,7 @@ from ..ground.arguments import Floats, real_array
 from ..ground.files import needed_for
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
 from ..language.attackers import LDP
-from ..language.protocol import Protocol, check_protocol_type
-from ..language.steps import Round, Step
+from ..language.protocol import Protocol, check_protocol_type, with_full_matrices
 from ..language.streams import deal_seeds, noise_stream
 from .data import Batches, Dataset
 from .noise_sources import Run
@@ -110,22 +108,6 @@ def _largest(values: Floats) -> float:
     return float(np.abs(values).max(initial=0))
 
 # %% ../../nbs/learning/67_checking.ipynb #3c5af937
-_MOST = 4000  # gradients at most for which matrices are formed
-
-def _with_tables(protocol: Protocol) -> Protocol:
-    "The same protocol with dense gossip matrices."
-    if not protocol.sparse: return protocol
-    if protocol.n * protocol.T > _MOST:
-        raise ValueError(
-            f"protocol={protocol.name!r} has {protocol.n} nodes and T={protocol.T} steps: expected "
-            f"at most {_MOST} gradients, for whose matrices there is room, as in a smaller network")
-
-    def full(one: Round) -> Round:
-        return Round(one.W.toarray() if isinstance(one.W, csr_array) else one.W, one.share)
-
-    steps = [Step(step.trains, step.noise, map(full, step.rounds)) for step in protocol.steps]
-    return Protocol(protocol.nodes, steps, protocol.name)
-
 def _as_scheduled(
     protocol: Protocol | ScheduledProtocol, full: Protocol,
 ) -> Protocol | ScheduledProtocol:
@@ -171,7 +153,7 @@ def check_protocol(
     """
     plain = cast(Protocol, without_schedule(protocol))
     check_protocol_type(plain, sparse=True)
-    full = _with_tables(plain)
+    full = with_full_matrices(plain)
     whole = _as_scheduled(protocol, full)
     gradients_to = _expected("M_G", M_G, whole.M_G)
     noise_to = _expected("M_Z", M_Z, whole.M_Z)

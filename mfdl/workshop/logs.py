@@ -27,7 +27,7 @@ from ..language.attackers import TrustModel
 from ..language.gossip import LARGE
 from ..language.participation import Participation, Uses, participation_in_words
 from ..language.protocol import Protocol, check_nodes, check_protocol_type
-from ..language.steps import Noise, Round, Step
+from ..language.steps import Noise, Round, Route, Step, refuse
 from .answers import give_answer
 from .cli import line_command
 from .names import check_settings, trust_models
@@ -569,6 +569,13 @@ def _messages(one: Round, nodes: Sequence[Hashable]) -> list[list[Any]]:
     return [[nodes[u], nodes[v], weight] for u, v, weight in weights if weight]
 
 # %% ../../nbs/workshop/91_logs.ipynb #7b7c5041
+_LOGGED = Route(
+    "a log of models that are sent",
+    frozenset({
+        "sparse", "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven",
+        "memory", "back", "basis"}),
+    "noise that enters models")
+
 def write_log(
     protocol: Protocol, participation: Participation, sigma: float, path: str | Path,
     **units: Any,
@@ -601,9 +608,7 @@ def write_log(
     chapter 91.
     """
     check_protocol_type(protocol, sparse=True)
-    if any(step.shares for step in protocol.distinct):
-        raise ValueError(f"protocol={protocol.name!r} adds noise to single messages; expected "
-                         "noise that enters models")
+    refuse(_LOGGED, protocol)
     check_sigma(sigma)
     units = units or {"row_sensitivity": 1.0}
     unit = float(sigma) * _one_row(units)[0]
