@@ -342,8 +342,9 @@ class OnlineAccountant(_Progress):
         See chapter 39.
         """
         future = copy.copy(self)
+        steps = _steps_of(self, step)
         future.nodes = _named(self, step)
-        for one in _steps_of(self, step):
+        for one in steps:
             _advance(future, one)
         report = future.report()
         vars(self).update(vars(future))
