@@ -83,3 +83,13 @@ def test_a_strategy_that_cannot_be_recovered_is_refused():
     assert np.abs(solve_triangular(D, D @ C, lower=True) - C).max() > 1
     with pytest.raises(Doubtful): strategy_in_time(D, D @ C)
     np.testing.assert_allclose(strategy_in_time(D[:9, :9], D[:9, :9] @ C[:9, :9]), C[:9, :9], atol=1e-10)
+
+
+def test_signs_that_rounding_hides_are_not_taken_for_granted():
+    """Balls in bins are proved for strategies without negative entries: one far below the others is found, or it is doubted."""
+    for T in (8, 16, 30, 40):
+        C = growing(2, T)
+        run = mf_dsgd(csr_array(PATH), T, C)
+        C[T // 2, 0] *= -1e-3
+        for one in (run, mf_dsgd(csr_array(PATH), T, C)) if T > 20 else (mf_dsgd(csr_array(PATH), T, C),):
+            with pytest.raises(ValueError, match="negative|signs"): account(one, LDP(), Participation.balls_in_bins(2, T // 2), 1e3)
