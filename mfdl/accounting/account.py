@@ -333,7 +333,9 @@ def expected_work(
 # %% ../../nbs/accounting/38_account.ipynb #known004
 _BATCH = 2**20  # entries of information matrices that are handled at a time
 
-def _covered_pairs(known: Sequence[_Known | _Unclear], victims: Sequence[Ints]) -> Ints:  # (pairs, 2)
+def _covered_pairs(
+    known: Sequence[_Known | _Unclear], victims: Sequence[Ints],
+) -> Ints:  # (pairs, 2)
     "Attackers, and which of their victims have all their gradients covered by noise."
     pairs = [np.zeros((0, 2), dtype=int)]
     for attacker, (what, its) in enumerate(zip(known, victims, strict=True)):
