@@ -177,7 +177,7 @@ def share_beyond(sampled: int, everybody: int, confidence: float = 0.95) -> floa
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e0001a
 def _about_others(sizes: set[int], attackers: int, nodes: int) -> list[str]:
-    "What follows for attackers of the same kind that are not among those that were named."
+    "What follows for attackers that are not among those that were named."
     if 0 in sizes: return []  # there is no eavesdropper but this one
     if len(sizes) > 1: return ["of other coalitions nothing is promised"]
     size = max(sizes)

@@ -210,7 +210,7 @@ def _steps_of(now: _Progress, step: Step | Protocol) -> Sequence[Step]:
     return step.steps
 
 def _named(now: _Progress, step: Step | Protocol) -> tuple[Hashable, ...]:
-    "Labels of the account's nodes: as they were said, or as in the first that is fed."
+    "Labels of the nodes: as they were said, or as in the first that is fed."
     if now.nodes is not None: return now.nodes
     return step.nodes if isinstance(step, Protocol) else check_nodes(None, step.n)
 

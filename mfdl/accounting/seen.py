@@ -150,7 +150,7 @@ def _in_time(run: Protocol, steps: Sequence[Floats | None]) -> Floats:  # (T, T)
 def _in_both_matrices(
     run: Protocol, unknown: Bools, coalition: Bools,
 ) -> tuple[Floats, Floats]:  # D and L, (T, T) each
-    "How every hidden node combines in time what it draws, and takes back what it added."
+    "How every hidden node combines what it draws, and takes back what it added."
     T = run.T
     in_order = np.array_equal(run.variables.step, np.repeat(np.arange(T), run.n))
     if not in_order or not np.array_equal(unknown, np.tile(~coalition, T)):

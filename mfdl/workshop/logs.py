@@ -263,7 +263,8 @@ def _steps_of(lines: Sequence[_Line], unit: float) -> Iterator[Step]:
             users.setdefault(variable, {})
     for line in lines:
         for node, _, variable in line.noise:
-            if variable in users: users[variable][node] = None
+            if variable in users:
+                users[variable][node] = None
     column = {variable: k for k, variable in enumerate(users)}
     held = [list(nodes) for nodes in users.values()]
     before = 0
