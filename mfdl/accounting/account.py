@@ -39,7 +39,9 @@ from .streaming import Streamed, stream
 from ..ground.arguments import Floats, Ints, check_choice, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
-from ..language.attackers import SecLDP, TrustModel, check_victims, coalition_mask, view
+from mfdl.language.attackers import (
+    SecLDP, TrustModel, check_victims, coalition_mask, knows_models, view,
+)
 from ..language.participation import Participation, RandomParticipation, check_participation
 from mfdl.language.protocol import (
     MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,
@@ -152,9 +154,13 @@ def _from_what_is_seen(
     run: Protocol | MatrixProtocol, trust: TrustModel, limit: float | None,
 ) -> tuple[FromSeen, _Adaptive]:
     "What the rows that are seen tell, if they fit into memory."
-    seen = see(run, trust)
-    check_memory(seen, limit)
-    return FromSeen(seen), seen.complete
+    try:
+        seen = see(run, trust)
+        check_memory(seen, limit)
+        return FromSeen(seen), seen.complete
+    except NotStreamable as error:
+        if not run.sparse: raise
+        raise type(error)(f"{error}, for which W has to be W.toarray()") from None
 
 def _in_full(run: Protocol, trust: TrustModel) -> Protocol:
     "The run; in a small network with full matrices, if no route takes its sparse ones."
@@ -219,6 +225,29 @@ def _knowledge(
     if heard is not None: return heard, True
     if streamed and exact_work(run, trust) > MOST_WORK: return streamed
     return _from_the_view(run, trust, backend)
+
+# %% ../../nbs/accounting/38_account.ipynb #38unclr2
+class _Unclear:
+    "What an attacker learns, where floating point cannot tell."
+    leaks: tuple[tuple[int, Hashable], ...] = ()
+
+    def sensitivities(self, u: Ints, *asked: Any) -> Floats:
+        "Numbers that are not known, (v,)."
+        return np.full(len(u), np.nan)
+
+_ByThemselves = FromSeen | Independent | _Unclear  # these find sensitivities by themselves
+
+def _if_clear(
+    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str, limit: float | None = None,
+) -> tuple[_Known | _Unclear, _Adaptive]:
+    "What one attacker learns, unless that is in doubt and a promise is made instead."
+    try:
+        return _knowledge(run, trust, backend, limit)
+    except Doubtful:
+        if not isinstance(run, Protocol) or knows_models(run, trust, coalition_mask(run, trust)):
+            raise
+        return _Unclear(), False
+
 
 # %% ../../nbs/accounting/38_account.ipynb #c980ea8e
 _PER_STEP = 1.5e7  # operations of a step of the filter, whatever its size
@@ -317,17 +346,19 @@ def expected_work(
 # %% ../../nbs/accounting/38_account.ipynb #known004
 _BATCH = 2**20  # entries of information matrices that are handled at a time
 
-def _covered_pairs(known: Sequence[_Known], victims: Sequence[Ints]) -> Ints:  # (pairs, 2)
+def _covered_pairs(
+    known: Sequence[_Known | _Unclear], victims: Sequence[Ints],
+) -> Ints:  # (pairs, 2)
     "Attackers, and which of their victims have all their gradients covered by noise."
     pairs = [np.zeros((0, 2), dtype=int)]
     for attacker, (what, its) in enumerate(zip(known, victims, strict=True)):
-        if isinstance(what, FromSeen | Independent): continue  # these count by themselves
+        if isinstance(what, _ByThemselves): continue
         covered = np.flatnonzero(~what.uncovered[:, its].any(axis=0))
         pairs.append(np.column_stack([np.full(len(covered), attacker), covered]))
     return np.concatenate(pairs)
 
 def _attackers_sensitivities(
-    known: Sequence[_Known],
+    known: Sequence[Any],  # _Known or _Unclear
     victims: Sequence[Ints],  # of each attacker (m,)
     participation: Participation,
     method: str,
@@ -336,7 +367,7 @@ def _attackers_sensitivities(
     "Sensitivity of each victim of each attacker, inf where a gradient leaks."
     values = [np.full(len(its), np.inf) for its in victims]
     for i, what in enumerate(known):
-        if isinstance(what, FromSeen | Independent):
+        if isinstance(what, _ByThemselves):
             values[i] = what.sensitivities(victims[i], participation, method, map_fn)
     covered = _covered_pairs(known, victims)
 
@@ -371,11 +402,13 @@ def _find(
     method: str,
     backend: str,
     limit: float | None,  # of memory
+    promised: bool,
     pool: ThreadPoolExecutor | None = None,  # that shares out victims
 ) -> list[_Found]:
     "What some attackers learn."
     from threadpoolctl import threadpool_limits
-    known, adaptive = zip(*(_knowledge(run, one, backend, limit) for one in trusts), strict=True)
+    find = _if_clear if promised else _knowledge
+    known, adaptive = zip(*(find(run, one, backend, limit) for one in trusts), strict=True)
     victims = [np.flatnonzero(~coalition_mask(run, model)) for model in trusts]
     shared = map if pool is None else partial(map_with_bar, pool, desc="victims")
     with nullcontext() if pool is None else threadpool_limits(1):
@@ -392,11 +425,12 @@ def _find_all(
     method: str,
     backend: str,
     limit: float | None,
+    promised: bool,
 ) -> list[_Found]:
     "What each of several attackers learns."
     import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
     from threadpoolctl import threadpool_limits
-    asked = participation, method, backend, limit
+    asked = participation, method, backend, limit, promised
     with worker_threads() as pool, worker_threads() as aside:
         if len(trusts) == 1:
             told = copy_context()  # whether bars are shown
@@ -629,7 +663,8 @@ def account(
         check_updates(run, trusts, updates, rates)
     updates = None if updates is None else updates.at(rates)
     refuse_rates(run, trusts, rates if updates is None else None)
-    found = _find_all(run, trusts, participation, method, backend, memory_limit)
+    promised = updates is not None
+    found = _find_all(run, trusts, participation, method, backend, memory_limit, promised)
     found = [replace(one, adaptive=one.adaptive and holds_in_training(run, one.trust, rates))
              for one in found]
     nonreacting = None

@@ -21,8 +21,10 @@ from mfdl.accounting.chance import (
 )
 from .privacy import ADJACENCY, calibrate_sigma
 from .rare import Mixtures, SampledCurve, Sampling
+from .state_space import Doubtful
 from ..ground.arguments import Floats, Ints
 from ..language.attackers import TrustModel
+from ..language.factorization import EPS, NOISE_FLOOR
 from ..language.participation import BinsParticipation
 from ..language.protocol import MatrixProtocol, Protocol
 from ..language.steps import Route
@@ -34,6 +36,9 @@ def _refuse_negative(P: Floats) -> None:  # P (T, T)
     "Raise a ValueError unless C, lower triangular with C'C = P, has entries >= 0 only."
     size = np.sqrt(P.diagonal())
     backwards = (P / np.outer(size, size))[::-1, ::-1]
+    if not EPS <= NOISE_FLOOR * np.linalg.eigvalsh(backwards)[0]:
+        raise Doubtful("protocol: noise that is nearly cancelled, so that rounding may hide the "
+                       "signs of C; expected noise that is cancelled less")
     C = np.linalg.cholesky(backwards)[::-1, ::-1].T
     if C.min() < -_ROUNDING:
         raise ValueError(f"protocol: noise that it takes back unevenly: C has an entry of "

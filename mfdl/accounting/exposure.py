@@ -7,6 +7,7 @@ __all__ = ['share_beyond', 'Exposure', 'exposure']
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00003
 import json
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -45,6 +46,10 @@ def _rows(sensitivity: Any, distance: Any, victims: Sequence[Hashable]) -> list[
             "exposed": str(victims[worst])})
     return found
 
+def _places(protocol: Protocol | MatrixProtocol, trust: TrustModel) -> tuple[int, ...]:
+    "The positions of the attacking nodes in the run, by which a line is found again."
+    return tuple(sorted(protocol.index(trust.nodes, "attackers")))
+
 def _one_attacker(
     protocol: Protocol | MatrixProtocol,
     trust: TrustModel,
@@ -57,7 +62,8 @@ def _one_attacker(
     "The line of one attacker."
     report = account(protocol, trust, participation, 1.0, method, backend, updates,
                      memory_limit=memory_limit)
-    return {"attacker": in_short(trust.nodes), "gradients": report.assumes,
+    return {"attacker": in_short(trust.nodes), "places": list(_places(protocol, trust)),
+            "gradients": report.assumes,
             "rows": _rows(report.sensitivity, report.distance, report.victims)}
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00011
@@ -69,7 +75,7 @@ def _about(
     kinds = sorted({type(model).__name__ + repr(_apart_from_nodes(model)) for model in trusts})
     parts = (protocol.digest,) if isinstance(protocol, Protocol) else _of_matrices(protocol)
     reacting = () if updates is None else (updates.c, updates.centre)
-    return fingerprint(*parts, repr(participation), method, backend, *reacting, *kinds)
+    return fingerprint("by place", *parts, repr(participation), method, backend, *reacting, *kinds)
 
 def _apart_from_nodes(trust: TrustModel) -> list[tuple[str, Any]]:
     "What distinguishes trust models of one class, beside the attackers."
@@ -94,14 +100,15 @@ def _read_lines(path: Path, about: str) -> list[dict[str, Any]]:
     *whole, torn = path.read_text().split("\n")
     try:
         header, *found = (json.loads(line) for line in whole)
-        lines = [line | {"rows": [_with_numbers(row) for row in line["rows"]]} for line in found]
         same = header["exposure"] == about
+        lines = [line | {"rows": [_with_numbers(row) for row in line["rows"]],
+                         "places": tuple(line["places"])} for line in found if same]
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"results={str(path)!r}: is no file of results, or a damaged one; "
                          "expected another path") from None
     if not same:
         raise ValueError(f"results={str(path)!r}: holds results about another run, participation "
-                         "or method; expected another path")
+                         "or method, or of an earlier version; expected another path")
     if torn:  # an interrupted write
         path.write_text("".join(line + "\n" for line in whole))
     return lines
@@ -169,12 +176,18 @@ def share_beyond(sampled: int, everybody: int, confidence: float = 0.95) -> floa
     return float(1 - (1 - confidence) ** (1 / sampled))
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e0001a
-def _about_others(attackers: int, nodes: int) -> list[str]:
-    "What follows for nodes that are not among the attackers."
-    if attackers >= nodes: return []
-    share = share_beyond(attackers, nodes)
-    return [f"of the other nodes nothing is promised; if these were drawn at random, at most "
+def _about_others(sizes: set[int], attackers: int, nodes: int) -> list[str]:
+    "What follows for attackers that are not among those that were named."
+    if 0 in sizes: return []  # there is no eavesdropper but this one
+    if len(sizes) > 1: return ["of other coalitions nothing is promised"]
+    size = max(sizes)
+    everybody = math.comb(nodes, size)
+    if attackers >= everybody: return []
+    share = share_beyond(attackers, everybody)
+    others = "nodes" if size == 1 else f"coalitions of {size}"
+    return [f"of the other {others} nothing is promised; if these were drawn at random, at most "
             f"{share:.1%} of all learn more than the worst of them (confidence 95%)"]
+
 
 # %% ../../nbs/accounting/40_exposure.ipynb #ba64e008
 _ROWS = 6
@@ -262,11 +275,12 @@ class Exposure:
     def __repr__(self) -> str:
         worst = self.table.iloc[worst_first(self.table.largest.to_numpy())[0]]
         times = f"{self.participation.k} participations in {self.participation.T} steps"
+        sizes = {len(one["places"]) for one in self.lines}
         what = f"{self.protocol}: {len(self.lines)} attackers in {self.nodes} nodes"
         return "\n  ".join([
             f"Exposure of {what}, {times}, sigma={self.sigma:.4g}",
             f"worst pair: {worst.attacker} about {worst.exposed}, mu={worst.largest:.4g}",
-            f"gradients: {self.assumes}", *_about_others(len(self.lines), self.nodes)])
+            f"gradients: {self.assumes}", *_about_others(sizes, len(self.lines), self.nodes)])
 
     def _repr_html_(self) -> str:
         title, *notes = repr(self).split("\n  ")
@@ -292,8 +306,7 @@ def _check_attackers(
                              "such as PNDP([node])")
     if len({(type(model), repr(_apart_from_nodes(model))) for model in trusts}) > 1:
         raise ValueError("attackers: expected trust models of one kind")
-    names = {in_short(model.nodes) for model in trusts}
-    if len(names) < len(trusts): raise ValueError("attackers: expected each attacker once")
+    if len({_places(protocol, model) for model in trusts}) < len(trusts): raise ValueError("attackers: expected each attacker once")
     return trusts
 
 def _missing_lines(
@@ -369,11 +382,11 @@ def exposure(
     path = None if results is None else Path(results)
     about = _about(protocol, participation, method, backend, updates, trusts)
     lines = [] if path is None else _read_lines(path, about)
-    done = {line["attacker"]: line for line in lines}
+    done = {line["places"]: line for line in lines}
     if path is not None and not done:
         path.write_text(json.dumps({"exposure": about}) + "\n")
-    missing = [model for model in trusts if in_short(model.nodes) not in done]
+    missing = [model for model in trusts if _places(protocol, model) not in done]
     for line in _missing_lines(one, protocol, missing, client, path):
-        done[line["attacker"]] = line
-    wanted = tuple(done[in_short(model.nodes)] for model in trusts)
+        done[tuple(line["places"])] = line
+    wanted = tuple(done[_places(protocol, model)] for model in trusts)
     return Exposure(protocol.name, len(protocol.nodes), participation, float(sigma), wanted)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from .state_space import Doubtful, Stage, StateSpace
+from .state_space import Doubtful, Stage, StateSpace, check_digits
 from ..ground.arguments import Bools, Floats
 from ..ground.files import progress_bar
 from ..language.factorization import CLEAR
@@ -34,6 +34,8 @@ class Gain:
         The innovations as combinations of the state.
     bare : int
         Messages that show no noise.
+    strength : float
+        Standard deviation of the strongest hidden noise so far.
 
     References
     ----------
@@ -43,6 +45,7 @@ class Gain:
     K: Floats
     V: Floats
     bare: int = 0
+    strength: float = 0.0
 
 # %% ../../nbs/accounting/27_filters.ipynb #27sett01
 STEADY = 1e-12  # what may still change of a recursion that has settled, relative to its size
@@ -97,10 +100,11 @@ def _update(
     "Move the covariance on by one step, and take away what the observation shows."
     S = stage.A @ left @ stage.A.T + fresh
     S = (S + S.T) / 2
-    _check_growth(np.sqrt(np.diag(S).max()), stage)
+    strength = float(np.sqrt(np.diag(S).max()))
+    _check_growth(strength, stage)
     root = np.linalg.cholesky(stage.H @ S @ stage.H.T)
     V = np.linalg.solve(root, stage.H)
-    gain = Gain(S @ V.T, V)
+    gain = Gain(S @ V.T, V, strength=strength)
     return _Update(stage, S, S - gain.K @ gain.K.T, gain)
 
 # %% ../../nbs/accounting/27_filters.ipynb #27cova03
@@ -199,7 +203,8 @@ def root_gain(stage: Stage, root: Floats, strongest: float) -> tuple[Gain, Float
             "some noise is too weak beside other noise to be told from none in floating point; "
             "expected backend='dense'"
         )
-    gain = Gain(root @ Vt.T, U.T @ stage.H[noisy] / s[:, None], int((~noisy).sum()))
+    shown = U.T @ stage.H[noisy] / s[:, None]
+    gain = Gain(root @ Vt.T, shown, int((~noisy).sum()), strongest)
     root = root - gain.K @ Vt
     alone = np.count_nonzero(stage.H, axis=1) == 1
     root[stage.H[alone].any(axis=0)] = 0  # seen, so known, without the rounding of the line above
@@ -308,6 +313,9 @@ class Filter:
     ----------
     space : StateSpace
         What the attackers do not know of the run.
+    by_roots : bool, optional
+        Whether covariances are kept by their roots, which are right to twice as many
+        digits; by default where noise differs much in size.
 
     Raises
     ------
@@ -319,14 +327,31 @@ class Filter:
     See chapter 27.
     """
 
-    def __init__(self, space: StateSpace) -> None:
+    def __init__(self, space: StateSpace, by_roots: bool = False) -> None:
         self.space = space
-        if _well_conditioned(space):
-            gains = covariance_gains(space.stages, space.period)
-        else:
+        self.by_roots = by_roots or not _well_conditioned(space)
+        if self.by_roots:
             gains = root_gains(space.stages)
+        else:
+            gains = covariance_gains(space.stages, space.period)
         self.gains = list(progress_bar(gains, total=space.T, desc="filter", leave=False))
         self._last: tuple[Stage, Gain, Floats] | None = None  # and their transition
+
+    def check(self, rows: Sequence[Floats]) -> None:
+        """Refuse information that rounding may have spoiled.
+
+        Parameters
+        ----------
+        rows : sequence of ndarray of shape (m, s + 1)
+            For each step s, P[s, 0..s] of every victim.
+
+        Raises
+        ------
+        Doubtful
+            Where less than half of its digits are certain.
+        """
+        strength = max(gain.strength for gain in self.gains)
+        check_digits([row[:, -1].max() for row in rows], strength, not self.by_roots)
 
     def transition(self, t: int) -> Floats:
         """Move an error from before observation t to before observation t + 1.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from .account import account, check_account
 from .filters import Gain, bare_gradients, root_gain
@@ -26,7 +27,7 @@ from ..ground.files import seal, unseal
 from ..language.attackers import TrustModel, follow, seen_alone
 from ..language.gossip import hops
 from ..language.participation import Participation
-from ..language.protocol import Protocol
+from ..language.protocol import Protocol, check_nodes
 from ..language.steps import Noise, Round, Route, Step, refuse
 
 # %% ../../nbs/accounting/39_online.ipynb #00000007
@@ -202,7 +203,7 @@ def _advance(now: _Progress, step: Step) -> None:
 
 # %% ../../nbs/accounting/39_online.ipynb #36advan4
 def _steps_of(now: _Progress, step: Step | Protocol) -> Sequence[Step]:
-    "The steps that are given, one or several."
+    "The steps that are given, one or several, of the nodes of the account."
     if isinstance(step, Step): return [step]
     if not isinstance(step, Protocol):
         raise ValueError(
@@ -211,16 +212,28 @@ def _steps_of(now: _Progress, step: Step | Protocol) -> Sequence[Step]:
     if now.nodes is not None and step.nodes != now.nodes:
         raise ValueError(
             f"step: of nodes {step.nodes[:4]}.., expected those of the account, "
-            f"{now.nodes[:4]}.."
+            f"{now.nodes[:4]}..; for steps without labels nodes= says which row is whose"
         )
     refuse(_ONLINE, step)
     return step.steps
 
+def _named(now: _Progress, step: Step | Protocol) -> tuple[Hashable, ...]:
+    "Labels of the nodes: as they were said, or as in the first that is fed."
+    if now.nodes is not None: return now.nodes
+    return step.nodes if isinstance(step, Protocol) else check_nodes(None, step.n)
+
+
 # %% ../../nbs/accounting/39_online.ipynb #36repor2
+def _silence(last: Step) -> Step:
+    "A step after the end: nobody trains, adds noise or sends."
+    nothing = csr_array((last.n, 0))
+    noise = Noise(np.zeros((0, last.n), dtype=bool), nothing, basis=last.noise.basis)
+    return Step(False, noise, ())
+
 def _at_once(now: _Progress) -> Report:
-    "The report of all steps together; steps missing in a turn count as the last one."
+    "The report of all steps together; nothing happens in those that a turn still lacks."
     scheme = _participation(now)
-    missing = [step for step in now.steps[-1:] for _ in range(scheme.T - now.t)]
+    missing = [_silence(step) for step in now.steps[-1:]] * (scheme.T - now.t)
     run = Protocol(now.nodes, (*now.steps, *missing), f"{now.t} steps")
     return account(run, now.trust, scheme, now.sigma, now.method, updates=now.updates)
 
@@ -270,7 +283,8 @@ class OnlineAccountant(_Progress):
     trust : TrustModel or sequence of TrustModel
         Who sees what.
     nodes : iterable, optional
-        Labels of the nodes; 0 .. n-1 by default.
+        Labels of the nodes, in the order of rows; by default those of the first
+        protocol that is fed, or 0 .. n-1 for a first step.
     b : int
         A record takes part in every b-th step, which nobody checks: with batches in a
         fixed order. It is 1 if epochs are shuffled, and for all data of a node.
@@ -337,7 +351,9 @@ class OnlineAccountant(_Progress):
         See chapter 39.
         """
         future = copy.copy(self)
-        for one in _steps_of(self, step):
+        steps = _steps_of(self, step)
+        future.nodes = _named(self, step)
+        for one in steps:
             _advance(future, one)
         report = future.report()
         vars(self).update(vars(future))
@@ -346,8 +362,7 @@ class OnlineAccountant(_Progress):
     def report(self) -> Report:
         """Privacy lost so far, as if the run ended here.
 
-        With `updates`, plans are made anew for all steps so far, and for as many more
-        like the last one as the round of records has.
+        With `updates`, plans are made anew for all steps so far.
 
         Returns
         -------
@@ -402,6 +417,7 @@ class OnlineAccountant(_Progress):
         if ahead is None: raise ValueError("no step so far: expected a step")
         most = check_count("max_rounds", max_rounds)
         future = copy.copy(self)
+        future.nodes = _named(self, ahead if step is None else step)
         if future.t and _exceeds(future, budget): return 0
         for left in range(most):
             _advance(future, ahead)
@@ -483,7 +499,10 @@ def save(accountant: OnlineAccountant, path: str | Path) -> Path:
     See chapter 39; sealed files are in chapter 01.
     """
     if accountant.last is None: raise ValueError("no step so far: nothing to save")
-    return seal(path, {"account": _about(accountant), "t": accountant.t}, _state(accountant))
+    said = {"account": _about(accountant), "t": accountant.t}
+    plain = all(type(node) in (str, int) for node in accountant.nodes or ())
+    said["nodes"] = list(accountant.nodes or ()) if plain else None
+    return seal(path, said, _state(accountant))
 
 def restore(accountant: OnlineAccountant, path: str | Path) -> OnlineAccountant:
     """Continue a saved account.
@@ -491,7 +510,8 @@ def restore(accountant: OnlineAccountant, path: str | Path) -> OnlineAccountant:
     Parameters
     ----------
     accountant : OnlineAccountant
-        A new one, made as the saved one was; it is not changed.
+        A new one, made as the saved one was; it is not changed. If its nodes were not
+        said, they are those in the file, where these are texts and integers.
     path : str or Path
         The file.
 
@@ -512,12 +532,15 @@ def restore(accountant: OnlineAccountant, path: str | Path) -> OnlineAccountant:
     See chapter 39; sealed files are in chapter 01.
     """
     kept, arrays = unseal(path)
-    if "hears" not in arrays or kept.get("account") != _about(accountant):
+    restored = copy.copy(accountant)
+    if restored.nodes is None and kept.get("nodes"):
+        restored.nodes = tuple(kept["nodes"])
+    if "hears" not in arrays or kept.get("account") != _about(restored):
         raise ValueError(
             f"path={str(path)!r}: this file is about other nodes, noise, attackers or "
-            "participation; expected an accountant made as the saved one was"
+            "participation; expected an accountant made as the saved one was, with nodes= "
+            "for labels other than texts and integers"
         )
-    restored = copy.copy(accountant)
     restored.hears = arrays["hears"]
     kinds = [_step_of(_at(f"step {k}", arrays)) for k in range(arrays["kinds"].max() + 1)]
     restored.steps = tuple(kinds[k] for k in arrays["kinds"])

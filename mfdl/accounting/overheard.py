@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from .seen import fresh_strength, own_noise
+from .seen import fresh_strength, own_strategy
 from .sensitivities import check_method
 from .state_space import NotStreamable
 from ..ground.arguments import Bools, Floats, Ints
@@ -316,10 +316,9 @@ def _overheard_alike(run: Protocol) -> Overheard | None:
     "The same where all nodes are alike, in networks of any size."
     if not ALIKE.fits(run): return None
     try:
-        N = own_noise(run)
+        C = own_strategy(run)
     except NotStreamable:
         return None
-    C = np.linalg.inv(N)
     return Overheard((C.T @ C)[None], np.ones((run.n, 1)))
 
 # %% ../../nbs/accounting/34_overheard.ipynb #c74e2716

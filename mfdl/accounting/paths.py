@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.sparse import csr_array, eye_array
 
+from .state_space import strategy_in_time
 from ..ground.arguments import Bools, Floats, Ints
 from ..language.attackers import TrustModel, coalition_mask
 from ..language.protocol import MatrixProtocol, Protocol, check_protocol_type
@@ -174,13 +175,15 @@ def _absolute_strategies(run: Protocol, secret: Bools) -> tuple[Floats, Bools]: 
     n = run.n
     held_alone = bool((run.variables.holders.sum(axis=1) == 1).all())
     in_order = np.array_equal(run.variables.step, np.repeat(np.arange(T), n))
-    parts = parts_in_time(run.mix.N, n, T) if in_order and held_alone else None
-    if parts is None or not np.diagonal(parts, axis1=1, axis2=2).all():
+    alone = in_order and held_alone
+    D, L = (parts_in_time(M, n, T) if alone else None for M in (run.mix.D, run.mix.L))
+    if D is None or L is None or not np.diagonal(D, axis1=1, axis2=2).all():
         raise ValueError(f"updates: {run.name} has noise with a memory that nodes share, or do not "
                          "draw in every step, for which no bound is proved; expected a strategy in "
                          "time for each node (mf_dsgd), or noise that is drawn afresh")
     keeps: Bools = np.asarray(secret.reshape(T, n).all(axis=0))
-    return np.abs(np.linalg.inv(parts)), keeps
+    C = np.array([strategy_in_time(*both) for both in zip(D, L, strict=True)])
+    return np.abs(C), keeps
 
 # %% ../../nbs/accounting/29_paths.ipynb #a0000011
 PLANS = Route(

@@ -78,13 +78,14 @@ def in_short(nodes: Sequence[Hashable]) -> str:
     Returns
     -------
     str
-        The labels, joined by plus signs.
+        The labels, joined by plus signs; one that has a plus sign itself in quotes.
 
     References
     ----------
     chapter 35.
     """
-    return " + ".join(map(str, nodes)) if nodes else "an eavesdropper"
+    if not nodes: return "an eavesdropper"
+    return " + ".join(repr(node) if " + " in str(node) else str(node) for node in nodes)
 
 # %% ../../nbs/accounting/35_report.ipynb #35a0f1a5
 def worst_first(mu: Floats) -> Ints:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .filters import WINDOW, Filter, Settling, bare_gradients, innovation_rows
-from .state_space import StateSpace
+from .state_space import Doubtful, StateSpace
 from ..ground.arguments import Bools, Floats, Ints, check_fits
 from ..ground.files import progress_bar
 
@@ -305,6 +305,21 @@ class Streamed:
         return [(int(t), self.nodes[u]) for t, u in np.argwhere(self.uncovered)]
 
 # %% ../../nbs/accounting/28_streaming.ipynb #28call02
+def _with_digits(space: StateSpace) -> tuple[Filter, list[Floats]]:
+    "The filter, and rows of information of which half of all digits are certain."
+    filtered = Filter(space)
+    innovations = sum(len(gain.V) for gain in filtered.gains)
+    few = innovations <= WINDOW * len(space.stages[0].A)
+    rows = innovation_rows(filtered) if few else gramian_rows(filtered)
+    try:
+        filtered.check(rows)
+    except Doubtful:
+        if filtered.by_roots: raise
+        filtered = Filter(space, by_roots=True)
+        rows = innovation_rows(filtered)
+        filtered.check(rows)
+    return filtered, rows
+
 def stream(space: StateSpace) -> Streamed:
     """Find what a view tells about each victim, in one pass over the run.
 
@@ -334,15 +349,12 @@ def stream(space: StateSpace) -> Streamed:
     pairs = len(space.victims) * space.T * (space.T + 1) / 2
     check_fits(f"T={space.T}: pairs of steps of {len(space.victims)} victims", 8 * pairs,
                "fewer steps")
-    filtered = Filter(space)
+    filtered, rows = _with_digits(space)
     shown_bare = any(gain.bare for gain in filtered.gains)
     found = bare_gradients(space) & space.reached & shown_bare
     uncovered = np.zeros((space.T, len(space.nodes)), dtype=bool)
     uncovered[:, space.victims] = found
     noiseless = not any(stage.G.any() for stage in space.stages)
-    innovations = sum(len(gain.V) for gain in filtered.gains)
-    few = innovations <= WINDOW * len(space.stages[0].A)
-    rows = innovation_rows(filtered) if few else gramian_rows(filtered)
     return Streamed(
         _of_gradients(rows, space.trains), uncovered,
         certain=noiseless or not found.any(), victims=space.victims, nodes=space.nodes,

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BEYOND', 'CHUNK', 'ROUNDING', 'WorstCase', 'worst_case', 'Transcript', 'replay', 'likelihood_ratio', 'learned',
-           'Interval', 'interval', 'epsilon_shown', 'Audit', 'audit']
+           'Interval', 'interval', 'least_refutable', 'epsilon_shown', 'Audit', 'audit']
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000002
 from collections.abc import Callable, Hashable, Sequence
@@ -528,6 +528,46 @@ def interval(without: Floats, with_it: Floats, confidence: float) -> Interval:
     high = limit(1) if estimate <= BEYOND else np.inf
     return Interval(limit(0), float(estimate), high)
 
+# %% ../../nbs/evidence/70_auditing.ipynb #70least2
+_POWER = 0.95  # how often the smallest mu that an audit names would have refuted the claim
+
+def least_refutable(claimed: float, replays: int, confidence: float) -> float:
+    """The smallest true mu that would refute a claim in 95 of 100 audits.
+
+    Parameters
+    ----------
+    claimed : float
+        The mu that is tested.
+    replays : int
+        Runs with the record, and as many without it; at least 2.
+    confidence : float
+        Of the interval, in (0, 1).
+
+    Returns
+    -------
+    float
+        Above the claim; inf for an infinite claim.
+
+    Raises
+    ------
+    ValueError
+        For a confidence outside of (0, 1).
+
+    References
+    ----------
+    See chapter 70.
+    """
+    from scipy.optimize import brentq
+    tail = (1 - check_confidence(confidence)) / 2
+    if not claimed <= BEYOND: return float("inf")
+    freedom = 2 * replays - 2
+    root = np.sqrt(replays / 2)
+    far = (claimed * root + 40) * 40
+    just = brentq(lambda t: _noncentral_t(t, freedom, claimed * root)[0] - tail, 0, far)
+    often = brentq(lambda s: _noncentral_t(just, freedom, s)[1] - (1 - _POWER), 0, far * 40)
+    return float(often / root)
+
+
 # %% ../../nbs/evidence/70_auditing.ipynb #0000001f
 def _largest_share(count: Ints, N: int, risk: float) -> Floats:  # (m,)
     "Upper limits for probabilities of what happened so many times in N."
@@ -613,6 +653,9 @@ class Audit:
         Shown without assumptions.
     delta : float
         For which it was shown.
+    refutable : float
+        The smallest true mu with which the best test would have refuted the claim in 95
+        of 100 such audits.
 
     References
     ----------
@@ -626,6 +669,7 @@ class Audit:
     learned: Interval
     epsilon: float
     delta: float
+    refutable: float
 
     @property
     def refuted(self) -> bool:
@@ -783,10 +827,12 @@ def audit(
     taught = learned(_along(without, basis), _along(with_it, basis))
     label = protocol.nodes[case.victim]
     accounted = report.mu[report.victims.index(label)]
+    mu = float(accounted if claimed is None else claimed)
     return Audit(
-        protocol.name, label, float(accounted if claimed is None else claimed), replays,
+        protocol.name, label, mu, replays,
         best=interval(*best, confidence),
         learned=interval(*taught, confidence),
         epsilon=epsilon_shown(*best, delta, confidence),
         delta=delta,
+        refutable=least_refutable(mu, replays, confidence),
     )

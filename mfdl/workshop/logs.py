@@ -157,7 +157,7 @@ def _read_noise(given: Any, place: dict[Hashable, int], t: int) -> tuple[_Term, 
     added = [(node, variable) for node, _, variable in terms]
     if len(set(added)) < len(added):
         raise ValueError("noise: a node adds the same variable twice; expected one std for both")
-    return tuple(term for term in terms if term[1])
+    return tuple(terms)
 
 # %% ../../nbs/workshop/91_logs.ipynb #c73945d7
 _SUM = 1e-9  # the weights at a receiver may differ from 1 by this much, far more than rounding
@@ -217,6 +217,11 @@ class _Line:
     rounds: tuple[Round, ...]
     rate: float
 
+    @property
+    def added(self) -> list[_Term]:
+        "The noise that enters; terms of size zero only say who holds a variable."
+        return [term for term in self.noise if term[1]]
+
 @dataclass
 class _Reader:
     "What has been read of a log."
@@ -272,9 +277,9 @@ def _noise_of(
     held = [(k, node) for k, nodes in enumerate(users) for node in nodes]
     rows, holding = np.array(held, dtype=int).reshape(-1, 2).T
     holders = csr_array((np.ones(len(held), dtype=bool), (rows, holding)), shape=(len(users), n))
-    nodes = [node for node, *_ in line.noise]
-    columns = [column[variable] for *_, variable in line.noise]
-    values = np.array([std / unit for _, std, _ in line.noise])
+    nodes = [node for node, *_ in line.added]
+    columns = [column[variable] for *_, variable in line.added]
+    values = np.array([std / unit for _, std, _ in line.added])
     mix = csr_array((values, (nodes, columns)), shape=(n, drawn))
     return Noise(holders if n > LARGE else holders.toarray(), mix)
 
@@ -282,13 +287,17 @@ def _steps_of(lines: Sequence[_Line], unit: float) -> Iterator[Step]:
     "The steps of a run, whose noise is in multiples of a unit."
     users: dict[Hashable, dict[int, None]] = {}  # in the order of first use
     for line in lines:
+        for *_, variable in line.added:
+            users.setdefault(variable, {})
+    for line in lines:
         for node, _, variable in line.noise:
-            users.setdefault(variable, {})[node] = None
+            if variable in users:
+                users[variable][node] = None
     column = {variable: k for k, variable in enumerate(users)}
     held = [list(nodes) for nodes in users.values()]
     before = 0
     for line in lines:
-        after = max([before, *(1 + column[variable] for *_, variable in line.noise)])
+        after = max([before, *(1 + column[variable] for *_, variable in line.added)])
         noise = _noise_of(line, held[before:after], column, after, unit)
         yield Step(line.trains, noise, line.rounds)
         before = after
@@ -380,7 +389,7 @@ def _run_of(reader: _Reader) -> LoggedRun:
     if len(reader.lines) < header.participation.T:
         raise ValueError(f"the log ends after {len(reader.lines)} steps: expected "
                          f"{header.participation.T}, as its first line says")
-    deviations = [abs(std) for line in reader.lines for _, std, _ in line.noise]
+    deviations = [abs(std) for line in reader.lines for _, std, _ in line.added]
     unit = max(deviations, default=header.row_sensitivity)
     sigma = unit / header.row_sensitivity
     if not 0 < sigma < np.inf:

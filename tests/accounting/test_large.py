@@ -367,3 +367,14 @@ def test_results_of_other_attackers_are_not_taken(tmp_path):
     alike = dp_dsgd(W, 3, nodes=[1, "1", 2, 3, 4])
     with pytest.raises(ValueError, match="have the same text"): exposure(alike, [PNDP([1])], scheme)
     with pytest.raises(ValueError, match="have the same text"): parse_attackers("1", alike.nodes)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_a_promise_needs_no_number_for_gradients_that_do_not_react(seed):
+    """Nodes that do not train add no noise, what they send repeats itself, and floating point doubts: the promise of sparse tables stands, as of full ones."""
+    W, scheme = gossip_matrix(nx.cycle_graph(9)), Participation.cyclic(3, 2)
+    sparse, full = (dp_dsgd(one, 6, trains=0.5, seed=seed) for one in (csr_array(W), W))
+    with pytest.raises(NotStreamable, match="W.toarray"): account(sparse, PNDP([0]), scheme)
+    found, expected = (account(run, PNDP([0]), scheme, updates=Lipschitz(1.0)) for run in (sparse, full))
+    np.testing.assert_allclose(found.mu, expected.mu, rtol=1e-4)
+    assert found.adaptive and np.isnan(found.nonreacting).all() and not np.isnan(expected.nonreacting).any() and repr(found)
