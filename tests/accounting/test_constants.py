@@ -1,4 +1,4 @@
-"""The constant of an update belongs to a step and a node: promises for learning rates that change and a ridge are never below what linear algebra reaches, and constants hold for clipped gradients."""
+"""The constant of an update belongs to a step and a node: promises for changing learning rates are never below what linear algebra reaches, and constants hold under clipping."""
 from itertools import product
 
 import networkx as nx

@@ -1,5 +1,6 @@
-"""A run tells its features, and every route of an account lists those that it handles: pairs of features against exact fractions, routes against fields that nobody has explained."""
+"""A run tells its features, and every route of an account lists those that it handles: pairs against exact fractions, routes against fields that nobody has explained."""
 from dataclasses import field, fields
+from functools import partial
 from itertools import combinations
 
 import networkx as nx
@@ -9,7 +10,8 @@ import rationals
 from scipy.sparse import csr_array
 
 from mfdl import LDP, PNDP, Lipschitz, OnlineAccountant, Participation, Protocol, Round, Schedule, ScheduledProtocol, SecLDP, Step, account
-from mfdl.accounting import bins, chance, exact, exposure as many, online, overheard, paths, promises, schedules, seen, signed, state_space, truncated
+from mfdl.accounting import bins, chance, exact, online, overheard, paths, promises, schedules, seen, signed, state_space, truncated
+from mfdl.accounting import exposure as many
 from mfdl.accounting.chance import step_by_step
 from mfdl.accounting.exposure import exposure
 from mfdl.accounting.privacy import GaussianDP
@@ -349,7 +351,7 @@ def uses(run, tmp_path):
     """All that computes a number about a run, or hands it on."""
     scheme, insider = Participation.single(run.T), PNDP([0])
     for trust in (LDP(), insider, SecLDP([0])):
-        for backend in ("auto", "seen", "streaming", "dense", "exact"): yield lambda: account(run, trust, scheme, backend=backend)
+        for backend in ("auto", "seen", "streaming", "dense", "exact"): yield partial(account, run, trust, scheme, backend=backend)
     yield lambda: account(run, insider, scheme, updates=Lipschitz(1.0))
     yield lambda: promises.promise(run, insider, scheme, Lipschitz(1.0))
     yield lambda: exposure(run, [insider], scheme)
@@ -360,7 +362,7 @@ def uses(run, tmp_path):
         yield lambda: next(noise_stream(run, 0, {0: 1}, 2))
         yield lambda: run.until(1)
         yield lambda: check_run(Run("a", run), cut([[0], [1], [2]], 1), 1.0)
-    for lots in (Participation.poisson(0.5, 1), Participation.balls_in_bins(1, 1), Participation.truncated_poisson(0.5, 1, 8, 6)): yield lambda: account(run, LDP(), lots)
+    for lots in (Participation.poisson(0.5, 1), Participation.balls_in_bins(1, 1), Participation.truncated_poisson(0.5, 1, 8, 6)): yield partial(account, run, LDP(), lots)
 
 
 FULL_OR_SPARSE = [(kind, sparse) for kind, _ in EXPLAINED for sparse in (False, True) if not sparse or kind in (Round, Noise, NoiseInTime, Step, Protocol)]
@@ -407,8 +409,8 @@ EVERYBODY = np.ones((4, 4), dtype=bool)
 RING = np.array([[0.5, 0.25, 0, 0.25], [0.25, 0.5, 0.25, 0], [0, 0.25, 0.5, 0.25], [0.25, 0, 0.25, 0.5]])
 
 
-def recombined(basis, T, W=csr_array(RING)):
-    return Protocol(None, [Step(True, Noise(EVERYBODY, csr_array(np.eye(4)), basis=basis), [Round(W)])] * T)
+def recombined(basis, T, W=None):
+    return Protocol(None, [Step(True, Noise(EVERYBODY, csr_array(np.eye(4)), basis=basis), [Round(csr_array(RING) if W is None else W)])] * T)
 
 
 def test_sparse_matrices_and_a_basis():

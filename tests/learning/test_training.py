@@ -232,7 +232,8 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     assert overheard.report.sigma == pytest.approx(train(lambda: nn.Linear(4, outputs), data, **settings | {"trust": LDP()}).report.sigma, rel=1e-12)
     slower = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"lr": 0.05 / np.arange(1, 7)})
     assert slower.report.adaptive and slower.report.verify() < 1e-9
-    growing = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"lr": 0.05 * np.arange(1, 7) / 6, "progress": True})  # the bar asks for beginnings of the run
+    rising = {"lr": 0.05 * np.arange(1, 7) / 6, "progress": True}  # the bar asks for beginnings of the run
+    growing = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | rising)
     assert growing.report.adaptive and growing.report.updates.c.shape == (6, 1) and growing.report.verify() < 1e-9
     with pytest.raises(ValueError, match="feature_norm=2.0: it is not known"): train(perceptron, data, feature_norm=2.0, **settings)
     with pytest.raises(ValueError, match="rounded updates are not Lipschitz"): train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, secure=True, **settings)
