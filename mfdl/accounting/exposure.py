@@ -306,7 +306,8 @@ def _check_attackers(
                              "such as PNDP([node])")
     if len({(type(model), repr(_apart_from_nodes(model))) for model in trusts}) > 1:
         raise ValueError("attackers: expected trust models of one kind")
-    if len({_places(protocol, model) for model in trusts}) < len(trusts): raise ValueError("attackers: expected each attacker once")
+    places = {_places(protocol, model) for model in trusts}
+    if len(places) < len(trusts): raise ValueError("attackers: expected each attacker once")
     return trusts
 
 def _missing_lines(

@@ -231,7 +231,7 @@ def _silence(last: Step) -> Step:
     return Step(False, noise, ())
 
 def _at_once(now: _Progress) -> Report:
-    "The report of all steps together; nothing happens in those that a turn still lacks."
+    "The report of all steps together; nothing happens in those that a turn lacks."
     scheme = _participation(now)
     missing = [_silence(step) for step in now.steps[-1:]] * (scheme.T - now.t)
     run = Protocol(now.nodes, (*now.steps, *missing), f"{now.t} steps")
