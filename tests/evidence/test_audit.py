@@ -201,7 +201,7 @@ def test_the_long_hunt_of_the_chapter():
 
 @pytest.mark.parametrize("claimed, replays, confidence", [(0.25, 500, 0.999), (0, 100, 0.95), (3.0, 60, 0.99)])
 def test_an_audit_says_how_large_a_mu_it_would_have_noticed(claimed, replays, confidence):
-    """scipy's noncentral t instead of our integral: at the mu that is named the claim falls in 95 of 100 audits. (Half of a true mu of 1/2 passed 7 of 20 audits, and nothing said so.)"""
+    """scipy's noncentral t instead of our integral: at the mu that is named the claim falls in 95 of 100 audits."""
     least, root, freedom = least_refutable(claimed, replays, confidence), np.sqrt(replays / 2), 2 * replays - 2
     just = stats.nct.isf((1 - confidence) / 2, freedom, claimed * root)
     assert stats.nct.sf(just, freedom, least * root) == pytest.approx(0.95, abs=1e-6)
