@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from protocols import random_protocol
 
-from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, SecureSum, account, anti_pgd, decor, dp_dsgd, gossip_matrix, local_dsgd, mf_dsgd, zip_dl
+from mfdl import LDP, PNDP, Lipschitz, Participation, Protocol, SecLDP, SecureSum, account, anti_pgd, decor, dp_dsgd, gossip_matrix, local_dsgd, mf_dsgd, zip_dl
 from mfdl.accounting.account import noisy_gradients_account
 from mfdl.accounting.schedules import Schedule, ScheduledProtocol
 
@@ -189,3 +189,55 @@ def test_a_budget_is_kept_by_what_is_proved():
             assert promised.worst.epsilon(delta) <= limit * (1 + 1e-9)
         assert account(run, PNDP.each(range(8)), scheme, wished.sigma, updates=Lipschitz(1)).worst.epsilon(delta) > 3.1
     with pytest.raises(ValueError, match="nothing is estimated"): account(run, LDP(), scheme).calibrate(3, 1e-6, estimate=True)
+
+
+def test_step_by_step_it_is_the_same():
+    from mfdl.accounting.online import OnlineAccountant
+    W = gossip_matrix(nx.cycle_graph(5))
+    changing = Protocol(None, [*dp_dsgd(W, 2).steps, *decor(W, 2, 2.0, 0.0).steps])
+    for run in (changing, decor(W, 4, 0.5, 2.0), local_dsgd(W, 4, every=2)):
+        trusts = [PNDP([0]), PNDP([1, 2]), LDP()]
+        online = OnlineAccountant(trusts, b=2, sigma=1.5)
+        at_once = account(run, trusts, Participation.cyclic(2, 2), 1.5)
+        step_by_step = online.feed(run)
+        assert not step_by_step.adaptive
+        np.testing.assert_allclose(step_by_step.proved.mu, at_once.proved.mu, rtol=1e-9)
+
+
+def test_rounds_are_counted_by_what_is_proved():
+    from mfdl.accounting.online import OnlineAccountant
+    run = local_dsgd(gossip_matrix(nx.cycle_graph(4)), 5, every=5)
+    online = OnlineAccountant(LDP(), b=5)
+    assert online.feed(run).worst.mu < 0.5
+    left = online.rounds_left(1.5, run)
+    for _ in range(left): last = online.feed(run.steps[-1])
+    assert (last if left else online.report()).proved.worst.mu <= 1.5 < online.feed(run).proved.worst.mu
+    fresh = OnlineAccountant(LDP(), b=5)
+    fresh.feed(run)
+    assert fresh.rounds_left(1.5, run, 40, estimate=True) > fresh.rounds_left(1.5, run, 40) == left
+
+
+def test_a_command_and_a_page_keep_a_budget_by_what_is_proved():
+    import re
+    from dataclasses import replace
+
+    from click.testing import CliRunner
+
+    from mfdl.workshop.cli import app
+    from mfdl.workshop.settings import Settings, explore, table_of_pairs
+    from mfdl.workshop.view import answer, caution
+    asked = ["account", "ring:n=4", "-a", "local-dsgd:every=5", "--trust", "secldp", "--attackers", "0", "-p", "cyclic:4,5"]
+    plain, kept, wished = (CliRunner().invoke(app, asked + more).stdout for more in ([], ["--epsilon", "8"], ["--epsilon", "8", "--estimate"]))
+    assert "mu=0.8944 by an estimate; proved for training: mu=2" in plain and "estimated_epsilon" in plain and not re.search(r"\bepsilon\b(?!=)", plain.split("\n\n")[1])
+    assert "epsilon=8 at" in kept and "estimate" not in kept and "by an estimate; proved for training" in wished
+    sigma = {text: float(re.search(r"sigma=([\d.]+)", text)[1]) for text in (kept, wished)}
+    assert sigma[kept] / sigma[wished] == pytest.approx(np.sqrt(5), rel=1e-4)
+    assert CliRunner().invoke(app, [*asked, "--estimate"]).exit_code
+    page = Settings("ring:n=4", algorithm="local-dsgd:every=5", trust="secldp", attackers=("0",), T=20, participation="cyclic:4,5")
+    view = explore(page)
+    assert "an estimate" in answer(view) and "Proved for training: μ at most 2," in answer(view) and "no promise" in caution(view)
+    table = table_of_pairs(view)
+    assert "epsilon" not in table.columns and table.proved_mu.to_numpy() == pytest.approx(2)
+    promised = explore(replace(page, sigma=None, epsilon=8.0))
+    assert promised.report.adaptive and promised.report.sigma == pytest.approx(sigma[kept], rel=1e-5) and "a promise for training" in answer(promised)
+    assert "whatever the model" in caution(promised) and table_of_pairs(promised).epsilon.to_numpy() == pytest.approx(8)
