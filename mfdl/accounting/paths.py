@@ -196,8 +196,8 @@ def _proved(run: Protocol | MatrixProtocol) -> Protocol:
     what = _unproved(run)
     if what is not None:
         raise ValueError(f"updates: {run.name} has {what}, for which no bound is proved; expected "
-                         "noise that nodes draw and add themselves, or SecLDP, the coalition that "
-                         "hears everything, whose account holds for training as it is")
+                         "noise that nodes draw and add themselves, or no updates, and what `proved` "
+                         "says of the report: what every noisy gradient tells")
     return run
 
 def _with_dead_ends(seen: Bools, strength: Floats, transitions: list[csr_array]) -> Bools:  # (T, n)
