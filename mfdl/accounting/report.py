@@ -419,7 +419,8 @@ def _calibrated(report: "Report", epsilon: float, delta: float, estimate: bool) 
         raise ValueError("estimate=True: these numbers hold for training, and nothing is "
                          "estimated; expected estimate=False")
     numbers = report if estimate else report.proved
-    if REVEALED in numbers.routes and not np.isfinite(numbers.sensitivity).all():
+    some = numbers.nonreacting is not None and np.isfinite(numbers.nonreacting).all()
+    if REVEALED in numbers.routes and some and not np.isfinite(numbers.sensitivity).all():
         calibrate_sigma(1.0, epsilon, delta)  # bad arguments are refused first
         raise ValueError("calibrate: for some pairs nothing is proved that holds for training; "
                          "expected noise that nodes hold alone, updates=Lipschitz(c) in the "

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from mfdl import LDP, PNDP, GaussianDP, Lipschitz, Noise, Participation, Protocol, Round, SecLDP, Step, account, dp_dsgd, dsgd, gossip_matrix
+from mfdl import LDP, PNDP, GaussianDP, Lipschitz, Noise, Participation, Protocol, Round, SecLDP, Step, account, dp_dsgd, dsgd, gossip_matrix, local_dsgd
 from mfdl.language.algorithms import anti_pgd, corn, decor, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
 from mfdl.workshop.cli import app
 from mfdl.workshop.logs import MessageLog, read_log, write_log
@@ -39,7 +39,9 @@ def test_accountants_of_others_agree_about_the_worst_pair(sigma):
 
 
 def test_an_event_is_what_is_proved_for_training():
-    assert not REPORT.adaptive and REPORT.to_dp_event() == REPORT.proved.worst.to_dp_event() != REPORT.worst.to_dp_event()
+    assert not REPORT.adaptive and REPORT.to_dp_event() == REPORT.proved.worst.to_dp_event()
+    local = account(local_dsgd(W, 3, every=3), LDP(), Participation.every_step(3))
+    assert local.to_dp_event() == local.proved.worst.to_dp_event() != local.worst.to_dp_event()
     for report in (account(dp_dsgd(W, 3), LDP(), Participation.every_step(3)), account(dp_dsgd(W, 3), PNDP([0]), Participation.every_step(3), updates=Lipschitz(1))):
         assert report.to_dp_event() == report.worst.to_dp_event()
 
