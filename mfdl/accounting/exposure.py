@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00008
-def _rows(sensitivity: Any, distance: Any, victims: Sequence[Hashable]) -> list[dict[str, Any]]:
-    "By distance: victims, least, mean, largest sensitivity, and who has the largest."
+def _rows(
+    sensitivity: Any, distance: Any, victims: Sequence[Hashable], proved: Any,
+) -> list[dict[str, Any]]:
+    "By distance: victims, least, mean, largest sensitivity and whose, largest proved one."
     found = []
     for hops in np.unique(distance):  # nan, of an eavesdropper, is one of them
         at = np.flatnonzero((distance == hops) | (np.isnan(distance) & np.isnan(hops)))
@@ -43,7 +45,7 @@ def _rows(sensitivity: Any, distance: Any, victims: Sequence[Hashable]) -> list[
         found.append({
             "distance": float(hops), "victims": len(at), "least": float(values.min()),
             "mean": float(values.mean()), "largest": float(values.max()),
-            "exposed": str(victims[worst])})
+            "exposed": str(victims[worst]), "proved": float(proved[at].max())})
     return found
 
 def _places(protocol: Protocol | MatrixProtocol, trust: TrustModel) -> tuple[int, ...]:
@@ -64,7 +66,8 @@ def _one_attacker(
                      memory_limit=memory_limit)
     return {"attacker": in_short(trust.nodes), "places": list(_places(protocol, trust)),
             "gradients": report.assumes,
-            "rows": _rows(report.sensitivity, report.distance, report.victims)}
+            "rows": _rows(report.sensitivity, report.distance, report.victims,
+                          report.proved.sensitivity)}
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00011
 def _about(
@@ -98,6 +101,7 @@ def _read_lines(path: Path, about: str) -> list[dict[str, Any]]:
     "The lines of a file of results that are whole; none if there is no file."
     if not path.exists() or not path.stat().st_size: return []
     *whole, torn = path.read_text().split("\n")
+    _check_format(path, whole[:1])
     try:
         header, *found = (json.loads(line) for line in whole)
         same = header["exposure"] == about
@@ -113,9 +117,24 @@ def _read_lines(path: Path, about: str) -> list[dict[str, Any]]:
         path.write_text("".join(line + "\n" for line in whole))
     return lines
 
+_NUMBERS = ("distance", "least", "mean", "largest", "proved")
+_FORMAT = 2  # 1, without a number: no word of what is proved for training
+
+def _check_format(path: Path, header: list[str]) -> None:
+    "Raise a ValueError for results of an earlier version."
+    try:
+        first = json.loads(header[0])
+        earlier = "exposure" in first and first.get("format") != _FORMAT
+    except (ValueError, IndexError, TypeError, AttributeError):
+        return  # no file of results, which is said later
+    if earlier:
+        raise ValueError(f"results={str(path)!r}: was written by another version, whose numbers "
+                         "can be estimates that do not say what is proved for training; expected "
+                         "another path, to compute them again")
+
 def _with_numbers(row: dict[str, Any]) -> dict[str, Any]:
     "A row of a file, with its infinities as numbers instead of texts."
-    return row | {name: float(row[name]) for name in ("distance", "least", "mean", "largest")}
+    return row | {name: float(row[name]) for name in _NUMBERS}
 
 def _append(path: Path, line: dict[str, Any]) -> None:
     "Add a line, at once."
@@ -235,23 +254,30 @@ class Exposure:
 
     @cached_property
     def table(self) -> "pd.DataFrame":
-        "Columns attacker, distance, victims, least, mean, largest (of mu) and exposed."
+        "Columns attacker, distance, victims, least, mean, largest mu, exposed and proved."
         import pandas as pd
         rows = [{"attacker": one["attacker"], **row} for one in self.lines for row in one["rows"]]
         frame = pd.DataFrame(rows)
-        values = ["least", "mean", "largest"]
+        values = ["least", "mean", "largest", "proved"]
         frame[values] = frame[values] / self.sigma
         return frame
 
     @property
     def worst(self) -> GaussianDP:
-        "The guarantee that holds for every attacker in the table, and no other."
-        return GaussianDP(float(self.table.largest.max()))
+        "What is proved for training about every attacker in the table, and no other."
+        return GaussianDP(float(self.table.proved.max()))
 
     @property
     def assumes(self) -> str:
         "For which gradients the numbers hold, in words."
         return " or ".join(dict.fromkeys(one["gradients"] for one in self.lines))
+
+    def _in_training(self) -> list[str]:
+        "What is proved, where that is more than what is learned without reactions."
+        most = self.worst.mu
+        if "estimate" not in self.assumes: return []
+        if not np.isfinite(most): return ["training: no finite mu is proved for every pair"]
+        return [f"training: mu={most:.4g} is proved for every pair"]
 
     def by_distance(self) -> "pd.DataFrame":
         """Least, mean and largest mu of all pairs at each distance.
@@ -259,7 +285,8 @@ class Exposure:
         Returns
         -------
         DataFrame
-            Indexed by distance, with the number of pairs.
+            Indexed by distance, with the number of pairs, and the largest mu that is
+            proved for training.
 
         References
         ----------
@@ -268,7 +295,7 @@ class Exposure:
         weighted = self.table.assign(total=self.table["mean"] * self.table.victims)
         by = weighted.groupby("distance", dropna=False).agg(
             pairs=("victims", "sum"), least=("least", "min"), total=("total", "sum"),
-            largest=("largest", "max"))
+            largest=("largest", "max"), proved=("proved", "max"))
         by.insert(2, "mean", by.pop("total") / by.pairs)
         return by
 
@@ -280,7 +307,8 @@ class Exposure:
         return "\n  ".join([
             f"Exposure of {what}, {times}, sigma={self.sigma:.4g}",
             f"worst pair: {worst.attacker} about {worst.exposed}, mu={worst.largest:.4g}",
-            f"gradients: {self.assumes}", *_about_others(sizes, len(self.lines), self.nodes)])
+            f"gradients: {self.assumes}", *self._in_training(),
+            *_about_others(sizes, len(self.lines), self.nodes)])
 
     def _repr_html_(self) -> str:
         title, *notes = repr(self).split("\n  ")
@@ -385,7 +413,7 @@ def exposure(
     lines = [] if path is None else _read_lines(path, about)
     done = {line["places"]: line for line in lines}
     if path is not None and not done:
-        path.write_text(json.dumps({"exposure": about}) + "\n")
+        path.write_text(json.dumps({"exposure": about, "format": _FORMAT}) + "\n")
     missing = [model for model in trusts if _places(protocol, model) not in done]
     for line in _missing_lines(one, protocol, missing, client, path):
         done[tuple(line["places"])] = line

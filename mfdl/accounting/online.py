@@ -10,12 +10,13 @@ import copy
 import hashlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from .account import account, check_account
+from .account import account, check_account, noisy_gradients_account
 from .filters import Gain, bare_gradients, root_gain
 from .reactions import Lipschitz
 from .report import Report
@@ -245,6 +246,36 @@ def _distances(now: _Progress, run: Protocol, model: TrustModel) -> Floats:  # (
     distances: Floats = hops(now.hears, attackers)[victims]
     return distances
 
+def _in_training(now: _Progress) -> list[bool]:
+    "Of each attacker, whether its numbers hold for training."
+    run = Protocol(now.nodes, now.steps[-1:])
+    return [bool(known.complete) and holds_in_training(run, model, None)
+            for known, model in zip(now.gathered, now.trust, strict=True)]
+
+@lru_cache(maxsize=1024)
+def _told_in(step: Step, nodes: tuple[Hashable, ...] | None, model: TrustModel) -> Floats:  # (m,)
+    "What the noisy gradients of one step tell about each victim, squared."
+    run = Protocol(nodes, [step])
+    told: Floats = noisy_gradients_account(run, model, Participation.single(1)).sensitivity**2
+    return told
+
+def _shown(now: _Progress, model: TrustModel) -> Floats:  # (m,)
+    "Sensitivities if an attacker is shown every noisy gradient: a sum, as noise is fresh."
+    told = {step: _told_in(step, now.nodes, model) for step in dict.fromkeys(now.steps)}
+    participation = _participation(now)
+    squares = np.zeros((participation.T, len(told[now.steps[0]])))
+    squares[:now.t] = [told[step] for step in now.steps]
+    if not np.isfinite(squares).all(): return np.full(squares.shape[1], np.inf)
+    return np.sqrt([participation.max_sum(one) for one in squares.T])
+
+def _noisy_gradients(now: _Progress) -> Floats | None:  # (pairs,)
+    "The same for all pairs; nan for attackers who know every model."
+    adaptive = _in_training(now)
+    if all(adaptive): return None
+    sizes = [len(known.P) for known in now.gathered]
+    return np.concatenate([np.full(m, np.nan) if holds else _shown(now, model)
+                           for m, holds, model in zip(sizes, adaptive, now.trust, strict=True)])
+
 def _step_by_step(now: _Progress) -> Report:
     "The report from what the attackers have gathered."
     run = Protocol(now.nodes, now.steps[-1:])
@@ -257,8 +288,8 @@ def _step_by_step(now: _Progress) -> Report:
         distance=np.concatenate(distances),
         sensitivity=np.concatenate([_sensitivity(now, known) for known in now.gathered]),
         leaks=(),
-        adaptive=all(bool(known.complete) and holds_in_training(run, model, None)
-                     for known, model in zip(now.gathered, now.trust, strict=True)),
+        adaptive=all(_in_training(now)),
+        noisy_gradients=_noisy_gradients(now),
     )
 
 # %% ../../nbs/accounting/39_online.ipynb #36repor3
@@ -268,11 +299,17 @@ def _report(now: _Progress) -> Report:
     if now.updates is not None or not now.clear: return _at_once(now)
     return _step_by_step(now)
 
-def _exceeds(now: _Progress, mu: float) -> bool:
-    "Whether any pair is above a budget."
-    if now.updates is not None or not now.clear: return _report(now).worst.mu > mu
+def _exceeds(now: _Progress, mu: float, estimate: bool = False) -> bool:
+    "Whether any pair is above a budget, by what is proved or by an estimate."
+    if now.updates is not None or not now.clear:
+        report = _report(now)
+        return (report if estimate else report.proved).worst.mu > mu
     limit = mu * now.sigma
-    return any((_sensitivity(now, known, limit) > limit).any() for known in now.gathered)
+    if any((_sensitivity(now, known, limit) > limit).any() for known in now.gathered): return True
+    missing = [model for model, adaptive in zip(now.trust, _in_training(now), strict=True)
+               if not adaptive]
+    if estimate or not missing: return False
+    return any((_shown(now, model) > limit).any() for model in missing)
 
 # %% ../../nbs/accounting/39_online.ipynb #00000009
 class OnlineAccountant(_Progress):
@@ -385,8 +422,11 @@ class OnlineAccountant(_Progress):
         mu: float,
         step: Step | Protocol | None = None,
         max_rounds: int = 1000,
+        estimate: bool = False,
     ) -> int:
         """Count how many more steps like this one keep every pair at or below mu.
+
+        What is counted is proved for training.
 
         Parameters
         ----------
@@ -396,6 +436,9 @@ class OnlineAccountant(_Progress):
             What is repeated (of a protocol its last step); by default the last step.
         max_rounds : int
             Where counting ends.
+        estimate : bool
+            Whether gradients count as if they did not react to what attackers do not
+            see, which in training they do.
 
         Returns
         -------
@@ -418,10 +461,10 @@ class OnlineAccountant(_Progress):
         most = check_count("max_rounds", max_rounds)
         future = copy.copy(self)
         future.nodes = _named(self, ahead if step is None else step)
-        if future.t and _exceeds(future, budget): return 0
+        if future.t and _exceeds(future, budget, estimate): return 0
         for left in range(most):
             _advance(future, ahead)
-            if _exceeds(future, budget): return left
+            if _exceeds(future, budget, estimate): return left
         return most
 
 # %% ../../nbs/accounting/39_online.ipynb #00000013

@@ -191,8 +191,8 @@ PLANS = Route(
     frozenset({
         "sparse", "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven",
         "memory", "back"}),
-    "noise that nodes draw and add themselves, or SecLDP, the coalition that hears everything, "
-    "whose account holds for training as it is")
+    "noise that nodes draw and add themselves, or no updates, and what `proved` says of the "
+    "report: what every noisy gradient tells")
 
 def _proved(run: Protocol | MatrixProtocol) -> Protocol:
     "The run; a ValueError if it is one for which the flow theorem is not proved."

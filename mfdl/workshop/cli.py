@@ -175,7 +175,12 @@ def _exposed(
     "(2*clip/batch for replace-one neighbours, clip/batch for zero-out).  [default: 1]")
 @click.option(
     "--epsilon", type=float,
-    help="Instead of --sigma: find the smallest noise for which every pair is (epsilon, delta)-DP.")
+    help="Instead of --sigma: find the smallest noise for which every pair is proved to be "
+    "(epsilon, delta)-DP in training.")
+@click.option(
+    "--estimate", is_flag=True,
+    help="With --epsilon: the noise that would be enough if gradients did not react to what "
+    "attackers do not see, which in training they do.")
 @click.option("--delta", default=1e-6, help="Delta at which epsilon is reported, or aimed for.")
 @click.option(
     "--method", default="exact", help="Sensitivity: exact, or bound (cheaper, never smaller).")
@@ -187,7 +192,8 @@ def _exposed(
     "--lipschitz", type=float,
     help="A promise for training: every update but the attackers' is so Lipschitz "
     "in all steps (1: a convex loss of one output, squared loss, or a convex loss that is never "
-    "clipped, with step * smoothness <= 2). [default: gradients that do not react]")
+    "clipped, with step * smoothness <= 2). [default: gradients that do not react, and what is "
+    "proved for any]")
 @click.option("--rows", default=20, help="How many pairs the table shows, the most exposed first.")
 @click.option(
     "--results", type=Path,
@@ -207,9 +213,10 @@ def _exposed(
     help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
 def _account_command(
     graph: str, algorithm: str, strategy: str | None, weights: str, trust: str, spec: str,
-    steps: int | None, scheme: str, sigma: float | None, epsilon: float | None, delta: float,
-    method: str, backend: str, lipschitz: float | None, rows: int, results: Path | None,
-    scheduler: str | None, limit_memory: float | None, yes: bool, output: Sequence[Path],
+    steps: int | None, scheme: str, sigma: float | None, epsilon: float | None, estimate: bool,
+    delta: float, method: str, backend: str, lipschitz: float | None, rows: int,
+    results: Path | None, scheduler: str | None, limit_memory: float | None, yes: bool,
+    output: Sequence[Path],
 ) -> None:
     """Say who learns how much about whom in a run of private decentralized learning.
 
@@ -227,6 +234,8 @@ def _account_command(
     mfdl account --log messages.jsonl    # made elsewhere: mfdl account --log x --help
     """
     check_settings(trust, sigma, epsilon, delta, rows, output, (graph, strategy, results))
+    if estimate and epsilon is None:
+        raise ValueError("estimate: is about the noise for a budget; expected --epsilon")
     network = load_graph(graph)
     records = Participation.parse(scheme, steps)
     W = gossip_matrix(network, weights)
@@ -251,7 +260,7 @@ def _account_command(
         }
         report = account(run, models, **asked)
         if epsilon is not None:
-            report = report.calibrate(epsilon, delta)
+            report = report.calibrate(epsilon, delta, estimate)
         answer = give_answer(report, settings, rows, output)
         click.echo(f"{run.name} on {graph} ({run.n} nodes, {weights} weights), {answer}")
     for path in output:

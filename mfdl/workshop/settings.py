@@ -21,7 +21,7 @@ import networkx as nx
 
 from ..accounting.account import account, expected_work
 from ..accounting.reactions import Lipschitz
-from ..accounting.report import Report
+from ..accounting.report import REVEALED, Report
 from ..accounting.seen import check_memory, expected_cost, see
 from ..accounting.state_space import NotStreamable
 from ..ground.arguments import check_choice, check_count
@@ -392,8 +392,8 @@ class Scene:
 
     @property
     def promises(self) -> bool:
-        "Whether an assumption on updates makes the numbers hold for training."
-        return bool(self.report.promises)
+        "Whether numbers are proved for training about attackers who miss some models."
+        return bool(self.report.promises) or REVEALED in self.report.routes
 
     @property
     def by_distance(self) -> "pd.DataFrame":
@@ -584,7 +584,7 @@ W = gossip_matrix(graph)
 records = Participation.parse({settings.participation!r}, T={settings.T})
 run = {run}
 report = account(run, {view.trust!r}, records{sigma}{updates}){budget}
-print(report.to_frame().assign(epsilon=report.epsilon({delta})))
+print(report.to_frame().join(report.epsilon({delta})))
 """
 
 # %% ../../nbs/workshop/86_settings.ipynb #92811d4c
@@ -599,19 +599,25 @@ def table_of_pairs(view: Scene) -> "pd.DataFrame":
     Returns
     -------
     DataFrame
-        The columns of `Report.to_frame`; epsilon, and mu without reactions if the
-        report has it; and the settings, the same in each row. `holds_for_training`
-        says whether mu covers gradients that react to what their nodes receive.
+        The columns of `Report.to_frame`; epsilon, or estimated_epsilon and what is
+        proved; mu without reactions if the report has it; and the settings, the same in
+        each row. `holds_for_training` says whether mu covers gradients that react to
+        what their nodes receive.
 
     References
     ----------
     chapter 86.
     """
     settings = view.settings
-    return view.frame.assign(
+    report = view.report
+    frame = view.frame
+    if not report.adaptive:
+        frame = frame.rename(columns={"epsilon": "estimated_epsilon"}).assign(
+            proved_mu=report.proved.mu, proved_epsilon=report.proved.epsilon(settings.delta))
+    return frame.assign(
         graph=settings.graph, algorithm=settings.algorithm, trust=settings.trust,
         steps=settings.T, participation=settings.participation, sigma=view.report.sigma,
-        delta=settings.delta, lipschitz=settings.reaction, holds_for_training=view.report.adaptive)
+        delta=settings.delta, lipschitz=settings.reaction, holds_for_training=report.adaptive)
 
 # %% ../../nbs/workshop/86_settings.ipynb #e85752b2
 _NUMBERS = ("sigma", "epsilon", "delta", "lipschitz")

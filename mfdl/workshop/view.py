@@ -103,6 +103,14 @@ def _without_reactions(view: Scene) -> str:
     least = view.frame.mu_without_reactions.max()
     return f" If gradients did not react: μ at most {least:.6g} (an estimate)."
 
+def _in_training(view: Scene) -> str:
+    "What is proved for training, where the numbers are estimates."
+    if view.report.adaptive: return ""
+    most = view.report.proved.worst
+    if not np.isfinite(most.mu): return " Nothing is proved for training."
+    epsilon = most.epsilon(view.settings.delta)
+    return f" Proved for training: μ at most {most.mu:.6g}, ε at most {epsilon:.6g}."
+
 def answer(view: Scene) -> str:
     """Say who is most exposed and how much, and what the noise is.
 
@@ -128,10 +136,12 @@ def answer(view: Scene) -> str:
     more = f" and {len(worst) - 3} more" if len(worst) > 3 else ""
     epsilon = report.worst.epsilon(delta)
     promise = " (a promise for training)" if view.promises else ""
+    if not report.adaptive:
+        promise = " (an estimate)"
     return (
         f"Most exposed: {', '.join(worst[:3])}{more}, with μ = {mu:.6g}, "
-        f"ε = {epsilon:.6g} at δ = {delta:g}{promise}. Noise: σ = {report.sigma:.6g}."
-        f"{_without_reactions(view)}")
+        f"ε = {epsilon:.6g} at δ = {delta:g}{promise}.{_in_training(view)} "
+        f"Noise: σ = {report.sigma:.6g}.{_without_reactions(view)}")
 
 # %% ../../nbs/workshop/87_view.ipynb #87b5f001
 def _unit_of_noise(view: Scene) -> str:
@@ -188,6 +198,12 @@ def caution(view: Scene) -> str:
     ----------
     chapter 30 and chapter 87.
     """
+    if view.report.updates is None and view.promises:
+        return (
+            "Two numbers: μ and ε are a promise for training, whatever the model, because these "
+            "attackers count as if they were shown every noisy gradient; distance plays no part "
+            "in it. The numbers without reactions are estimates. A Lipschitz constant c of "
+            "updates (chapter 30) can give a smaller promise to those who are far away.")
     if view.promises:
         assumed = view.report.assumes.removeprefix("any").partition(" (chapter")[0]
         return (
@@ -200,8 +216,10 @@ def caution(view: Scene) -> str:
     return (
         "An estimate, no promise: these attackers do not see every model, "
         "and the numbers hold if gradients do not react to what they do not see. "
-        "In training they do; a Lipschitz constant c of updates, such as 1 for clipped "
-        "convex losses of one output (chapter 30), gives the promise.")
+        "In training they do. What is proved for training is the number of attackers who are "
+        "shown every noisy gradient, and a Lipschitz constant c of updates, such as 1 for clipped "
+        "convex losses of one output (chapter 30), can give a smaller one. A budget is kept by "
+        "what is proved.")
 
 # %% ../../nbs/workshop/87_view.ipynb #6ef245e4
 @dataclass(frozen=True)

@@ -333,7 +333,8 @@ def test_no_work_is_done_before_the_check(monkeypatch):
 
 def test_frame_columns():
     frame = account(RUN, [PNDP([0]), PNDP([1, 2]), LDP()], Participation.every_step(4)).to_frame()
-    assert list(frame.columns) == ["attacker", "victim", "distance", "mu"]
+    assert list(frame.columns) == ["attacker", "victim", "distance", "mu", "proved_mu"]
+    assert list(account(RUN, LDP(), Participation.every_step(4)).to_frame().columns) == ["attacker", "victim", "distance", "mu"]
     assert frame.attacker.tolist() == [0, 0, (1, 2), None, None, None] and frame.victim.tolist() == [1, 2, 0, 0, 1, 2]
     assert frame.distance.isna().tolist() == [False] * 3 + [True] * 3
 

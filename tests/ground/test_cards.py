@@ -212,17 +212,18 @@ def trained(data, **settings):
 
 @pytest.mark.parametrize("settings, holds", [
     ({}, ["a promise"]),
-    (dict(trust=PNDP.each(LABELS)), ["an estimate: if gradients did not react", "a promise"]),
+    (dict(trust=PNDP.each(LABELS)), ["a promise, even if shown every noisy gradient"]),
+    (dict(trust=PNDP.each(LABELS), estimate=True), ["a promise, even if shown every noisy gradient", "an estimate: if gradients did not react"]),
     (dict(trust=PNDP.each(LABELS), feature_norm=2.0), ["a promise, as updates are Lipschitz"]),
-], ids=["eavesdropper", "estimate", "promise"])
+], ids=["eavesdropper", "insiders", "estimate", "promise"])
 def test_a_training_shows_beside_each_number_whether_it_is_a_promise(classes, settings, holds):
     done = trained(classes, **settings)
     card = done._repr_html_()
     words = words_of(card)
     assert "<script" not in card and len(card) < 30_000 and "<svg" in card and card == done._repr_html_() and plt.get_fignums() == []
     rows = [["".join(cell.itertext()) for cell in row] for row in ET.fromstring(card).findall(".//tbody/tr")]
-    assert [row[-1] for row in rows] == holds and rows[0][1:4] == ["3", "1e-05", f"{done.report.worst.mu:.4g}"]
-    if len(rows) == 2: assert rows[1][1:4] == [f"{done.overhearing.epsilon(1e-5):.4g}", "1e-05", f"{done.overhearing.mu:.4g}"]
+    assert [row[-1] for row in rows] == holds and rows[-1][1:4] == ["3", "1e-05", f"{done.report.worst.mu:.4g}"]
+    if len(rows) == 2: assert rows[0][1:4] == [f"{done.proved.epsilon(1e-5):.4g}", "1e-05", f"{done.proved.mu:.4g}"]
     for line in done.statement.split("\n"): assert line[:400] in words
     assert "accuracy of test records" in words and "test records, which are not protected" in words
 

@@ -26,7 +26,7 @@ from mfdl.language.algorithms import (
     random_walk,
     zip_dl,
 )
-from mfdl.language.attackers import LDP, PNDP
+from mfdl.language.attackers import LDP, PNDP, SecLDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import deal_seeds, noise_stream
@@ -207,10 +207,8 @@ def test_train_meets_its_budget(trust):
     assert done.report.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9) and done.report.participation == Participation.cyclic(4, 3)
     run = done.simulation.runs[0]
     again = mfdl.account(run.protocol, LDP() if trust is None else trust, Participation.cyclic(4, 3), sigma=run.scale / (2 * 1.0 / done.simulation.batches.size))
-    assert again.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
-    insiders = trust is not None and trust != LDP()
-    assert len(done.models) == 5 and ("no promise" in done.statement) == insiders
-    if insiders: assert done.overhearing.mu >= done.report.worst.mu * (1 - 1e-9) and "even if these attackers hear every message" in done.statement
+    assert again.proved.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
+    assert len(done.models) == 5 and "no promise" not in done.statement and done.epsilon == 3.0 and done.report.adaptive
     assert "(3, 1e-05)-differential privacy when one record is replaced by another" in done.statement
 
 
@@ -225,8 +223,9 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     assert np.sqrt((features**2).sum(axis=1).max() + 1) <= 2
     assert done.report.adaptive and done.report.verify() < 1e-9 and done.report.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
     assert "whatever it sees" in done.statement and "Promise" in done.statement and "estimate" not in done.statement
-    estimate = train(lambda: nn.Linear(4, outputs), data, **settings)
-    assert "no promise" in estimate.statement and (done.report.nonreacting <= done.report.sensitivity * (1 + 1e-9)).all()
+    estimate = train(lambda: nn.Linear(4, outputs), data, estimate=True, **settings)
+    assert "no promise" in estimate.statement and not hasattr(estimate, "epsilon")
+    assert estimate.proved.mu >= estimate.report.worst.mu and (done.report.nonreacting <= done.report.sensitivity * (1 + 1e-9)).all()
     overheard = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"trust": LDP()})
     assert overheard.report.updates is None and overheard.report.adaptive and "linear" not in overheard.statement and "istory" not in overheard.statement
     assert overheard.report.sigma == pytest.approx(train(lambda: nn.Linear(4, outputs), data, **settings | {"trust": LDP()}).report.sigma, rel=1e-12)
@@ -238,7 +237,7 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     with pytest.raises(ValueError, match="feature_norm=2.0: it is not known"): train(perceptron, data, feature_norm=2.0, **settings)
     with pytest.raises(ValueError, match="rounded updates are not Lipschitz"): train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, secure=True, **settings)
     with pytest.raises(ValueError, match="feature_norm=0.5: expected"): train(lambda: nn.Linear(4, outputs), data, feature_norm=0.5, **settings)
-    with pytest.raises(ValueError, match="lr changes"): train(lambda: nn.Linear(4, outputs), data, **settings | {"lr": 0.05 / np.arange(1, 7)})
+    with pytest.raises(ValueError, match="lr changes"): train(lambda: nn.Linear(4, outputs), data, estimate=True, **settings | {"lr": 0.05 / np.arange(1, 7)})
 
 
 @pytest.mark.parametrize("loss, outputs", [("squared", 1), ("huber", 1), ("cross-entropy", 2)])
@@ -325,10 +324,52 @@ def test_secrets_stay_apart():
     assert len(keys) == 3
 
 
-def test_learning_rates_that_change_are_for_eavesdroppers_only():
+def test_budgets_against_insiders_do_not_depend_on_learning_rates():
     rates = np.geomspace(1, 0.1, 3)
-    train(perceptron, CLASSES, GRAPH, epsilon=3, epochs=1, b=3, strategy="identity", lr=rates, progress=False)
-    with pytest.raises(ValueError, match="lr changes"): train(perceptron, CLASSES, GRAPH, epsilon=3, epochs=1, b=3, strategy="identity", lr=rates, trust=PNDP([0]), progress=False)
+    def go(**options): return train(perceptron, CLASSES, GRAPH, epsilon=3, epochs=1, b=3, strategy="identity", progress=False, **options)
+    heard = go(lr=rates)
+    for schedule in ({}, {"lr": rates}, {"momentum": 0.9}, {"weight_decay": 0.1}):
+        inside = go(trust=PNDP([0]), **schedule)
+        assert inside.report.sigma == pytest.approx(heard.report.sigma, rel=1e-9) and inside.epsilon == 3 and "even if shown every noisy gradient" in inside.statement
+    with pytest.raises(ValueError, match="lr changes"): go(lr=rates, trust=PNDP([0]), estimate=True)
+    for refused in ({}, {"lots": "poisson"}):
+        with pytest.raises(ValueError, match="estimate"): go(estimate=True, **refused)
+
+
+def test_local_steps_keep_their_budget():
+    """What an eavesdropper hears of them is an estimate: it would promise 8 where 21.5 is proved."""
+    graph = nx.cycle_graph(4)
+    run, scheme = local_dsgd(gossip_matrix(graph), 20, every=5), Participation.cyclic(4, 5)
+    for trust in (None, [PNDP([0]), SecLDP([1])]):
+        kept, wished = (train(perceptron, CLASSES, graph, epsilon=8, strategy=run, epochs=4, b=5, trust=trust, progress=False, estimate=estimate) for estimate in (False, True))
+        assert kept.epsilon == 8 and kept.report.adaptive and not hasattr(wished, "epsilon") and wished.estimated_epsilon == 8
+        for done in (kept, wished):
+            sigma = done.simulation.runs[0].scale / (2 / done.simulation.batches.size)
+            proved = account(run, trust or LDP(), scheme, sigma, updates=mfdl.Lipschitz(1)).worst.epsilon(1e-6)
+            assert (proved <= 8 * (1 + 1e-6)) == (done is kept) and proved < 22
+        assert f"epsilon = {wished.proved.epsilon(1e-6):.4g}" in wished.statement and "no promise" in wished._repr_html_() and "no promise" not in kept.statement
+
+
+def test_insiders_of_shared_noise_keep_their_budget():
+    graph = nx.cycle_graph(5)
+    W5, scheme = gossip_matrix(graph), Participation.cyclic(2, 3)
+    run = decor(W5, 6, 0.5, 2.0)
+    done = train(perceptron, CLASSES, graph, epsilon=3, strategy=run, epochs=2, b=3, trust=PNDP.each(range(5)), progress=False)
+    sigma = done.simulation.runs[0].scale / (2 / done.simulation.batches.size)
+    assert account(run, SecLDP.each(range(5)), scheme, sigma).worst.epsilon(1e-6) == pytest.approx(3, rel=1e-6)
+    with pytest.raises(ValueError, match="nothing is proved"):  # noise of messages alone
+        train(perceptron, CLASSES, graph, epsilon=3, strategy=mfdl.zip_dl(W5, 6), epochs=2, b=3, trust=PNDP([0]), progress=False)
+
+
+def test_the_mark_of_progress_is_what_is_proved(monkeypatch):
+    from mfdl.learning import training
+    graph, claims = nx.cycle_graph(4), []
+    run, scheme = local_dsgd(gossip_matrix(graph), 20, every=5), Participation.cyclic(4, 5)
+    for estimate, most in ((False, 2.0), (True, 0.9)):
+        claim = training._Claim(run, PNDP([0]), scheme, estimate=estimate)
+        claims.append([claim.spent(t, 1.0) for t in (1, 5, 6, 20)])
+        assert claims[-1][-1] <= most + 1e-9
+    np.testing.assert_allclose(claims[0], np.sqrt([1, 1, 2, 4]), rtol=1e-9)
 
 
 def test_progress_shows_loss_and_what_is_spent(capsys, monkeypatch):

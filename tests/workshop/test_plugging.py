@@ -1,7 +1,6 @@
 """What other tools take from this package, and what it takes from them: events of dp_accounting, and logs of messages."""
 import json
 import re
-import warnings
 from dataclasses import replace
 
 import dp_accounting
@@ -16,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from mfdl import LDP, PNDP, GaussianDP, Lipschitz, Noise, Participation, Protocol, Round, SecLDP, Step, account, dp_dsgd, dsgd, gossip_matrix
-from mfdl.language.algorithms import anti_pgd, corn, decor, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
+from mfdl import LDP, PNDP, GaussianDP, Lipschitz, Noise, Participation, Protocol, Round, SecLDP, Step, account, dp_dsgd, dsgd, gossip_matrix, local_dsgd
+from mfdl.language.algorithms import anti_pgd, corn, decor, mf_dsgd, muffliato, random_walk, zip_dl
 from mfdl.workshop.cli import app
 from mfdl.workshop.logs import MessageLog, read_log, write_log
 
@@ -40,16 +39,16 @@ def test_accountants_of_others_agree_about_the_worst_pair(sigma):
     assert epsilon <= spent(RdpAccountant(orders), report.to_dp_event()) <= 1.34 * epsilon
 
 
-def test_an_event_that_is_no_promise_for_training_says_so():
-    with pytest.warns(UserWarning, match="no promise for training: it holds for those that do not react"): REPORT.to_dp_event()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        account(dp_dsgd(W, 3), LDP(), Participation.every_step(3)).to_dp_event()
-        account(dp_dsgd(W, 3), PNDP([0]), Participation.every_step(3), updates=Lipschitz(1)).to_dp_event()
+def test_an_event_is_what_is_proved_for_training():
+    assert not REPORT.adaptive and REPORT.to_dp_event() == REPORT.proved.worst.to_dp_event()
+    local = account(local_dsgd(W, 3, every=3), LDP(), Participation.every_step(3))
+    assert local.to_dp_event() == local.proved.worst.to_dp_event() != local.worst.to_dp_event()
+    for report in (account(dp_dsgd(W, 3), LDP(), Participation.every_step(3)), account(dp_dsgd(W, 3), PNDP([0]), Participation.every_step(3), updates=Lipschitz(1))):
+        assert report.to_dp_event() == report.worst.to_dp_event()
 
 
 def test_events_compose_with_others_as_mus_do():
-    whole = GaussianDP(0.7).compose(REPORT.worst)
+    whole = GaussianDP(0.7).compose(REPORT.proved.worst)
     assert spent(PLDAccountant(), REPORT.to_dp_event(), dp_accounting.GaussianDpEvent(1 / 0.7)) == pytest.approx(whole.epsilon(1e-6), rel=1e-3)
 
 
