@@ -20,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
-from importlib.util import cache_from_source
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import cache_from_source, resolve_name
 from itertools import accumulate
 from pathlib import Path
 
@@ -40,13 +41,13 @@ OTHER = {
     ast.BitOr: [ast.BitAnd], ast.And: [ast.Or], ast.Or: [ast.And],
 }
 TWINS = [("min", "max"), ("minimum", "maximum"), ("argmin", "argmax"), ("any", "all"),
-         ("floor", "ceil"), ("sum", "max")]
-RENAMED = dict(TWINS[-1:]) | dict(TWINS[:-1]) | {two: one for one, two in TWINS[:-1]}
+         ("floor", "ceil")]
+RENAMED = dict(TWINS) | {two: one for one, two in TWINS} | {"sum": "max"}
 UNTOUCHED = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.arg)
 UNREAD = {"annotation", "returns", "decorator_list"}
 
 
-def changed(node: ast.AST, **fields: object) -> str:
+def with_other(node: ast.AST, **fields: object) -> str:
     "The source of a node with some fields replaced."
     other = copy.copy(node)
     for name, value in fields.items():
@@ -54,47 +55,23 @@ def changed(node: ast.AST, **fields: object) -> str:
     return ast.unparse(other)
 
 
-def of_number(value: object) -> list[str]:
-    "Other constants in place of one."
-    if isinstance(value, bool): return [repr(not value)]
-    if isinstance(value, int): return [repr(value + 1), repr(value - 1)]
-    if isinstance(value, float): return [repr(10 * value), repr(value / 10)] if value else ["1.0"]
+def alternatives(node: ast.AST) -> list[str]:
+    "What may stand in place of an expression or a statement."
+    match node:
+        case ast.Constant(value=bool(value)): return [repr(not value)]
+        case ast.Constant(value=int(value)): return [repr(value + 1), repr(value - 1)]
+        case ast.Constant(value=float(value)):
+            return [repr(10 * value), repr(value / 10)] if value else ["1.0"]
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.AugAssign(op=op):
+            return [with_other(node, op=other()) for other in OTHER.get(type(op), [])]
+        case ast.Compare(ops=[op]):
+            return [with_other(node, ops=[other()]) for other in OTHER[type(op)]]
+        case ast.UnaryOp(operand=operand): return [ast.unparse(operand)]
+        case ast.If(body=[ast.Raise()], orelse=[]): return ["pass"]
+        case ast.Name(id=name, ctx=ast.Load()) if name in RENAMED: return [RENAMED[name]]
+        case ast.Attribute(attr=name) if name in RENAMED:
+            return [with_other(node, attr=RENAMED[name])]
     return []
-
-
-def of_operator(node: ast.BinOp | ast.BoolOp | ast.AugAssign) -> list[str]:
-    "Other operators in place of one."
-    return [changed(node, op=other()) for other in OTHER.get(type(node.op), [])]
-
-
-def of_comparison(node: ast.Compare) -> list[str]:
-    "Other comparisons in place of one; none of a chain."
-    if len(node.ops) > 1: return []
-    return [changed(node, ops=[other()]) for other in OTHER[type(node.ops[0])]]
-
-
-def of_guard(node: ast.If) -> list[str]:
-    "Nothing in place of a guard that raises an error."
-    raises = len(node.body) == 1 and isinstance(node.body[0], ast.Raise)
-    return ["pass"] if raises and not node.orelse else []
-
-
-def of_name(node: ast.Name) -> list[str]:
-    "Another function in place of one."
-    return [RENAMED[node.id]] if node.id in RENAMED and isinstance(node.ctx, ast.Load) else []
-
-
-def of_attribute(node: ast.Attribute) -> list[str]:
-    "Another method in place of one."
-    return [changed(node, attr=RENAMED[node.attr])] if node.attr in RENAMED else []
-
-
-OPERATORS: dict[type[ast.AST], Callable[..., list[str]]] = {
-    ast.Compare: of_comparison, ast.BinOp: of_operator, ast.BoolOp: of_operator,
-    ast.AugAssign: of_operator, ast.UnaryOp: lambda node: [ast.unparse(node.operand)],
-    ast.Constant: lambda node: of_number(node.value), ast.If: of_guard,
-    ast.Name: of_name, ast.Attribute: of_attribute,
-}
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:
@@ -110,7 +87,7 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
 def replacements(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     "Nodes, and what may stand in their place."
     for node in inside(tree):
-        for text in OPERATORS.get(type(node), lambda _: [])(node):
+        for text in alternatives(node):
             yield node, f"({text})" if isinstance(node, ast.expr) else text
         bounds = [node.lower, node.upper] if isinstance(node, ast.Slice) else []
         for bound in bounds:
@@ -126,6 +103,11 @@ class Mutant:
     before: str
     after: str
     source: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        "What tells it from others."
+        return self.module, str(self.line), self.before, self.after
 
 
 def mutants_of(module: str, source: str) -> Iterator[Mutant]:
@@ -143,26 +125,24 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
                 break
 
 
-def homes(root: Path, package: str) -> dict[str, str]:
+def given_out(root: Path) -> dict[str, str]:
     "The module of each name that the package itself gives out."
-    tree = ast.parse((root / package / "__init__.py").read_text())
+    tree = ast.parse((root / "mfdl" / "__init__.py").read_text())
     found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module or "" for node in found for alias in node.names}
 
 
-def imported(path: Path, root: Path, package: str, given: dict[str, str]) -> set[Path]:
-    "The modules of the package that a file imports."
-    places = path.relative_to(root).parent.parts
+def imported(path: Path, root: Path, given: dict[str, str]) -> set[Path]:
+    "The modules of the package that a file imports, perhaps by a name that it gives out."
+    part = ".".join(path.relative_to(root).parent.parts)
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        if isinstance(node, ast.ImportFrom):
-            above = places[:len(places) + 1 - node.level] if node.level else ()
-            base = ".".join([*above, *filter(None, [node.module])])
-            names = {alias.name for alias in node.names}
-            found |= {base, *(f"{base}.{name}" for name in names)}
-            found |= {given[name] for name in names if base == package and name in given}
+        if not isinstance(node, ast.ImportFrom): continue
+        base = resolve_name("." * node.level + (node.module or ""), part)
+        names = [alias.name for alias in node.names]
+        found |= {base, *(f"{base}.{name}" for name in names)}
+        if base == "mfdl":
+            found |= {given[name] for name in names if name in given}
     paths = {root / f"{name.replace('.', '/')}.py" for name in found}
     return {one for one in paths if one.exists()}
 
@@ -178,13 +158,12 @@ class Checks:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        package = "mfdl"
-        given = homes(root, package)
-        modules = sorted((root / package).rglob("[!_]*.py"))
+        given = given_out(root)
+        modules = sorted((root / "mfdl").rglob("[!_]*.py"))
         tests = sorted((root / "tests").rglob("test_*.py"))
         tests = [one for one in tests if one.parent.name != "book" or one.name in OF_NUMBERS]
-        self.modules = {one: imported(one, root, package, given) for one in modules}
-        self.tests = {one: imported(one, root, package, given) for one in tests}
+        self.modules = {one: imported(one, root, given) for one in modules}
+        self.tests = {one: imported(one, root, given) for one in tests}
 
     def ring(self, inner: set[Path]) -> set[Path]:
         "The modules that import one of some."
@@ -196,22 +175,23 @@ class Checks:
         found.sort(key=lambda one: (one.parent.name != part, one.name in OF_NUMBERS))
         return [str(one.relative_to(self.root)) for one in found]
 
-    def of(self, module: str) -> list[str]:
-        "All that can notice a fault in a module, the nearest first."
+    def of(self, module: str) -> list[list[str]]:
+        "All that can notice a fault in a module, the nearest first, in groups."
         path = self.root / module
         seen = {path}
         near = self.ring(seen)
-        found = chapter_of(path)
-        found += self.importing(seen, path.parent.name) + self.importing(near, path.parent.name)
+        direct = self.importing(seen, path.parent.name)
+        found = self.importing(near, path.parent.name)
         while near - seen:
             found += [check for one in sorted(near - seen) for check in chapter_of(one)]
             seen |= near
             near = self.ring(seen)
-        return list(dict.fromkeys(found))
+        further = [one for one in dict.fromkeys(found) if one not in direct]
+        return [group for group in (chapter_of(path), direct, further) if group]
 
 
-def run_checks(root: Path, checks: list[str], seconds: float) -> tuple[str, str]:
-    "What became of a mutant: killed, survived or timed out, and by which check, or after how many."
+def run_checks(root: Path, checks: list[str], seconds: float) -> tuple[str, str, int]:
+    "Whether checks fail, pass or run out of time; the first that fails; how many pass."
     options = ["-x", "-vv", "-p", "no:cacheprovider", "-m", "not nightly and not alone"]
     command = [sys.executable, "-m", "pytest", *options, *checks]
     settings = {"OMP_NUM_THREADS": "1"} | dict(os.environ) | {"PYTHONPATH": str(root)}
@@ -219,7 +199,7 @@ def run_checks(root: Path, checks: list[str], seconds: float) -> tuple[str, str]
         process = subprocess.Popen(command, cwd=root, env=settings, stdout=told,
                                    stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            status = process.wait(seconds)
+            status = process.wait(max(seconds, 0))
         except subprocess.TimeoutExpired:
             status = None
         finally:
@@ -228,11 +208,11 @@ def run_checks(root: Path, checks: list[str], seconds: float) -> tuple[str, str]
                 process.wait()
         told.seek(0)
         words = told.read()
-    passed = f"{len(re.findall(' PASSED', words))} passed"
-    if status in (0, 5): return "survived", passed  # 5: there are no checks
-    if status is None: return "timed out", passed
+    passed = len(re.findall(" PASSED", words))
+    if status is None: return "timed out", "", passed
+    if status in (0, 5): return "passed", "", passed  # 5: there was nothing to run
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", words, re.M)
-    return "killed", failed[1] if failed else "import"
+    return "failed", failed[1] if failed else "import", passed
 
 
 class Laboratory:
@@ -249,53 +229,70 @@ class Laboratory:
         Path(cache_from_source(str(self.root / module))).unlink(missing_ok=True)
         (self.root / module).write_text(source)
 
+    def passes(self, check: str, group: list[str]) -> bool:
+        "Whether a check passes without a mutant; or all of a group can be imported."
+        asked = [*group, "--collect-only"] if check == "import" else [check]
+        if check not in self.sound:
+            self.sound[check] = run_checks(self.root, asked, 1e4)[0] == "passed"
+        return self.sound[check]
+
     def judge(self, mutant: Mutant, seconds: float) -> tuple[str, str]:
-        "What becomes of a mutant; 'unclear' if the check that fails does so without it, too."
+        "What becomes of a mutant: 'unclear' if what fails does so without it, too."
         original = (self.root / mutant.module).read_text()
-        self.write(mutant.module, mutant.source)
-        try:
-            outcome, by = run_checks(self.root, self.checks.of(mutant.module), seconds)
-        finally:
-            self.write(mutant.module, original)
-        if outcome == "killed" and "::" in by:
-            if by not in self.sound:
-                self.sound[by] = run_checks(self.root, [by], 10 * seconds)[0] == "survived"
-            outcome = outcome if self.sound[by] else "unclear"
-        return outcome, by
+        until = time.monotonic() + seconds
+        outcome = "survived"
+        passed = 0
+        for group in self.checks.of(mutant.module):
+            self.write(mutant.module, mutant.source)
+            try:
+                left = until - time.monotonic()
+                found, by, count = run_checks(self.root, group, left)
+            finally:
+                self.write(mutant.module, original)
+            passed += count
+            if found == "failed":
+                return "killed" if self.passes(by, group) else "unclear", by
+            if found == "timed out":
+                outcome = "timed out"
+                break
+        return outcome, f"{passed} passed"
 
 
 def drawn(root: Path, places: list[str], count: int, seed: int) -> list[Mutant]:
     "Some mutants of modules; a larger count adds to those of a smaller one."
-    files = [one for place in places for one in sorted((root / place).rglob("[!_]*.py"))]
-    files += [root / place for place in places if place.endswith(".py")]
+    files = [root / place for place in places if place.endswith(".py")]
+    files += [one for place in places for one in sorted((root / place).rglob("[!_]*.py"))]
     names = [str(one.relative_to(root)) for one in files]
     every = [one for name in names for one in mutants_of(name, (root / name).read_text())]
     random.Random(seed).shuffle(every)
     return every[:count]
 
 
+def finished(table: Path) -> dict[tuple[str, ...], str]:
+    "What became of mutants in earlier runs, by what they change."
+    if not table.exists(): return {}
+    with table.open(newline="") as file:
+        return {tuple(row[:4]): row[4] for row in csv.reader(file)}
+
+
 def run(root: Path, places: list[str], count: int, seed: int, seconds: float, table: Path) -> None:
     "Plant mutants one after the other, and write down what becomes of them."
     asked = drawn(root, places, count, seed)
-    known: dict[tuple[str, ...], str] = {}
-    if table.exists():
-        with table.open(newline="") as file:
-            known = {tuple(row[:4]): row[4] for row in csv.reader(file)}
-    with tempfile.TemporaryDirectory() as folder, table.open("a", newline="") as file:
+    known = finished(table)
+    with tempfile.TemporaryDirectory() as folder:
         laboratory = Laboratory(root, Path(folder))
         for number, mutant in enumerate(asked, 1):
-            key = tuple(map(str, astuple(mutant)[:4]))
-            if key in known: continue
+            if mutant.key in known: continue
             begun = time.monotonic()
             outcome, by = laboratory.judge(mutant, seconds)
             took = f"{time.monotonic() - begun:.0f}"
-            known[key] = outcome
-            csv.writer(file).writerow([*key, outcome, by, took])
-            file.flush()
-            print(f"{number}/{count} {outcome} ({by}, {took} s) {mutant.module}:{mutant.line}\n"
-                  f"    - {mutant.before}\n    + {mutant.after}", flush=True)
-    outcomes = [known[tuple(map(str, astuple(one)[:4]))] for one in asked]
-    print(", ".join(f"{outcomes.count(one)} {one}" for one in sorted(set(outcomes))))
+            known[mutant.key] = outcome
+            with table.open("a", newline="") as file:
+                csv.writer(file).writerow([*mutant.key, outcome, by, took])
+            print(f"{number}/{len(asked)} {outcome} ({by}, {took} s) {mutant.module}:{mutant.line}"
+                  f"\n    - {mutant.before}\n    + {mutant.after}", flush=True)
+    outcomes = Counter(known[one.key] for one in asked)
+    print(", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())))
 
 
 def main() -> None:
@@ -307,6 +304,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300, help="for the checks of one mutant")
     parser.add_argument("--table", type=Path, default=ROOT / "_mutants.csv", help="of results")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left behind
     run(ROOT, given.places, given.count, given.seed, given.seconds, given.table)
 
 

@@ -43,8 +43,9 @@ def test_operators_change_one_thing_and_no_words():
 
 
 @pytest.fixture
-def project(tmp_path):
+def project(tmp_path, monkeypatch):
     """A package of two modules, the second of which imports the first, and a test of the second."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # none of them is needed, and they take a while
     root = tmp_path / "project"
     for folder in ("mfdl/part", "tests/part"): (root / folder).mkdir(parents=True)
     (root / "pyproject.toml").write_text("[tool.pytest.ini_options]\nmarkers = ['nightly', 'alone']\naddopts = '-q -ra'\n")
@@ -58,22 +59,21 @@ def project(tmp_path):
 
 def test_mutants_are_killed_survive_or_run_out_of_time(project, tmp_path, capsys):
     checks = TOOL["Checks"](project)
-    assert checks.of("mfdl/part/lower.py") == checks.of("mfdl/part/upper.py") == ["tests/part/test_upper.py"]
+    assert checks.of("mfdl/part/lower.py") == checks.of("mfdl/part/upper.py") == [["tests/part/test_upper.py"]]
     before = {path: path.read_bytes() for path in project.rglob("*.*")}
     table = tmp_path / "table.csv"
-    TOOL["run"](project, ["mfdl"], 9, 0, 60.0, table)
+    TOOL["run"](project, ["mfdl"], 9, 0, 120.0, table)
     rows = list(csv.reader(table.open()))
-    assert sorted(row[3:6] for row in rows) == [
-        [f"return least(x, ({number}))", "killed", "tests/part/test_upper.py::test_it"] for number in (4, 6)
-    ] + [["return (max)(a, b)", "killed", "tests/part/test_upper.py::test_it"]]
+    changed = {"return least(x, (4))", "return least(x, (6))", "return (max)(a, b)"}
+    assert {tuple(row[3:6]) for row in rows} == {(after, "killed", "tests/part/test_upper.py::test_it") for after in changed}
     assert "3 killed" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in project.rglob("*.*")} == before
-    TOOL["run"](project, ["mfdl"], 9, 0, 60.0, table)
-    assert len(list(csv.reader(table.open()))) == 3 and "1/9" not in capsys.readouterr().out  # nothing is run again
+    TOOL["run"](project, ["mfdl"], 9, 0, 120.0, table)
+    assert len(list(csv.reader(table.open()))) == 3 and "1/3" not in capsys.readouterr().out  # nothing is run again
 
     (project / "mfdl/part/lower.py").write_text("def least(a, b):\n    return a if a <= b else b\n")  # a < b is the same
     laboratory = TOOL["Laboratory"](project, tmp_path)
-    judged = {one.after: laboratory.judge(one, 60.0) for one in TOOL["drawn"](project, ["mfdl/part/lower.py"], 9, 0)}
+    judged = {one.after: laboratory.judge(one, 120.0) for one in TOOL["drawn"](project, ["mfdl/part/lower.py"], 9, 0)}
     assert judged == {"return a if (a < b) else b": ("survived", "1 passed"), "return a if (a >= b) else b": ("killed", "tests/part/test_upper.py::test_it")}
     assert laboratory.judge(next(iter(TOOL["drawn"](project, ["mfdl"], 1, 0))), 0.01)[0] == "timed out"
 
@@ -82,4 +82,4 @@ def test_what_fails_without_a_mutant_kills_none(project, tmp_path):
     (project / "tests/part/test_upper.py").write_text("from mfdl.part.upper import clipped\ndef test_it(): assert clipped(9) == 7\n")
     laboratory = TOOL["Laboratory"](project, tmp_path)
     mutant = TOOL["drawn"](project, ["mfdl/part/upper.py"], 1, 0)[0]
-    assert laboratory.judge(mutant, 60.0) == ("unclear", "tests/part/test_upper.py::test_it")
+    assert laboratory.judge(mutant, 120.0) == ("unclear", "tests/part/test_upper.py::test_it")
