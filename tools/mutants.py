@@ -75,7 +75,7 @@ def alternatives(node: ast.AST) -> list[str]:
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:
-    "A node and all within, but for annotations, decorators, imports, and words of errors."
+    "A node and all within, but for annotations, imports, and words of errors."
     if isinstance(node, UNTOUCHED) or getattr(node, "arg", "") == "strict": return
     yield node
     for name, value in ast.iter_fields(node):
@@ -133,7 +133,7 @@ def given_out(root: Path) -> dict[str, str]:
 
 
 def imported(path: Path, root: Path, given: dict[str, str]) -> set[Path]:
-    "The modules of the package that a file imports, perhaps by a name that it gives out."
+    "The modules of the package that a file imports, perhaps by a name given out."
     part = ".".join(path.relative_to(root).parent.parts)
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -289,8 +289,9 @@ def run(root: Path, places: list[str], count: int, seed: int, seconds: float, ta
             known[mutant.key] = outcome
             with table.open("a", newline="") as file:
                 csv.writer(file).writerow([*mutant.key, outcome, by, took])
-            print(f"{number}/{len(asked)} {outcome} ({by}, {took} s) {mutant.module}:{mutant.line}"
-                  f"\n    - {mutant.before}\n    + {mutant.after}", flush=True)
+            where = f"{mutant.module}:{mutant.line}"
+            print(f"{number}/{len(asked)} {outcome} ({by}, {took} s) {where}")
+            print(f"    - {mutant.before}\n    + {mutant.after}", flush=True)
     outcomes = Counter(known[one.key] for one in asked)
     print(", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())))
 
