@@ -77,6 +77,19 @@ def test_streaming_is_exact(drawn):
             np.testing.assert_allclose(row[np.searchsorted(space.victims, safe)], truth[:, s, :s + 1], rtol=0, atol=1e-10 * size)
 
 
+@pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-6, 1e-9, 1e-12, 3e-16, 0.0])
+def test_messages_that_are_nearly_alike_are_told_apart_exactly_or_not_at_all(apart):
+    """Two nodes whose weights differ by so little send the attacker sums, of which the difference is known to fewer than ten digits."""
+    W = np.array([[0.4, 0.3, 0.3, 0, 0], [0, 0.5, 0.1, 0.2 + apart, 0.2 - apart], [0, 0.1, 0.5, 0.2, 0.2], [0, 0, 0, 0.8, 0.2], [0, 0, 0, 0.1, 0.9]])
+    run, every = muffliato(W, 3, 3), Participation.every_step(3)
+    exact = account(run, PNDP([0]), every, backend="exact").sensitivity
+    np.testing.assert_allclose(account(run, PNDP([0]), every).sensitivity, exact, rtol=1e-9)
+    for backend in ("streaming", "seen"):
+        if 0 < apart < 1e-5:
+            with pytest.raises(NotStreamable, match="too nearly alike"): account(run, PNDP([0]), every, backend=backend)
+        else: np.testing.assert_allclose(account(run, PNDP([0]), every, backend=backend).sensitivity, exact, rtol=1e-9)
+
+
 @FAST
 @given(runs(), st.sampled_from(["every", "single", "cyclic"]))
 def test_every_backend_gives_one_account(drawn, scheme):
