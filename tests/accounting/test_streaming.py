@@ -182,6 +182,28 @@ def test_rounds_left_is_the_last_round_within_budget():
     assert online.rounds_left(1e3, max_rounds=5) == 5
 
 
+class Partly(PNDP):
+    """A curious node that hears some of its neighbours only."""
+    def __init__(self, node, heard):
+        super().__init__([node])
+        self.heard = heard
+
+    def sees(self, messages, coalition): return super().sees(messages, coalition) & np.isin(messages.sender, [*self.nodes, *self.heard])
+
+
+@pytest.mark.parametrize("heard", [[], [1], [2], [1, 2], [3], [1, 2, 3]])
+@pytest.mark.parametrize("make", [dp_dsgd, anti_pgd, lambda W, T: muffliato(W, T, 2)])
+def test_whoever_misses_messages_into_its_own_average_is_left_to_the_whole_view(make, heard):
+    """It does not know its own model; the pass counts with one that is known, and would overstate or understate what is learned."""
+    run, every = make(gossip_matrix(nx.Graph([(0, 1), (0, 2), (0, 3), (3, 4)])), 3), Participation.every_step(3)
+    trust = Partly(0, heard)
+    exact = account(run, trust, every, backend="exact").sensitivity
+    if heard == [1, 2, 3]: np.testing.assert_allclose(account(run, trust, every, backend="streaming").sensitivity, exact, rtol=1e-9)
+    else:
+        with pytest.raises(NotStreamable, match="do not know their own models"): account(run, trust, every, backend="streaming")
+    np.testing.assert_allclose(account(run, trust, every).sensitivity, exact, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["mafalda", "covariance", "training", "space_time", "randomness", "reactions", "rounding", "large", "lean", "estimates", "chance",
                                   *(pytest.param(slow, marks=pytest.mark.nightly) for slow in ("streaming", "network"))])
 def test_benchmark_runs(name, tmp_path):
