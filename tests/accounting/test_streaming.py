@@ -204,6 +204,20 @@ def test_whoever_misses_messages_into_its_own_average_is_left_to_the_whole_view(
     np.testing.assert_allclose(account(run, trust, every).sensitivity, exact, rtol=1e-9)
 
 
+class Forgetful(PNDP):
+    """A curious node that does not know its own noise."""
+    def knows_noise(self, variables, coalition): return np.zeros(len(variables.step), dtype=bool)
+
+
+@pytest.mark.parametrize("make", [dp_dsgd, anti_pgd, lambda W, T: muffliato(W, T, 2)])
+def test_whoever_does_not_know_its_own_noise_is_left_to_the_whole_view(make):
+    run, every = make(gossip_matrix(nx.Graph([(0, 1), (0, 2), (0, 3), (3, 4)])), 3), Participation.every_step(3)
+    exact = account(run, Forgetful([0]), every, backend="exact").sensitivity
+    assert (exact <= account(run, PNDP([0]), every).sensitivity * (1 + 1e-9)).all()
+    with pytest.raises(NotStreamable, match="do not know their own models"): account(run, Forgetful([0]), every, backend="streaming")
+    np.testing.assert_allclose(account(run, Forgetful([0]), every).sensitivity, exact, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["mafalda", "covariance", "training", "space_time", "randomness", "reactions", "rounding", "large", "lean", "estimates", "chance",
                                   *(pytest.param(slow, marks=pytest.mark.nightly) for slow in ("streaming", "network"))])
 def test_benchmark_runs(name, tmp_path):
