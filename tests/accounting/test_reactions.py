@@ -119,6 +119,25 @@ def test_the_promise_lies_between_the_account_and_hearing_everything(seed):
     assert all(alone[v] <= mu * (1 + 2e-3) + 1e-9 for v, mu in zip(both.victims, both.mu, strict=True))
 
 
+@settings(max_examples=15, deadline=None)
+@given(SEEDS)
+def test_shared_noise_hides_at_least_as_much_as_from_those_who_hear_everything(seed):
+    """Missing messages never helps: each number is the less of a promise and of what who hears everything learns, and no reaction exceeds it."""
+    rng = np.random.default_rng(seed)
+    run, c = any_run(rng, "secrets"), float(rng.choice([0.5, 1.0, 1.3]))
+    attacker, every = [int(rng.integers(run.n))], Participation.every_step(run.T)
+    found = account(run, PNDP(attacker), every, updates=Lipschitz(c))
+    most = account(run, SecLDP(attacker), every)
+    assert found.victims == most.victims and most.adaptive
+    assert (found.sensitivity <= most.sensitivity * (1 + 1e-9)).all()
+    np.testing.assert_allclose(found.sensitivity, np.minimum(promise(run, PNDP(attacker), every, Lipschitz(c)).sensitivity, most.sensitivity), rtol=1e-9)
+    taken = np.array(found.routes) == "hears all"
+    np.testing.assert_allclose(found.sensitivity[taken], most.sensitivity[taken], rtol=1e-9)
+    r = rng.choice([-c, c], (run.T, run.n)) - 1
+    for u, bound in zip(found.victims, found.sensitivity, strict=True):
+        assert worst_sensitivities(information(run, PNDP(attacker), u, r)[None], every)[0] <= bound * (1 + 1e-5) + 1e-6
+
+
 @settings(max_examples=50, deadline=None)
 @given(SEEDS)
 def test_any_plan_is_a_plan(seed):

@@ -77,6 +77,19 @@ def test_streaming_is_exact(drawn):
             np.testing.assert_allclose(row[np.searchsorted(space.victims, safe)], truth[:, s, :s + 1], rtol=0, atol=1e-10 * size)
 
 
+@pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-6, 1e-9, 1e-12, 3e-16, 0.0])
+def test_messages_that_are_nearly_alike_are_told_apart_exactly_or_not_at_all(apart):
+    """Two nodes whose weights differ by so little send the attacker sums, of which the difference is known to fewer than ten digits."""
+    W = np.array([[0.4, 0.3, 0.3, 0, 0], [0, 0.5, 0.1, 0.2 + apart, 0.2 - apart], [0, 0.1, 0.5, 0.2, 0.2], [0, 0, 0, 0.8, 0.2], [0, 0, 0, 0.1, 0.9]])
+    run, every = muffliato(W, 3, 2), Participation.every_step(3)
+    exact = account(run, PNDP([0]), every, backend="exact").sensitivity
+    np.testing.assert_allclose(account(run, PNDP([0]), every).sensitivity, exact, rtol=1e-9)
+    for backend in ("streaming", "seen"):
+        if 0 < apart < 1e-5:
+            with pytest.raises(NotStreamable, match="too nearly alike"): account(run, PNDP([0]), every, backend=backend)
+        else: np.testing.assert_allclose(account(run, PNDP([0]), every, backend=backend).sensitivity, exact, rtol=1e-9)
+
+
 @FAST
 @given(runs(), st.sampled_from(["every", "single", "cyclic"]))
 def test_every_backend_gives_one_account(drawn, scheme):
@@ -167,6 +180,42 @@ def test_rounds_left_is_the_last_round_within_budget():
     mus = [online.feed(step).mu.max() for _ in range(left + 1)]
     assert mus[-2] <= 1.3 < mus[-1] and online.rounds_left(1.3) == 0
     assert online.rounds_left(1e3, max_rounds=5) == 5
+
+
+class Partly(PNDP):
+    """A curious node that hears some of its neighbours only."""
+    def __init__(self, node, heard):
+        super().__init__([node])
+        self.heard = heard
+
+    def sees(self, messages, coalition): return super().sees(messages, coalition) & np.isin(messages.sender, [*self.nodes, *self.heard])
+
+
+@pytest.mark.parametrize("heard", [[], [1], [2], [1, 2], [3], [1, 2, 3]])
+@pytest.mark.parametrize("make", [dp_dsgd, anti_pgd, lambda W, T: muffliato(W, T, 2)])
+def test_whoever_misses_messages_into_its_own_average_is_left_to_the_whole_view(make, heard):
+    """It does not know its own model; the pass counts with one that is known, and would overstate or understate what is learned."""
+    run, every = make(gossip_matrix(nx.Graph([(0, 1), (0, 2), (0, 3), (3, 4)])), 3), Participation.every_step(3)
+    trust = Partly(0, heard)
+    exact = account(run, trust, every, backend="exact").sensitivity
+    if heard == [1, 2, 3]: np.testing.assert_allclose(account(run, trust, every, backend="streaming").sensitivity, exact, rtol=1e-9)
+    else:
+        with pytest.raises(NotStreamable, match="do not know their own models"): account(run, trust, every, backend="streaming")
+    np.testing.assert_allclose(account(run, trust, every).sensitivity, exact, rtol=1e-9)
+
+
+class Forgetful(PNDP):
+    """A curious node that does not know its own noise."""
+    def knows_noise(self, variables, coalition): return np.zeros(len(variables.step), dtype=bool)
+
+
+@pytest.mark.parametrize("make", [dp_dsgd, anti_pgd, lambda W, T: muffliato(W, T, 2)])
+def test_whoever_does_not_know_its_own_noise_is_left_to_the_whole_view(make):
+    run, every = make(gossip_matrix(nx.Graph([(0, 1), (0, 2), (0, 3), (3, 4)])), 3), Participation.every_step(3)
+    exact = account(run, Forgetful([0]), every, backend="exact").sensitivity
+    assert (exact <= account(run, PNDP([0]), every).sensitivity * (1 + 1e-9)).all()
+    with pytest.raises(NotStreamable, match="do not know their own models"): account(run, Forgetful([0]), every, backend="streaming")
+    np.testing.assert_allclose(account(run, Forgetful([0]), every).sensitivity, exact, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", [path.stem if path.stem == "reactions" else pytest.param(path.stem, marks=pytest.mark.nightly)

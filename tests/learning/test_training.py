@@ -33,7 +33,7 @@ from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
 from mfdl.learning.data import Batches, Dataset, by_lot, cut, load_data, round_robin
 from mfdl.learning.layers import _returned, chain
-from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back
+from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
 
@@ -199,6 +199,15 @@ def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
     inverse = np.linalg.inv(C)
     expected = np.einsum("ts,uv->tusv", inverse @ inverse.T, np.eye(N))
     np.testing.assert_allclose(measured, expected, atol=6 * np.abs(expected).max() / np.sqrt(20000))
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in ("no noise", "banded C")])
+def test_the_largest_standard_deviation_is_that_of_what_nodes_draw(name):
+    """It decides the grid of secure noise, which would be too fine or too coarse for what is added otherwise. (Banded C takes noise back.)"""
+    algorithm = ALGORITHMS[name]
+    streams = [noise_stream(algorithm, u, seeds, 5000) for u, seeds in deal_seeds(algorithm, 3).items()]
+    measured = max(float(np.std(row)) for _ in range(T) for stream in streams for row in next(stream))
+    assert measured == pytest.approx(max_noise_std(algorithm), rel=0.06)
 
 
 @pytest.mark.parametrize("trust", [None, LDP(), PNDP.each(range(5))])

@@ -78,6 +78,20 @@ def test_certified_feasible_and_never_worse_than_either_restriction(case):
         assert best.objective <= np.linalg.norm(A @ np.linalg.cholesky(np.kron(np.eye(scheme.T), R)))**2 * (1 + 2e-6)
 
 
+@pytest.mark.parametrize("smallest", [0.3, 1e-3, 1e-5, 1e-9, 1e-11, 1e-13, 0.0])
+def test_noise_that_floats_cannot_tell_from_noise_without_effect_is_refused(smallest):
+    """A direction that the weights shrink to almost nothing could be filled with noise almost for free, of a size that rounding decides."""
+    W = np.full((3, 3), (1 - smallest) / 3) + smallest * np.eye(3)
+    scheme = Participation.single(2)
+    A = space_time_workload(W, 2)
+    if np.linalg.matrix_rank(A.T @ A, hermitian=True) < A.shape[1]:
+        with pytest.raises(ValueError, match="some noise vanishes.*larger trace_penalty, such as 1e-4"): exact_space_time(W, scheme)
+        best = exact_space_time(W, scheme, trace_penalty=1e-4)
+    else: best = exact_space_time(W, scheme)
+    assert account(best.protocol(W), LDP(), scheme).mu.max() <= 1 + 1e-8
+    assert best.lower_bound <= best.objective == pytest.approx(np.trace(A @ best.S @ A.T), rel=1e-9)
+
+
 def test_names_of_nodes_do_not_matter():
     W, scheme, order = gossip_matrix(nx.star_graph(4), "uniform") / 2 + np.eye(5) / 2, Participation.cyclic(2, 3), np.array([3, 0, 4, 2, 1])
     one, other = exact_space_time(W, scheme, tol=1e-9), exact_space_time(W[order][:, order], scheme, tol=1e-9)
