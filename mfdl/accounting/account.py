@@ -43,7 +43,7 @@ from ..ground.arguments import Floats, Ints, check_choice, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
 from mfdl.language.attackers import (
-    SecLDP, TrustModel, check_victims, coalition_mask, knows_models, view,
+    TrustModel, check_victims, coalition_mask, knows_models, view,
 )
 from ..language.participation import Participation, RandomParticipation, check_participation
 from mfdl.language.protocol import (

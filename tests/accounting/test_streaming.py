@@ -177,7 +177,7 @@ def test_rounds_left_is_the_last_round_within_budget():
     online, step = OnlineAccountant(PNDP.each(range(6)), sigma=3.0), dp_dsgd(W, 1)
     assert online.rounds_left(0.2, step) == 0
     left = online.rounds_left(1.3, step)
-    mus = [online.feed(step).mu.max() for _ in range(left + 1)]
+    mus = [online.feed(step).proved.mu.max() for _ in range(left + 1)]
     assert mus[-2] <= 1.3 < mus[-1] and online.rounds_left(1.3) == 0
     assert online.rounds_left(1e3, max_rounds=5) == 5
 
@@ -246,7 +246,7 @@ def test_online_takes_fresh_noise_only_and_keeps_its_state_on_errors():
     with pytest.raises(NotStreamable, match="memory"): OnlineAccountant(LDP()).feed(mf_dsgd(W, 6, C))
     online = OnlineAccountant(PNDP([0]), b=10**6)
     assert online.feed(dp_dsgd(W, 1)).participation == Participation.single(1)
-    for wrong, message in ((W, "expected a Step"), (zip_dl(W, 1), "noise of their own"), (dp_dsgd(np.eye(3), 1), "expected 4")):
+    for wrong, message in ((W, "expected a Step"), (zip_dl(W, 1), "noise on single messages"), (dp_dsgd(np.eye(3), 1), "expected 4")):
         with pytest.raises(ValueError, match=message): online.feed(wrong)
     assert online.t == 1
     with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(dp_dsgd(W, 2), PNDP([0]))).information(0)

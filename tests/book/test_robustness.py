@@ -75,8 +75,11 @@ ELSEWHERE = {  # why -> names without a campaign here
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
     "labels and pages: tests/workshop/test_explorer.py": "attackers.labelled cli.guard cli.app_folder",
     "guesses of a mechanism that is known: chapter 72": "one_run.*",
+    "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
+    "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
+    "random records in random steps: tests/language/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
     "trains: tests/evidence/test_audit.py": "auditing.WorstCase auditing.worst_case auditing.Transcript "
-    "auditing.replay "
+    "auditing.least_refutable auditing.replay "
     "auditing.likelihood_ratio auditing.learned auditing.Audit auditing.Interval "
     "auditing.audit",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
