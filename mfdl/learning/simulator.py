@@ -348,6 +348,8 @@ class _Stepping(_Recording):
         self.broken = False
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600017
+_FORMAT = 2  # of checkpoints; 1, without a number: `train` could calibrate by an estimate
+
 class _Kept(_Stepping):
     "Adds checkpoints."
     def digest(self, exact: bool = True) -> str:
@@ -434,16 +436,20 @@ class _Kept(_Stepping):
         if self.broken:
             raise RuntimeError(
                 f"step {self.t} was interrupted: expected a simulation between two steps")
-        return seal(path, {"training": self.digest(), "step": self.t}, self.state())
+        about = {"training": self.digest(), "step": self.t, "format": _FORMAT}
+        return seal(path, about, self.state())
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600019
 class _Resumed(_Kept):
     "Adds how to resume from a checkpoint."
     def _check_checkpoint(self, path: str | Path, about: dict[str, Any]) -> None:
         if about.get("training") != self.digest():
+            earlier = "" if about.get("format") == _FORMAT else (
+                "; it is of an earlier version, in which train() could calibrate noise against "
+                "insiders by an estimate, so that it may keep less than its budget")
             raise ValueError(
                 f"path={str(path)!r}: a checkpoint of other runs, data or settings "
-                "(or not one at all); expected one of this simulation"
+                f"(or not one at all){earlier}; expected one of this simulation"
             )
         if self.transcript is not None:
             raise ValueError(

@@ -241,3 +241,15 @@ def test_a_command_and_a_page_keep_a_budget_by_what_is_proved():
     promised = explore(replace(page, sigma=None, epsilon=8.0))
     assert promised.report.adaptive and promised.report.sigma == pytest.approx(sigma[kept], rel=1e-5) and "a promise for training" in answer(promised)
     assert "whatever the model" in caution(promised) and table_of_pairs(promised).epsilon.to_numpy() == pytest.approx(8)
+
+
+def test_results_of_earlier_versions_are_refused(tmp_path):
+    import json
+
+    from mfdl.accounting.exposure import exposure
+    run, scheme, path = dp_dsgd(gossip_matrix(nx.path_graph(4)), 4), Participation.every_step(4), tmp_path / "kept.jsonl"
+    found = exposure(run, PNDP.each(range(4)), scheme, results=path)
+    assert found.worst.mu == pytest.approx(2) and found.table.largest.max() <= 2 * (1 + 1e-9) and exposure(run, PNDP.each(range(4)), scheme, results=path).worst == found.worst
+    header, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps({"exposure": json.loads(header)["exposure"]}), *lines, ""]))
+    with pytest.raises(ValueError, match="written by another version.*what is proved for training"): exposure(run, PNDP.each(range(4)), scheme, results=path)

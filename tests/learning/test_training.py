@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 import mfdl
 from mfdl.accounting.account import account
-from mfdl.ground.files import seal
+from mfdl.ground.files import seal, unseal
 from mfdl.ground.randomness import derive_seed, draw_block, grid_spacing, to_grid
 from mfdl.language.algorithms import (
     anti_pgd,
@@ -188,6 +188,12 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError): one().resume(path)
+    about, arrays = unseal(one().save(path))
+    for scale, words in ((0.3, None), (0.2, "could calibrate noise against insiders by an estimate")):  # of an earlier version, for this run and for another
+        seal(path, {name: about[name] for name in ("training", "step")}, arrays)
+        if words is None: assert one(scale).resume(path).t == 0
+        else:
+            with pytest.raises(ValueError, match=words): one(scale).resume(path)
 
 
 def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
