@@ -217,7 +217,8 @@ def _knowledge(
     summed = independent(run, trust) if backend == "auto" else None
     if summed is not None: return summed, True
     if backend == "seen": return _from_what_is_seen(run, trust, limit)
-    if isinstance(run, Protocol): run = _in_full(run, trust)
+    if isinstance(run, Protocol):
+        run = _in_full(run, trust)
     if isinstance(run, Protocol) and run.sparse: return _in_a_large_network(run, trust, limit)
     if backend in ("dense", "exact"): return _from_the_view(run, trust, backend)
     cheaply = _from_less(run, trust) if backend == "auto" else None
@@ -334,7 +335,8 @@ def expected_work(
     run = same_account(run, trust)
     if backend == "auto" and independent(run, trust) is not None:
         return "closed form", Cost(1e3 * run.T, 24.0 * n * run.T, n)
-    if isinstance(run, Protocol) and backend == "auto": run = _in_full(run, trust)
+    if isinstance(run, Protocol) and backend == "auto":
+        run = _in_full(run, trust)
     if (isinstance(run, Protocol) and run.sparse) or backend == "seen":
         seen: Seen | None = see(run, trust)
     else:

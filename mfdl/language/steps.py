@@ -639,7 +639,7 @@ FEATURES = {
     "holders": "noise that several nodes hold",
     "joint": "noise that several nodes add",
     "uneven": "nodes that combine noise in different ways",
-    "memory": "noise of earlier steps that is used again",
+    "memory": "noise with a memory",
     "back": "additions that are taken back",
     "basis": "noise that is recombined between nodes",
     "matrices": "matrices of which the steps are not known",
