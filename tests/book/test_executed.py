@@ -199,6 +199,7 @@ def test_a_figure_that_is_drawn_again_is_the_same(tmp_path, redraw):
     for suffix in (".json", ".svg", ".csv"): assert (tmp_path / path.name).with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
 
 
+@pytest.mark.nightly
 def test_what_measures_something_else_is_not_drawn_again(tmp_path, redraw):
     record = read(ROOT / "figures" / "quadratic_20.json")
     cells = CODE_CELLS(read(EXPERIMENT_OF(ROOT / "figures" / "quadratic_20.json")))

@@ -117,7 +117,8 @@ def test_killed_with_real_cells(tmp_path):
     assert before.count("missing") + before.count("done") == 4 and states(grid, results) == ["done"] * 4 and collect(results)["square"].tolist() == [1, 4, 9, 16]
 
 
-@pytest.mark.parametrize("victim", ["kernel", pytest.param("cell", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("victim", ["kernel", "cell"])
 def test_a_killed_worker_fails_its_cell_only(tmp_path, victim):
     grid, results = write(tmp_path, [1, 2], wait=8.0), tmp_path / "results"
     process = start(grid, results)
@@ -305,6 +306,7 @@ def test_files_as_parameters(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="is a folder, whose contents a cell does not follow"): read_grid(grid)
 
 
+@pytest.mark.nightly
 def test_a_notebook_may_write_folders(tmp_path):
     grid = write(tmp_path, [1, 2], source='from pathlib import Path\nPath("deep/er").mkdir(parents=True)\nPath("deep/er/x").write_text(str(x))\nPath("gone").symlink_to("nowhere")')
     assert [status["state"] for status in sweep(read_grid(grid), tmp_path / "results", progress=False).values()] == ["done", "done"]

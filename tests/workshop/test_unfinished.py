@@ -113,6 +113,7 @@ Path(marker).write_text(str(taken))
 """
 
 
+@pytest.mark.nightly
 def test_an_experiment_that_was_stopped_goes_on_and_leaves_nothing_behind(tmp_path):
     marker, folder = tmp_path / "marker", tmp_path / "found"
     imports = "import itertools, sys\nfrom pathlib import Path\nfrom types import SimpleNamespace\nimport mfdl.learning.simulator as simulator\n"
