@@ -176,9 +176,11 @@ def test_rounds_left_is_the_last_round_within_budget():
     W = gossip_matrix(nx.cycle_graph(6))
     online, step = OnlineAccountant(PNDP.each(range(6)), sigma=3.0), dp_dsgd(W, 1)
     assert online.rounds_left(0.2, step) == 0
-    left = online.rounds_left(1.3, step)
-    mus = [online.feed(step).proved.mu.max() for _ in range(left + 1)]
-    assert mus[-2] <= 1.3 < mus[-1] and online.rounds_left(1.3) == 0
+    left, hoped = (online.rounds_left(1.3, step, estimate=estimate) for estimate in (False, True))
+    reports = [online.feed(step) for _ in range(left + 1)]
+    assert reports[-2].proved.worst.mu <= 1.3 < reports[-1].proved.worst.mu and online.rounds_left(1.3) == 0
+    mus = [report.mu.max() for report in reports] + [online.feed(step).mu.max() for _ in range(hoped - left)]
+    assert left < hoped and mus[hoped - 1] <= 1.3 < mus[hoped]
     assert online.rounds_left(1e3, max_rounds=5) == 5
 
 
