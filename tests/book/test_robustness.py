@@ -83,6 +83,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "state_space.Doubtful state_space.Stage state_space.Observed state_space.check_streamable state_space.heard_rows "
     "state_space.knows_all_models state_space.round_observations state_space.seen_rows",
     "against the whole view, on random runs: tests/accounting/test_large.py": "seen.*",
+    "against the covariance of the noise, on random runs: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
     "random runs against fractions, pseudo-inverses and loops: tests/accounting/test_schedules.py": "schedules.*",
     "steps of a run, of which campaigns make thousands: tests/language/test_protocol.py": "steps.*",
     "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.check_account account.expected_work overheard.* "
