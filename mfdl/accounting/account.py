@@ -466,11 +466,12 @@ def _if_shown(
 ) -> list[_Found]:
     "What attackers learn who are shown every noisy gradient; inf where it is not known."
     plain = without_schedule(run)
-    shown = noisy_gradients(plain) if isinstance(plain, Protocol) else None
     unknown = [replace(one, shown=np.full(len(one.victims), np.inf)) for one in found]
-    if shown is None or not found: return unknown
+    if not isinstance(plain, Protocol) or not found: return unknown
+    shown = noisy_gradients(plain)
+    if shown is None: return unknown
     watchers = [shown_noisy_gradients(plain, one.trust) for one in found]
-    asked = [one for one in dict.fromkeys(watchers) if one is not None]
+    asked: list[TrustModel] = [one for one in dict.fromkeys(watchers) if one is not None]
     try:
         most = _find_all(shown, asked, participation, method, "auto", limit, False) if asked else []
     except ValueError:  # too large, or in doubt
@@ -479,7 +480,7 @@ def _if_shown(
     for one in most:
         of_node[one.trust][one.victims] = one.sensitivity
     nothing = np.full(run.n, np.inf)
-    return [replace(one, shown=of_node.get(who, nothing)[one.victims])
+    return [replace(one, shown=(nothing if who is None else of_node[who])[one.victims])
             for one, who in zip(found, watchers, strict=True)]
 
 

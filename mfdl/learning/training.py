@@ -691,7 +691,7 @@ def train(
     given = lr if schedule.plain else None
     simulation = Simulation(make_model, records, batches, [run], given, clip, **learns)
     named = strategy if isinstance(strategy, str) else None
-    more = () if feature_norm is None else (feature_norm,)
+    more: tuple[float | str, ...] = () if feature_norm is None else (feature_norm,)
     more += claim.kind
     what = (float(epsilon), float(delta), trust, named or protocol.name, adjacency, b, epochs)
     simulation.use_secret(_noise_key(simulation, what + more, named is None, secret))
