@@ -39,7 +39,7 @@ from .seen import Cost, FromSeen, Seen, check_memory, expected_cost, see
 from .sensitivities import MAX_PATTERNS, check_method, worst_sensitivities
 from .state_space import Doubtful, NotStreamable, StateSpace, state_space
 from .streaming import Streamed, stream
-from ..ground.arguments import Floats, Ints, check_choice, real_number
+from ..ground.arguments import Bools, Floats, Ints, check_choice, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
 from mfdl.language.attackers import (
@@ -457,6 +457,10 @@ def _find_all(
     return found
 
 # %% ../../nbs/accounting/38_account.ipynb #promised
+def _unreachable(run: Protocol | MatrixProtocol, one: _Found) -> Bools:  # (m,)
+    "Victims of whom nothing ever comes to the attackers: no path, and nothing that they hear."
+    return np.isinf(_distances(run, one)) & (one.sensitivity == 0)
+
 def _if_shown(
     run: Protocol | MatrixProtocol,
     found: list[_Found],
@@ -472,16 +476,20 @@ def _if_shown(
     if shown is None: return unknown
     watchers = [shown_noisy_gradients(plain, one.trust) for one in found]
     asked: list[TrustModel] = [one for one in dict.fromkeys(watchers) if one is not None]
+    aside = bars_shown(False) if len(found) > 1 else nullcontext()  # one bar is enough
     try:
-        most = _find_all(shown, asked, participation, method, "auto", limit, False) if asked else []
+        with aside:
+            most = _find_all(shown, asked, participation, method, "auto", limit, False) if asked else []
     except ValueError:  # too large, or in doubt
         return unknown
     of_node = {one.trust: np.full(run.n, np.inf) for one in most}
     for one in most:
         of_node[one.trust][one.victims] = one.sensitivity
     nothing = np.full(run.n, np.inf)
-    return [replace(one, shown=(nothing if who is None else of_node[who])[one.victims])
-            for one, who in zip(found, watchers, strict=True)]
+    shown_to = [(nothing if who is None else of_node[who])[one.victims]
+                for one, who in zip(found, watchers, strict=True)]
+    return [replace(one, shown=np.where(_unreachable(run, one), 0.0, values))
+            for one, values in zip(found, shown_to, strict=True)]
 
 
 # %% ../../nbs/accounting/38_account.ipynb #prom00a2

@@ -266,7 +266,10 @@ def _shown(now: _Progress, model: TrustModel) -> Floats:  # (m,)
     squares = np.zeros((participation.T, len(told[now.steps[0]])))
     squares[:now.t] = [told[step] for step in now.steps]
     if not np.isfinite(squares).all(): return np.full(squares.shape[1], np.inf)
-    return np.sqrt([participation.max_sum(one) for one in squares.T])
+    shown = np.sqrt([participation.max_sum(one) for one in squares.T])
+    known = now.gathered[now.trust.index(model)]
+    reached = np.isfinite(_distances(now, Protocol(now.nodes, now.steps[-1:]), model))
+    return np.where(reached | known.P.any(axis=(1, 2)), shown, 0.0)
 
 def _noisy_gradients(now: _Progress) -> Floats | None:  # (pairs,)
     "The same for all pairs; nan for attackers who know every model."

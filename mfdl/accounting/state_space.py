@@ -63,7 +63,7 @@ def check_digits(
 
     References
     ----------
-    See chapters 26 and 27.
+    chapter 26; the recursion is in chapter 27.
     """
     lost = strength * float(np.sqrt(np.max(information, initial=0)))
     if not EPS * (lost**2 if squared else lost) <= NOISE_FLOOR:
@@ -79,7 +79,9 @@ def strategy_in_time(D: Floats, L: Floats) -> Floats:
 
     Parameters
     ----------
-    D, L : ndarray, (T, T)
+    D : ndarray, (T, T)
+        Lower-triangular, with no zero on the diagonal.
+    L : ndarray, (T, T)
         Lower-triangular, with no zero on the diagonal.
 
     Returns

@@ -253,3 +253,14 @@ def test_results_of_earlier_versions_are_refused(tmp_path):
     header, *lines = path.read_text().splitlines()
     path.write_text("\n".join([json.dumps({"exposure": json.loads(header)["exposure"]}), *lines, ""]))
     with pytest.raises(ValueError, match="written by another version.*what is proved for training"): exposure(run, PNDP.each(range(4)), scheme, results=path)
+
+
+def test_of_whom_nothing_ever_comes_nothing_is_learned():
+    """Two networks without a path between them: for any reactions, at once and step by step; within one, the number stays."""
+    from mfdl.accounting.online import OnlineAccountant
+    W = np.kron(np.eye(2), gossip_matrix(nx.path_graph(3)))
+    run, trusts = dp_dsgd(W, 4), [PNDP([0]), SecLDP([0], "received"), SecureSum([0])]
+    for report in (account(run, trusts, Participation.cyclic(2, 2)), OnlineAccountant(trusts, b=2).feed(run)):
+        far = np.array([v > 2 for v in report.victims])
+        assert not report.proved.mu[far].any() and (report.proved.mu[~far] == pytest.approx(np.sqrt(2)))
+    assert account(run, SecLDP([0]), Participation.cyclic(2, 2)).proved.mu == pytest.approx(np.sqrt(2))

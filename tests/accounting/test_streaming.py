@@ -248,7 +248,7 @@ def test_online_takes_fresh_noise_only_and_keeps_its_state_on_errors():
     with pytest.raises(NotStreamable, match="memory"): OnlineAccountant(LDP()).feed(mf_dsgd(W, 6, C))
     online = OnlineAccountant(PNDP([0]), b=10**6)
     assert online.feed(dp_dsgd(W, 1)).participation == Participation.single(1)
-    for wrong, message in ((W, "expected a Step"), (zip_dl(W, 1), "noise on single messages"), (dp_dsgd(np.eye(3), 1), "expected 4")):
+    for wrong, message in ((W, "expected a Step"), (zip_dl(W, 1), "noise on single messages"), (dp_dsgd(np.eye(3), 1), "expected those of the account")):
         with pytest.raises(ValueError, match=message): online.feed(wrong)
     assert online.t == 1
     with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(dp_dsgd(W, 2), PNDP([0]))).information(0)

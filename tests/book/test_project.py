@@ -233,7 +233,7 @@ def test_what_is_untrue_is_noticed(tmp_path):
     page.write_text("""# A page
 `make dinner`, `make refresh NAME=x`, `mfdl reproduce`, `mfdl reproduce nothing`, `mfdl account florentine --steps many`, `figures/none.svg`
 
-    $ mfdl account florentine -T 2 --rows 1
+    $ mfdl account florentine -t ldp -T 2 --rows 1
     worst pair: mu=1.414, epsilon=7.286 at delta=1e-06
     ...
     worst pair: mu=1.414, epsilon=1.234 at delta=1e-06

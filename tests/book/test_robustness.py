@@ -77,6 +77,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "guesses of a mechanism that is known: chapter 72": "one_run.*",
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
+    "sparse runs of any features: tests/accounting/test_features.py": "protocol.with_full_matrices",
     "random records in random steps: tests/language/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
     "trains: tests/evidence/test_audit.py": "auditing.WorstCase auditing.worst_case auditing.Transcript "
     "auditing.least_refutable auditing.replay "
@@ -374,7 +375,8 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 @campaign(140, "account.account report.Report "
                "algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
                "algorithms.local_dsgd algorithms.random_walk "
-               "protocol.* workloads.gossip_kinds "
+               "protocol.Messages protocol.Variables protocol.NoiseMixing protocol.check_nodes protocol.Protocol protocol.MatrixProtocol "
+               "protocol.check_protocol_type workloads.gossip_kinds "
                "algorithms.gossip_run algorithms.time_blocks "
                "attackers.follow attackers.knows_models attackers.seen_alone "
                "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View factorization.decompose "
@@ -632,7 +634,7 @@ def test_round_by_round_is_the_whole(tmp_path_factory, kinds, n, b, seed):
         if t % b: continue
         so_far = accounting.account(run.until(t), trusts, participation.Participation.cyclic(t // b, b))
         assert report.mu == pytest.approx(so_far.mu, rel=1e-6, abs=1e-9)
-    assert one.rounds_left(1e9, max_rounds=2) == 2 and one.rounds_left(1e-9, max_rounds=2) == (0 if one.report().mu.any() else 2)
+    assert one.rounds_left(1e9, max_rounds=2) == 2 and one.rounds_left(1e-9, max_rounds=2) == (0 if one.report().proved.mu.any() else 2)
     other = noise.save_strategy(noise.strategy("identity", CYCLE), path)
     with pytest.raises(ValueError, match="about other"): online.restore(online.OnlineAccountant(trusts, b=b), other)
 

@@ -169,6 +169,7 @@ def test_a_training_tells_what_comes_before_its_first_step(told, shows):
     assert ({"Newton steps", "training"} <= told.names()) if shows else told.text() == ""
 
 
+@pytest.mark.nightly
 def test_a_cell_tells_who_waits_for_it(tmp_path):
     """Its bar is behind that of the cells, and nothing of it is kept in the notebook."""
     cells = [v4.new_code_cell("output = ''", metadata={"tags": ["parameters"]}),

@@ -217,7 +217,7 @@ def wait_until(reached, longest=60):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("seed, case", list(enumerate(WATCHED)))
+@pytest.mark.parametrize("seed, case", [pytest.param(*one, marks=pytest.mark.nightly if one[0] in (1, 2) else ()) for one in enumerate(WATCHED)])
 def test_ranks_that_are_killed_never_use_noise_for_two_gradients(tmp_path, seed, case):
     chance, attempts = random.Random(seed), 0
     while True:
@@ -517,7 +517,7 @@ def test_who_hosts_the_board_stays_until_all_have_read_it(topic, change):
     for process in ranks: process.join(20)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.nightly)])
 def test_all_stop_when_the_host_of_the_board_is_gone(how, tmp_path):
     ranks, answers = start_hosted(N, endless, 0.05, tmp_path, timeout=3.0)
     wait_until(lambda: len(list(tmp_path.iterdir())) == N)

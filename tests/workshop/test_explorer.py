@@ -209,11 +209,12 @@ def test_a_table_is_the_report_with_its_settings(settings):
     """Also as it is read again from the file."""
     view = explore(settings)
     table = pd.read_csv(io.StringIO(table_of_pairs(view).to_csv(index=False)))
-    columns = ["attacker", "victim", "distance", "mu"]
     expected = view.report.to_frame()
+    columns = list(expected)
     pd.testing.assert_frame_equal(table[columns], pd.read_csv(io.StringIO(expected.to_csv(index=False))))
     assert table.victim.tolist() == list(map(str, view.report.victims)) and len(table) == len(expected)
-    np.testing.assert_allclose(table.epsilon, view.report.epsilon(settings.delta), rtol=1e-12)
+    epsilon = view.report.epsilon(settings.delta)
+    np.testing.assert_allclose(table[epsilon.name], epsilon, rtol=1e-12)
     assert set(table.graph) == {settings.graph} and set(table.steps) == {10} and table.sigma.iloc[0] == pytest.approx(view.report.sigma, rel=1e-12)
     assert set(table.holds_for_training) == {settings.lipschitz is not None or settings.trust == "ldp"}
     assert table.lipschitz.dropna().unique().tolist() == ([1.0] if settings.lipschitz else [])

@@ -201,7 +201,7 @@ def trained(**change):
     return train(model, DATA, nx.house_graph(), **usual | change)
 
 
-@pytest.mark.parametrize("lots, kind", [("poisson", AmplifiedReport), ("one lot", BinsReport), ("new lots", BinsReport)])
+@pytest.mark.parametrize("lots, kind", [("poisson", AmplifiedReport), ("one lot", BinsReport), pytest.param("new lots", BinsReport, marks=pytest.mark.nightly)])
 def test_training_by_lot_is_accounted_for_as_it_is_drawn(lots, kind):
     """Noise is what the report asks for, less than for known steps; the lots are those of the scheme, and forgotten with the secret."""
     done, known = trained(lots=lots), trained(lots=None)

@@ -211,6 +211,7 @@ def test_threads_are_shared_out(tmp_path, monkeypatch):
     assert collect(tmp_path / "results").threads.tolist() == [3, 3]
 
 
+@pytest.mark.nightly
 def test_damage_is_noticed_and_mended(tmp_path):
     grid, results = write(tmp_path, [1, 2, 3]), tmp_path / "results"
     sweep(read_grid(grid), results, progress=False)
@@ -284,6 +285,7 @@ def test_reproduce_all_puts_results_into_one_folder(tmp_path, monkeypatch):
     assert (tmp_path / "figures" / f"{cells[0].stem}.csv").is_file() and not (tmp_path / "figures" / f"{cells[1].stem}.csv").exists()
 
 
+@pytest.mark.nightly
 def test_files_as_parameters(tmp_path, monkeypatch):
     "They lie beside the grid, and their content is part of the cell."
     source = 'from pathlib import Path\nif output: Path(f"{output}.csv").write_text("size\\n" + str(len(Path(log).read_text())))'
