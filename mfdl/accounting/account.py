@@ -459,7 +459,7 @@ def _find_all(
 # %% ../../nbs/accounting/38_account.ipynb #promised
 def _unreachable(run: Protocol | MatrixProtocol, one: _Found) -> Bools:  # (m,)
     "Victims of whom nothing ever comes to the attackers: no path, and nothing that they hear."
-    return np.isinf(_distances(run, one)) & (one.sensitivity == 0)
+    return np.asarray(np.isinf(_distances(run, one)) & (one.sensitivity == 0))
 
 def _if_shown(
     run: Protocol | MatrixProtocol,
