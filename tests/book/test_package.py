@@ -160,7 +160,8 @@ def test_wheel_works_where_only_its_core_is_installed(core, tmp_path, monkeypatc
     assert CliRunner().invoke(app, [*STORY.split(), "-o", str(here)]).exit_code == told.returncode == 0, told.stderr
     expected, got = json.loads(here.read_text()), json.loads(there.read_text())
     assert "worst pair: mu=1 by an estimate; proved for training: mu=1, epsilon=4.887" in told.stdout and len(got["pairs"]) == 14
-    for numbers in ("mu", "proved_mu", "estimated_epsilon", "proved_epsilon"): assert [pair.pop(numbers) for pair in got["pairs"]] == pytest.approx([pair.pop(numbers) for pair in expected["pairs"]], rel=1e-9)
+    for numbers in ("mu", "proved_mu", "estimated_epsilon", "proved_epsilon"):
+        assert [pair.pop(numbers) for pair in got["pairs"]] == pytest.approx([pair.pop(numbers) for pair in expected["pairs"]], rel=1e-9)
     assert got == expected
     assert inside("mfdl", "graphs").stdout == CliRunner().invoke(app, ["graphs"]).output
 
