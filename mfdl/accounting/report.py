@@ -139,7 +139,7 @@ def _assumption(found: _Findings) -> str:
                 "attackers were shown every noisy gradient)")
     if found.adaptive: return "any, also those that react to everything their nodes have received"
     return ("those that do not react to what these attackers do not see (for training an estimate; "
-            "what is proved is in `proved`)")
+            "what is proved is in report.proved)")
 
 def _proofs(found: _Findings) -> list[str]:
     "How many pairs were proved in which way."
@@ -174,7 +174,7 @@ def _in_training(found: _Findings) -> list[str]:
     worst = float(_proved(found).max()) / found.sigma
     if not np.isfinite(worst): return ["training: no finite mu is proved for every pair"]
     return [f"training: mu={worst:.4g} is proved for every pair, as if these attackers were shown "
-            "every noisy gradient (`proved`)"]
+            "every noisy gradient (report.proved)"]
 
 def _assumed(found: _Findings) -> list[str]:
     "What the numbers of a report say, and assume."
