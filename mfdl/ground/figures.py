@@ -46,6 +46,7 @@ METHOD_COLORS = {  # kinds of noise, as legends name them
 METHOD_NAMES = {  # of methods in code
     "identity": "independent", "anti_pgd": "AntiPGD", "bsr": "BSR", "bisr": "BISR", "d_mf": "D-MF",
     "mafalda": "MAFALDA", "mafalda_l": "MAFALDA, by node", "decor": "DECOR", "corn": "CorN",
+    "space": "CorN, whole run",
     "ldp": "independent", "space-time": "time and space", "equal_norm": "MAFALDA, equal norms",
     "banded": "banded", "banded_inverse": "banded, inverse", "toeplitz": "banded, Toeplitz",
     "muffliato": "Muffliato", "zip_dl": "Zip-DL", "DP-D-SGD": "independent",

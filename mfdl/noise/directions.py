@@ -24,7 +24,7 @@ from .gram import sum_diagonals
 from .objectives import AgeWorkload, Objective, check_objective, of_age_alone
 from mfdl.noise.space_time import (
     SpaceTime, block_index, block_multipliers, check_optimizer, check_partition, exact_space_time,
-    following_blocks, largest_absolute_sum, largest_square, patterns_of, scattered,
+    following_blocks, largest_absolute_sum, largest_square, patterns_of, price_of_variance, scattered,
 )
 
 # %% ../../nbs/noise/57_directions.ipynb #00000005
@@ -449,20 +449,21 @@ def _spread(workload: AgeWorkload, blocks: Floats) -> Floats:  # (n, b, k, k)
     return np.asarray(blocks + _SPREAD * np.linalg.norm(blocks) / np.linalg.norm(alike) * alike)
 
 def _along_directions(
-    workload: AgeWorkload, participation: Participation, trace_penalty: float
+    workload: AgeWorkload, participation: Participation, trace_penalty: float | None
 ) -> SpaceTime:
     "Noise that is independent between directions, and the bound for any noise."
     W = workload.W
     n = len(W)
     M = _aftermath(workload)
     total = np.trace(M)  # harm of a unit of variance of all noises
-    price = trace_penalty * total / (n * workload.T)
+    unit = total / (n * workload.T)
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         bound, blocks = _any_noise(workload, participation, _GAIN, pool.map)
         multipliers = block_multipliers(blocks).sum(axis=1)
         d = np.maximum(multipliers / multipliers.mean(), _LEAST)**_POWER
         basis = _weighed_directions(W, M, d, turning=_turns(W))
-        _check_all_last(workload, basis, price, trace_penalty)
+        penalty = price_of_variance(trace_penalty, lambda tau: _is_free(workload, basis, tau * unit))
+        price = penalty * unit
         options = basis, blocks, price, pool.map
         basis, S, iterations = _noise_along(workload, participation, *options)
     return SpaceTime(
@@ -474,29 +475,25 @@ def _along_directions(
         participation=participation,
         groups=(list(range(n)),),
         basis=basis,
+        trace_penalty=penalty,
     )
 
 # %% ../../nbs/noise/57_directions.ipynb #00000018
 SPACE_TIME_METHODS = ("auto", "exact", "directions")
 _EXACT = 800  # nT up to which 'auto' solves exactly
 
-def _check_all_last(
-    workload: AgeWorkload, basis: np.ndarray, price: float, trace_penalty: float
-) -> None:
-    "Raise a ValueError if noise along some direction has (nearly) no effect on models."
+def _is_free(workload: AgeWorkload, basis: np.ndarray, price: float) -> bool:
+    "Whether noise along some direction has (nearly) no effect on models, and no price."
     sizes = (np.abs(basis)**2).sum(axis=0)
     grams = _direction_grams(workload, basis, price) / sizes[:, None, None]
     extreme = np.linalg.eigvalsh(grams)[:, [0, -1]]
-    if extreme[:, 0].min() < 1e-14 * extreme.max():
-        raise ValueError("W: some noise vanishes within a step "
-                         f"(trace_penalty={trace_penalty:.3g}); "
-                         "expected a larger trace_penalty, such as 1e-4")
+    return bool(extreme[:, 0].min() < 1e-14 * extreme.max())
 
 def optimize_space_time(
     W: Floats | Sequence[Floats],
     participation: Participation,
     tol: float = 1e-4,
-    trace_penalty: float = 0.0,
+    trace_penalty: float | None = None,
     groups: Iterable[Iterable[int]] | None = None,
     method: str = "auto",
     objective: Objective | None = None,
@@ -515,8 +512,8 @@ def optimize_space_time(
     tol : float, optional
         Relative gap of the exact method, of harm and trace_penalty together.
     trace_penalty : float, optional
-        Of a unit of variance of each noise, relative to its mean harm; needed where W
-        is singular.
+        Of a unit of variance of each noise, relative to its mean harm; by default none,
+        or 1e-6 where some noise would have no effect, as where W is singular.
     groups : iterable of lists of int, optional
         Nodes 0 .. n-1 that share a seed, each node in one of them; by default one group
         of all.
@@ -524,8 +521,7 @@ def optimize_space_time(
         'exact' (nT up to some 2000), 'directions' (one fixed W, one group, an objective
         `of_age_alone`), or 'auto': exact for nT up to 800, and where it must be.
     objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps. Where
-        not all count, a trace_penalty is needed.
+        Which models count, and the schedule; by default all, for plain steps.
 
     Returns
     -------
@@ -536,8 +532,7 @@ def optimize_space_time(
     Raises
     ------
     ValueError
-        For bad arguments, and where W is (nearly) singular and noise has no
-        trace_penalty.
+        For bad arguments, and for a trace_penalty that is too small for W.
     NotConverged
         Where the gap of the exact method stays above `tol`.
 

@@ -9,7 +9,7 @@ __all__ = ['KINDS', 'NoiseKind', 'which_noise', 'NoiseChoice', 'choose_strategy'
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -24,16 +24,18 @@ from ..ground.cards import draw_matrix, html_card
 from ..ground.files import progress_bar
 from ..language.algorithms import corn, mf_dsgd
 from ..language.attackers import LDP
-from ..language.gossip import check_gossip
+from ..language.gossip import check_gossip, links
 from mfdl.language.participation import (
     Participation,
     RandomParticipation,
     check_participation,
 )
 from ..language.protocol import Protocol
+from .certificates import NotConverged, Optimum
 from .covariance import optimize_covariance
 from .directions import optimize_space_time
 from .newton import Strategy
+from .objectives import Objective
 from .strategies import strategy
 
 if TYPE_CHECKING:
@@ -51,9 +53,10 @@ class NoiseKind:
     squared_error : float
         Of all models in all steps, for an eavesdropper's mu of 1.
     gap : float
-        Certified distance, relative, from the least of what the optimizer minimizes;
-        nan for noise that is no optimum. For noise between nodes that is what the noise
-        of one step leaves over T rounds.
+        Share of the squared error that another noise of its kind could save at most,
+        certified; nan for noise that is no optimum.
+    note : str
+        What a user of the noise has to know, if anything.
 
     References
     ----------
@@ -62,9 +65,11 @@ class NoiseKind:
     protocol: Protocol
     squared_error: float
     gap: float
+    note: str = ""
 
     def _repr_html_(self) -> str:
         return _card(self)
+
 
 # %% ../../nbs/noise/59_kinds.ipynb #5b4c41b2
 _MOST_DRAWN = 2000  # additions of noise in a run
@@ -77,6 +82,8 @@ def _card(kind: NoiseKind) -> str:
     rows: list[list[object]] = [["gap", proof], ["who draws it", shares]]
     rows.insert(0, ["squared error", kind.squared_error])
     notes = ["Squared error of all models in all steps, where an eavesdropper's mu is 1."]
+    if kind.note:
+        notes.append(kind.note)
     title = f"{run.name}: {run.n} nodes, {run.T} steps"
     if run.n * run.T > _MOST_DRAWN: return html_card(title, [], rows, notes)
     notes.append("The picture: covariance of what is added, by step and node.")
@@ -84,44 +91,78 @@ def _card(kind: NoiseKind) -> str:
     return html_card(title, [], rows, notes, partial(draw_matrix, N @ N.T), (2.6, 2.2))
 
 # %% ../../nbs/noise/59_kinds.ipynb #59k00010
+_MOST_VARIANCE = 100.0  # of noise between nodes, relative to independent noise
+_LOUD = 10.0  # variance, relative to independent noise, from which a note tells of it
+
+_Found = TypeVar("_Found", bound=Optimum)
+
+def _best_found(optimize: Callable[[], _Found]) -> _Found:
+    "What an optimizer finds, also where its gap stays above what was asked for."
+    try:
+        return optimize()
+    except NotConverged as stopped:
+        if stopped.best is None: raise
+        return cast(_Found, stopped.best)
+
+def _certified(found: Optimum) -> float:
+    "The gap; nan without a bound, or where rounding leaves it above the objective."
+    return max(found.gap, 0.0) if found.gap > -1e-6 else np.nan
+
+def _variance_in_words(run: Protocol, independent: float) -> str:
+    "How much larger the noise is than independent noise, where it is much larger."
+    ratio = float((run.mix.N**2).sum()) / independent
+    if ratio < _LOUD: return ""
+    return f"its variance is {ratio:.2g} times that of independent noise: gossip removes most of it"
+
 def _in_time(W: Floats, participation: Participation, name: str) -> NoiseKind:
     "Each node correlates its own noise in time."
-    found = strategy(name, participation, W)
-    gap = found.gap
+    found = _best_found(lambda: strategy(name, participation, W))
     assert found.objective is not None  # it is known for a network
-    certified = np.nan if gap is None else gap
-    return NoiseKind(mf_dsgd(W, participation.T, found.C), found.objective, certified)
+    run = mf_dsgd(W, participation.T, found.C)
+    return NoiseKind(run, found.objective, _certified(found))
 
 def _between_nodes(W: Floats, participation: Participation, method: str) -> NoiseKind:
     "Nodes correlate the noise of each step."
     T = participation.T
-    found = optimize_covariance(W, method=method, horizon=T)
+    every = Objective(weights=np.ones(T))
+    found = _best_found(lambda: optimize_covariance(
+        W, method=method, bound=_MOST_VARIANCE, objective=every))
     run = corn(W, T, found.R)
-    mixed = found.R
-    total = 0.0
-    for j in range(1, T + 1):
-        mixed = W @ mixed @ W.T
-        total += (T - j + 1) * np.trace(mixed)
-    mu = account(run, LDP(), participation).worst.mu
-    gap = found.gap
-    certified = np.nan
-    if gap is not None and method == "corn":
-        certified = gap
-    return NoiseKind(run, float(total * mu**2), certified)
+    squared = float(account(run, LDP(), participation).worst.mu)**2
+    note = _variance_in_words(run, len(W) * T)
+    return NoiseKind(run, found.objective * squared, _certified(found), note)
 
 def _in_both(W: Floats, participation: Participation) -> NoiseKind:
     "Nodes correlate noise in time and between each other."
-    found = optimize_space_time(W, participation)
-    return NoiseKind(found.protocol(W), found.objective, found.gap)
+    found = _best_found(lambda: optimize_space_time(W, participation))
+    run = found.protocol(W)
+    note = _variance_in_words(run, participation.k * len(W) * participation.T)
+    return NoiseKind(run, found.objective, _certified(found), note)
+
 
 # %% ../../nbs/noise/59_kinds.ipynb #59k00012
 KINDS: dict[str, Callable[[Floats, Participation], NoiseKind]] = {
     "independent": partial(_in_time, name="identity"),
     "decor": partial(_between_nodes, method="decor"),
-    "corn": partial(_between_nodes, method="corn"),
+    "space": partial(_between_nodes, method="corn"),
     "mafalda": partial(_in_time, name="mafalda"),
     "space-time": _in_both,
 }
+_CYCLIC = ("mafalda", "space-time")  # the kinds that need steps exactly b apart
+
+
+# %% ../../nbs/noise/59_kinds.ipynb #59k0row1
+def _row(name: str, W: Floats, participation: Participation, mu: float) -> dict[str, object]:
+    "What the table says of a kind, where an eavesdropper's mu is to be this."
+    if participation.separation != "exactly" and name in _CYCLIC:
+        return {"note": f"its optimum is made for steps exactly {participation.b} apart"}
+    kind = KINDS[name](W, participation)
+    sensitivity = account(kind.protocol, LDP(), participation).worst.mu
+    return {
+        "squared_error": kind.squared_error / mu**2, "gap": kind.gap, "sigma": sensitivity / mu,
+        "insiders": kind.protocol.variables.held_alone, "note": kind.note,
+    }
+
 
 # %% ../../nbs/noise/59_kinds.ipynb #59k00016
 def which_noise(
@@ -132,7 +173,7 @@ def which_noise(
     Parameters
     ----------
     W : ndarray
-        float64 (n, n), gossip matrix.
+        float64 (n, n), gossip matrix; it may be singular.
     participation : Participation
         The steps in which a record can take part.
     epsilon, delta : float
@@ -141,16 +182,19 @@ def which_noise(
     Returns
     -------
     DataFrame
-        Indexed by the names of KINDS, the least harm first: `squared_error` of all
+        Indexed by the names of KINDS, the least error first: `squared_error` of all
         models in all steps, in units of the row sensitivity squared; `relative` to
-        independent noise; `gap`, the certified distance from the best of its kind, of
-        what its optimizer minimizes; `sigma`, noise over row sensitivity; and whether
-        the budget also holds against `insiders`.
+        independent noise; `gap`, the share of it that another noise of the same kind
+        could save at most, certified (for noise between nodes, one of at most 100
+        times the variance of independent noise); `sigma`, noise over row sensitivity; whether the
+        budget also holds against `insiders`; and a `note`, where there is something to
+        know. A kind that cannot be had has a note instead of numbers.
 
     Raises
     ------
     ValueError
-        For what is no gossip matrix, participation or budget.
+        For what is no gossip matrix, participation or budget, and where no node hears
+        another.
 
     References
     ----------
@@ -160,18 +204,16 @@ def which_noise(
     W = check_gossip(W)
     check_participation(participation)
     mu = GaussianDP.from_epsilon(epsilon, delta).mu
-    rows = {}
-    for name, make in KINDS.items():
-        kind = make(W, participation)
-        sensitivity = account(kind.protocol, LDP(), participation).worst.mu
-        rows[name] = {
-            "squared_error": kind.squared_error / mu**2, "gap": kind.gap,
-            "sigma": sensitivity / mu, "insiders": kind.protocol.variables.held_alone,
-        }
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    relative = table.squared_error / table.squared_error["independent"]
-    table.insert(1, "relative", relative)
-    return table.sort_values("squared_error")
+    if not links(W).any():
+        raise ValueError("W: no node hears another, so an eavesdropper learns nothing and no noise is "
+                         "needed; expected the gossip matrix of a network with links")
+    table = pd.DataFrame(
+        {name: _row(name, W, participation, mu) for name in KINDS},
+        ["squared_error", "relative", "gap", "sigma", "insiders", "note"]).T
+    table["relative"] = table.squared_error / table.squared_error["independent"]
+    types = dict.fromkeys(("squared_error", "relative", "gap", "sigma"), "float64")
+    return table.astype({**types, "insiders": "boolean"}).sort_values("squared_error")
+
 
 # %% ../../nbs/noise/59_kinds.ipynb #aa53a768
 @dataclass(frozen=True, eq=False)

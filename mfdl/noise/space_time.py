@@ -8,7 +8,7 @@ __all__ = ['space_time_workload', 'patterns_of', 'pattern_blocks', 'block_index'
            'check_partition', 'exact_space_time']
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000002
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
 
@@ -294,6 +294,9 @@ class SpaceTime(Optimum):
     basis : ndarray (n, m), optional
         Directions, in columns; by default those of the nodes. Where m < n, the last
         n - m are complex, and each stands for its conjugate as well.
+    trace_penalty : float
+        Price of a unit of variance, relative to its mean harm, which was minimized with
+        the harm; 0 where each noise has an effect.
 
     References
     ----------
@@ -307,6 +310,7 @@ class SpaceTime(Optimum):
     participation: Participation
     groups: tuple[list[int], ...]
     basis: np.ndarray | None = None
+    trace_penalty: float = 0.0
 
     def protocol(
         self,
@@ -354,8 +358,12 @@ class SpaceTime(Optimum):
             n, m = self.basis.shape
             counted = np.where(np.arange(m) < 2 * m - n, 1, 2)  # a complex direction twice
             in_time = np.tensordot(counted * np.abs(self.basis[0])**2, self.S, 1).real
+        price = []
+        if self.trace_penalty:
+            price = [f"Some noise has no effect, so variance has a price: {self.trace_penalty:.2g} "
+                     "of its mean harm."]
         return in_time, [
-            "Drawn: the covariance in time of the noise of node 0, one slice of that of all nodes, "
+            *price, "Drawn: the covariance in time of the noise of node 0, one slice of that of all nodes, "
             f"of sensitivity 1 at most under {self.participation!r}.",
             f"Independent noise does harm {self.independent:.4g}.",
             "Lower bound: of all noise of sensitivity 1 that these groups can draw.",
@@ -385,7 +393,9 @@ def largest_square(P: Floats) -> float:
     return float(certify(P[at_most >= at_least]).upper.max())
 
 # %% ../../nbs/noise/56_space_time.ipynb #certify3
-def check_optimizer(participation: Participation, tol: float, trace_penalty: float) -> None:
+def check_optimizer(
+    participation: Participation, tol: float, trace_penalty: float | None
+) -> None:
     """Raise a ValueError for what no optimizer of noise in time and space accepts.
 
     Parameters
@@ -394,7 +404,7 @@ def check_optimizer(participation: Participation, tol: float, trace_penalty: flo
         Expected with patterns that do not overlap.
     tol : float
         Expected between 0 and 1.
-    trace_penalty : float
+    trace_penalty : float or None
         Expected at least 0.
 
     Raises
@@ -409,7 +419,7 @@ def check_optimizer(participation: Participation, tol: float, trace_penalty: flo
     if not isinstance(participation, Participation) or participation.separation != "exactly":
         raise ValueError(f"participation={participation!r}: expected patterns that do not overlap, "
                          "Participation.cyclic, every_step or single")
-    if not 0 <= real_number(trace_penalty) < 1e100:
+    if trace_penalty is not None and not 0 <= real_number(trace_penalty) < 1e100:
         raise ValueError(f"trace_penalty={trace_penalty!r}: expected a number >= 0")
     if not 0 < real_number(tol) < 1:
         raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
@@ -450,18 +460,51 @@ def check_partition(groups: Iterable[Iterable[int]] | None, n: int) -> tuple[lis
     return tuple(found)
 
 # %% ../../nbs/noise/56_space_time.ipynb #pricing1
+_PRICE = 1e-6  # trace_penalty by default, where some noise has no effect
+
+def price_of_variance(trace_penalty: float | None, is_free: Callable[[float], bool]) -> float:
+    """The trace_penalty to use: by default none, unless some noise has no effect.
+
+    Parameters
+    ----------
+    trace_penalty : float or None
+        What was asked for; None is the default.
+    is_free : callable
+        Whether some noise has (nearly) neither effect nor price, for a trace_penalty.
+
+    Returns
+    -------
+    float
+        The trace_penalty.
+
+    Raises
+    ------
+    ValueError
+        If one was asked for, and is too small.
+
+    References
+    ----------
+    chapter 56.
+    """
+    if trace_penalty is None: return _PRICE if is_free(0.0) else 0.0
+    if is_free(trace_penalty):
+        raise ValueError(f"trace_penalty={trace_penalty:.3g}: some noise vanishes within a step, so "
+                         "that more of it is always better; expected a larger one, such as 1e-4, "
+                         "or None, which puts one in where it is needed")
+    return trace_penalty
+
 def _priced_workload(A: Floats, price: float) -> Floats:
     "A matrix R with R.T R = A.T A + price * I, square; A itself without a price."
     if not price: return A
     stacked = np.vstack([A, np.sqrt(price) * np.eye(A.shape[1])])
     return np.asarray(np.linalg.qr(stacked, mode="r"))
 
-def _check_regular(A: Floats, price: float) -> None:
-    "Raise a ValueError if some noise has (nearly) no effect on any model."
-    largest, smallest = np.linalg.svd(A, compute_uv=False)[[0, -1]]
-    if len(A) < A.shape[1] or smallest < 1e-7 * largest:
-        raise ValueError(f"W: some noise vanishes within a step (trace_penalty={price:.3g}); "
-                         "expected a larger trace_penalty, such as 1e-4")
+def _is_free(A: Floats, price: float) -> bool:
+    "Whether some noise has (nearly) no effect on any model, and (nearly) no price."
+    priced = _priced_workload(A, price)
+    if len(priced) < priced.shape[1]: return True
+    largest, smallest = np.linalg.svd(priced, compute_uv=False)[[0, -1]]
+    return bool(smallest < 1e-7 * largest)
 
 def _bound_without_price(A: Floats, where: tuple[Ints, Ints], blocks: Floats) -> float:
     "What any noise does at least, by more steps from what is best with a price."
@@ -492,7 +535,6 @@ def _best_within(
 ) -> _BestWithin:
     "The noise of some nodes that does the least harm to all."
     priced = _priced_workload(A, price)
-    _check_regular(priced, price)
     places = pattern_blocks(participation, A.shape[1] // participation.T)
     where = block_index(places)
     blocks = np.tile(np.eye(participation.k), (len(places), 1, 1))
@@ -503,7 +545,7 @@ def _best_within(
         gap = squared * multipliers / singular.sum() - 1
         if gap < -1e-9:
             raise ArithmeticError(f"a bound is {-gap:.1e} above what was found: rounding; "
-                                  "expected a larger trace_penalty")
+                                  "expected a larger trace_penalty, such as 1e-4")
         if gap <= tol: break
         blocks = following
     bound = _bound_without_price(A, where, blocks) if price else singular.sum()**2 / multipliers
@@ -515,7 +557,7 @@ def exact_space_time(
     W: Floats | Sequence[Floats],
     participation: Participation,
     tol: float = 1e-6,
-    trace_penalty: float = 0.0,
+    trace_penalty: float | None = None,
     groups: Iterable[Iterable[int]] | None = None,
     max_iter: int = 300,
     objective: Objective | None = None,
@@ -534,16 +576,15 @@ def exact_space_time(
     tol : float, optional
         Relative gap, of harm and trace_penalty together.
     trace_penalty : float, optional
-        Of a unit of variance of each noise, relative to its mean harm; needed where W
-        is singular.
+        Of a unit of variance of each noise, relative to its mean harm; by default none,
+        or 1e-6 where some noise would have no effect, as where W is singular.
     groups : iterable of lists of int, optional
         Nodes 0 .. n-1 that share a seed, each node in one of them; by default one
         group.
     max_iter : int, optional
         Largest number of iterations.
     objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps. Unless
-        all count, some noise does no harm, and noise needs a trace_penalty.
+        Which models count, and the schedule; by default all, for plain steps.
 
     Returns
     -------
@@ -553,7 +594,7 @@ def exact_space_time(
     Raises
     ------
     ValueError
-        For bad arguments, and if W is singular and noise has no trace_penalty.
+        For bad arguments, and for a trace_penalty that is too small for W.
     NotConverged
         Where the gap stays above `tol`: then W is (nearly) singular, and noise needs a
         trace_penalty.
@@ -568,12 +609,14 @@ def exact_space_time(
     A = space_time_workload(W, T, objective)
     n = A.shape[1] // T
     partition = check_partition(groups, n)
-    price = trace_penalty * (A**2).sum() / A.shape[1]
+    places = [(np.arange(T)[:, None] * n + group).ravel() for group in partition]
+    unit = (A**2).sum() / A.shape[1]  # harm of a unit of variance, on average
+    penalty = price_of_variance(
+        trace_penalty, lambda tau: any(_is_free(A[:, at], tau * unit) for at in places))
     S = np.zeros((n * T, n * T))
     parts = []
-    for group in partition:
-        at = (np.arange(T)[:, None] * n + group).ravel()
-        parts.append(_best_within(A[:, at], participation, price, tol, max_iter))
+    for at in places:
+        parts.append(_best_within(A[:, at], participation, penalty * unit, tol, max_iter))
         S[np.ix_(at, at)] = parts[-1].S
     found = SpaceTime(
         S,
@@ -583,6 +626,7 @@ def exact_space_time(
         iterations=max(part.iterations for part in parts),
         participation=participation,
         groups=partition,
+        trace_penalty=penalty,
     )
     gap = max(part.gap for part in parts)
     if gap <= tol: return found

@@ -40,10 +40,10 @@ def which_noise_command(
     """Find out which noise does the least harm to models on a graph.
 
     Prints for each kind, at the same privacy, the squared error of all models in all
-    steps (absolute, and relative to independent noise), how far what was minimized is
-    from its least value at most (gap; for noise between nodes that is what one step
-    leaves), the noise that the budget requires (sigma), and whether the budget also
-    holds against insiders.
+    steps (absolute, and relative to independent noise), how much of it another noise of
+    the same kind could save at most (gap), the noise that the budget requires (sigma),
+    whether the budget also holds against insiders, and a note where there is something
+    to know.
 
     \b
     mfdl which-noise florentine -p cyclic:4,5 --epsilon 4
@@ -51,7 +51,9 @@ def which_noise_command(
     W = gossip_matrix(load_graph(graph), weights)
     records = Participation.parse(scheme, steps)
     table = aside(lambda: which_noise(W, records, epsilon, delta))
-    click.echo(table.to_string(float_format="%.4g"))
+    click.echo(table.drop(columns="note").to_string(float_format="%.4g"))
+    for kind, note in table.note[table.note != ""].items():
+        click.echo(f"{kind}: {note}")
 
 # %% ../../nbs/workshop/90_noise_commands.ipynb #90c00010
 @line_command("optimize")

@@ -256,7 +256,7 @@ def test_a_run_shows_its_size_and_who_hears_whom(name):
 
 @pytest.mark.parametrize("kind, gap, who", [
     ("mafalda", "e", "each node alone"), ("independent", "not an optimum", "each node alone"),
-    ("corn", "e", "also nodes together"), ("space-time", "e", "also nodes together"),
+    ("space", "e", "also nodes together"), ("space-time", "e", "also nodes together"),
 ])
 def test_a_kind_of_noise_shows_what_it_is(kind, gap, who):
     found = KINDS[kind](W, SCHEME)

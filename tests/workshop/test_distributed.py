@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import networkx as nx
@@ -20,6 +21,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.distributed as dist
+from ordinary import GRAPHS
 from scipy.sparse import csr_array
 from torch import nn
 
@@ -49,6 +51,7 @@ from mfdl.learning.data import Batches, Dataset, cut
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.directions import optimize_space_time
+from mfdl.noise.strategies import strategy
 from mfdl.workshop.distributed import Peer
 from mfdl.workshop.journal import Journal, UsedSeeds
 from mfdl.workshop.network import Network, PeerLost, join
@@ -172,6 +175,52 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case, tmp_path, mo
     np.testing.assert_allclose(models[0], simulation.theta[0].numpy(), atol=3e-5)
     np.testing.assert_array_equal(models[0], models[1], "placement changed a number")
     assert np.abs(models[0] - start).max() > 0.05
+
+
+ORDINARY = list(product(GRAPHS, ("metropolis", "uniform"), (Participation.cyclic(2, 3), Participation.every_step(6), Participation.single(6))))
+
+
+def ordinary_run(graph, weights, scheme):
+    """Data, batches of each node, and a run of MAFALDA on a graph of test_ordinary, with names that are positions of others."""
+    n, rng = len(GRAPHS[graph]), np.random.default_rng(3)
+    W = gossip_matrix(GRAPHS[graph], weights)
+    data = Dataset("random", rng.normal(size=(12 * n, 4)), rng.integers(3, size=12 * n), rng.normal(size=(5, 4)), np.array([0, 1, 2, 0, 1]))
+    algorithm = mf_dsgd(W, scheme.T, strategy("mafalda", scheme, W).C, nodes=rng.permutation(n).tolist())
+    return data, cut([range(u, 12 * n, n) for u in range(n)], scheme.b), algorithm
+
+
+def ordinary_ranks(port, rank, answers, state, cases):
+    os.environ["MFDL_STATE"] = state
+    store, models = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=30)), []
+    try:
+        for i, case in enumerate(cases):
+            data, batches, algorithm = ordinary_run(*case)
+            half = len(batches.index) // 2
+            here = slice(half) if rank == 0 else slice(half, None)
+            seeds = {name: held for name, held in deal_seeds(algorithm, SECRET + i).items() if name in algorithm.nodes[here]}
+            with join(30.0, store=dist.PrefixStore(str(i), store), rank=rank, size=2) as net:
+                placement = [int(u >= half) for u in range(algorithm.n)]
+                peer = Peer(net, network, data, Batches(batches.index[here]), Run("ordinary", algorithm, SCALE), seeds, RATE, 0.5, placement=placement)
+                peer.run()
+                models.append(peer.models[:, 0].numpy())
+        answers.put((rank, models))
+    except Exception as error: answers.put((rank, error))
+
+
+@pytest.mark.parametrize("cases", [ORDINARY[::10], pytest.param([case for i, case in enumerate(ORDINARY) if i % 10], marks=pytest.mark.nightly)], ids=["a tenth", "the rest"])
+def test_two_ranks_agree_with_the_simulator_on_ordinary_graphs(cases):
+    store, answers = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), CONTEXT.Queue()
+    ranks = [CONTEXT.Process(target=ordinary_ranks, args=(store.port, rank, answers, os.environ["MFDL_STATE"], cases)) for rank in range(2)]
+    for process in ranks: process.start()
+    found = dict(answers.get(timeout=60 + 5 * len(cases)) for _ in ranks)
+    for process in ranks: process.join(30)
+    for answer in found.values():
+        if isinstance(answer, Exception): raise answer
+    for i, (case, first, second) in enumerate(zip(cases, found[0], found[1], strict=True)):
+        data, batches, algorithm = ordinary_run(*case)
+        simulation = Simulation(network, data, batches, [Run("ordinary", algorithm, SCALE, secret=SECRET + i)], RATE, 0.5)
+        simulation.run(progress=False)
+        np.testing.assert_allclose(np.concatenate([first, second]), simulation.theta[0].numpy(), atol=3e-5, err_msg=str(case))
 
 
 LONG = 30
