@@ -388,7 +388,19 @@ class _Claim:
         return all(sees(attacker) for attacker in self.watchers)
 
 # %% ../../nbs/learning/68_training.ipynb #a6800015
+def _comes_to(run: Protocol, attacker: TrustModel) -> bool:
+    "Whether anything of another node ever comes to an attacker."
+    if not attacker.nodes: return bool(run.hears.sum())
+    others = np.delete(run.distances(attacker.nodes), run.index(attacker.nodes))
+    return bool(np.isfinite(others).any() or not len(others))
+
 def _check_claim(claim: _Claim, secure: bool) -> None:
+    run = without_schedule(claim.protocol)
+    if not any(_comes_to(run, attacker) for attacker in claim.watchers):
+        raise ValueError(
+            "graph: nothing ever comes to these attackers from any node, so the budget would be kept "
+            "without noise, and models that somebody else sees would not be protected; expected a "
+            "network with links (for one site alone there is DP-SGD, as in Opacus)")
     if claim.estimate and (claim.seen_by_all or claim.updates is not None):
         raise ValueError(
             "estimate=True: what these attackers learn in training is proved, and nothing has to "
