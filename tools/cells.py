@@ -2,6 +2,7 @@
 import ast
 import json
 import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from html import unescape
 from pathlib import Path
 
@@ -70,6 +71,26 @@ def found(pattern: str, target: str) -> list:
             rows = [(one,) if isinstance(one, str) else one for one in matches]
             return [[ast.literal_eval(x.replace(",", "")) for x in row] for row in rows]
     raise ValueError(f"{target}: neither its code nor what it prints has {pattern!r}")
+
+
+def down(x: float, digits: int) -> float:
+    "A lower bound with so many decimals: never more than it is."
+    return float(round_to(x, -digits, ROUND_FLOOR))
+
+
+def up(x: float, digits: int) -> float:
+    "An upper bound with so many decimals: never less than it is."
+    return float(round_to(x, -digits, ROUND_CEILING))
+
+
+def round_to(x: float, exponent: int, rounding: str) -> Decimal:
+    "A multiple of a power of ten, by the shortest decimal number that stands for x."
+    return Decimal(repr(float(x))).quantize(Decimal(1).scaleb(exponent), rounding)
+
+
+def power_up(x: float) -> str:
+    "An upper bound with one digit, in powers of ten."
+    return power(float(round_to(x, Decimal(repr(float(x))).adjusted(), ROUND_CEILING)), 0)
 
 
 def power(x: float, digits: int = 1) -> str:

@@ -1,7 +1,7 @@
 """Write the technical report from docs/report.md and from cells of the book: `make report`.
 
 The outline is Markdown in which Python cells are run, not shown. `{value EXPRESSION}` is
-what they computed. A paragraph that begins with a directive stands for something else:
+what they computed, and a bound is rounded to its safe side by `down` or `up`. A paragraph that begins with a directive stands for something else:
 
     {include} part/chapter#cell from "first words" to "last words"    text of a cell
     {box} part/chapter#cell       its displayed equation, with the paragraph as its caption
@@ -20,7 +20,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
-from cells import ROOT, cell, cut, found, frame, outputs, power, shown, table, titled
+from cells import ROOT, cell, cut, down, found, frame, outputs, power, power_up, shown, table, titled, up
 
 OUTLINE = ROOT / "docs" / "report.md"
 MADE = ROOT / "_report"
@@ -129,7 +129,8 @@ def placed(match: re.Match, names: dict, folder: Path) -> str:
 def document(outline: str, folder: Path) -> str:
     "The whole report in Markdown: cells run, values filled in, directives replaced."
     chapters: dict[str, tuple[str, str]] = {}
-    names = {one.__name__: one for one in (table, frame, shown, found, power)} | {"pd": pd}
+    computing = (table, frame, shown, found, power, power_up, down, up)
+    names = {one.__name__: one for one in computing} | {"pd": pd}
     names["chapters"] = lambda: pd.DataFrame(dict(sorted(chapters.values())), ["chapter"]).T
     code = r"^```python\n(.*?)^```\n"
     for one in re.findall(code, outline, re.M | re.S):

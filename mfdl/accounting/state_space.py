@@ -28,7 +28,7 @@ class NotStreamable(ValueError):
 
     References
     ----------
-    See chapter 26; the dense route is that of chapter 17.
+    See chapter 26; the dense route is that of chapter 19.
     """
 
 class Doubtful(NotStreamable):

@@ -185,7 +185,7 @@ def test_a_later_pattern_costs_no_more(scheme, monkeypatch):
 
 
 FLORENCE = load_graph("florentine")
-TEN_STEPS = {  # c = .9, 1, 1.1: MATH values of an independent solver, in which plans that are not quite the best are up to one percent larger
+TEN_STEPS = {  # c = .9, 1, 1.1: values of another solver, in which plans that are not quite the best are up to one percent larger
     "Ridolfi": (0.1595, 0.1901, 0.2279), "Ginori": (0.0617, 0.0973, 0.1546), "Strozzi": (0.0484, 0.0756, 0.1169), "Pazzi": (0.0824, 0.1297, 0.2034),
     "Peruzzi": (0.0348, 0.0621, 0.1056), "Lamberteschi": (0.0275, 0.0504, 0.0890),
 }

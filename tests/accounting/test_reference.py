@@ -1,4 +1,4 @@
-"""Against values computed elsewhere by brute force (reference_pndp.json)."""
+"""Against values that a program apart from this package found by brute force (reference_pndp.json)."""
 import networkx as nx
 import numpy as np
 import pandas as pd

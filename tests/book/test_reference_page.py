@@ -56,6 +56,32 @@ def test_entries_lead_to_chapters():
         assert len(entries) > 20 and not wrong, wrong
 
 
+def words_of(chapters):
+    """The words of some chapters, text and code."""
+    return set(re.findall(r"\w+", " ".join(cell.source for path in chapters for cell in nbformat.read(FOLDER / path, as_version=4).cells).lower().replace("_", " ")))
+
+
+def test_words_are_used_in_the_chapters_they_lead_to():
+    """Each part of an entry, or a word that begins like it, occurs in one of them."""
+    for entry, *_, links in rows("Words")[1:]:
+        known = words_of([path for path, _ in LINK.findall(links + "|")])
+        for part in re.split(r", | \(|\)", entry):
+            tokens = [token[:5].lower() for token in re.findall(r"\w{4,}", part)]
+            assert not tokens or any(word.startswith(token) for token in tokens for word in known), (entry, part)
+
+
+def test_numbers_of_both_versions_stand_here_and_nowhere_else():
+    """Where U is named with a number of its version without FEMNIST, that is said in the table of this page."""
+    table = {row[0]: row[1] for row in rows("Numbers in both versions")[1:]}
+    assert {"Theorem 6", "Theorem 8", "Lemma 12", "Remark 13", "Lemma 14"} <= set(table)
+    others = [name for cell in table.values() for name in re.findall(r"(?:Theorem|Lemma) \d+", cell)]
+    assert others == ["Theorem 5", "Theorem 7", "Lemma 10", "Lemma 11"]
+    named = re.compile(r"\b(" + "|".join(others) + r")\b(?!\.)")
+    for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
+        if path.name == "76_reference.ipynb" or "_proc" in path.parts: continue
+        for cell in nbformat.read(path, as_version=4).cells: assert not named.search(cell.source), (path.name, cell.source)
+
+
 def test_words_are_sorted_and_defined_once():
     words = [row[0] for row in rows("Words")[1:]]
     assert words == sorted(set(words), key=str.lower)

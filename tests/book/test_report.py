@@ -3,6 +3,7 @@ import re
 import shutil
 import subprocess
 import sys
+from fractions import Fraction
 
 import pytest
 from conftest import ROOT
@@ -22,7 +23,7 @@ def typed_numbers(outline):
     text = re.sub(r"^\{(include|box|figure|table)\} .*$", "", text, flags=re.M)
     text = re.sub(r"\]\([^)]*\)|\\(ref|label)\{\w+\}|\{#\w+\}|`[^`]*`", "", text)
     text = re.sub(r"\$\$.*?\$\$|\$.*?\$", lambda formula: re.sub(r"(?<![\d.])[012](?![\d.])", "", formula[0]), text, flags=re.S)
-    text = re.sub(r"arXiv \d{4}\.\d{5}|\b20\d\d\b|(Theorem|Lemma|chapter|problem|node) \(?\d+\)?", "", text)
+    text = re.sub(r"arXiv \d{4}\.\d{5}|\b20\d\d\b|(Theorem|Lemma|Proposition|chapter|problem|node) \(?\d+\)?", "", text)
     return re.findall(r"\d[\d.,]*", text) + [value for value in values if not re.search(r"[A-Za-z_]", value.split(":")[0])]
 
 
@@ -86,6 +87,25 @@ def test_what_is_missing_is_named(outline, said, tmp_path):
 
 def test_a_sentence_that_is_not_so_stops_the_report(tmp_path):
     with pytest.raises(AssertionError): report.document("```python\nassert table('figures/claims.csv').measured.max() < 0\n```\n", tmp_path)
+
+
+@pytest.mark.parametrize("x", [0.1552, 0.29, 1e-6, 1.0000000000000002, 3.554153, 0.0, 1.5e-12, 249.97])
+def test_bounds_are_rounded_to_their_safe_side(x):
+    exact = Fraction(repr(x))
+    for digits in (0, 1, 2, 3):
+        low, high = (Fraction(repr(side(x, digits))) for side in (cells.down, cells.up))
+        assert low <= exact <= high and high - low <= Fraction(1, 10**digits) and (low == high) == (exact * 10**digits == int(exact * 10**digits))
+    if x:
+        mantissa, exponent = re.fullmatch(r"\$(\d) \\times 10\^\{(-?\d+)\}\$", cells.power_up(x)).groups()
+        assert exact <= int(mantissa) * Fraction(10)**int(exponent) < 2 * exact
+
+
+def test_lower_bounds_in_the_outline_are_rounded_down_and_upper_bounds_up():
+    """A bound is known by the words before it."""
+    wrong = [words for words, value in re.findall(r"([^.{}]{0,60}?)\{value ([^{}]+)\}", OUTLINE)
+             if re.search(r"(no less than|at least|less than|unavoidable) (a factor of )?$", words) and not value.startswith("down(")
+             or re.search(r"(at most|\\le\$|comes within) (a factor of |a gap of )?$", words) and not re.match(r"up\(|power_up\(", value)]
+    assert not wrong
 
 
 def test_tables_keep_decimals_and_escape_what_is_special():

@@ -1,4 +1,4 @@
-"""Covariances between nodes: against values computed elsewhere (reference_covariance.json), generic solvers, the account, and their own certificates."""
+"""Covariances between nodes: against values of CVXPY with Clarabel (reference_covariance.json), generic solvers, the account, and their own certificates."""
 import json
 import subprocess
 import sys
