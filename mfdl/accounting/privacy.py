@@ -421,8 +421,9 @@ def check_sigma(sigma: float) -> float:
     See chapter 20.
     """
     if not 0 < real_number(sigma) < math.inf:
+        baseline = "; for a baseline without noise there is dsgd(W, T)" if sigma == 0 else ""
         raise ValueError(f"sigma={sigma!r}: expected a finite number > 0 (noise standard deviation "
-                         "divided by row sensitivity)")
+                         f"divided by row sensitivity){baseline}")
     return float(sigma)
 
 # %% ../../nbs/accounting/20_privacy.ipynb #0000001e

@@ -1,4 +1,5 @@
 """What a user meets first, on ordinary graphs that no chapter uses: every answer is right, against a second derivation."""
+import warnings
 from io import StringIO
 from itertools import product
 
@@ -8,10 +9,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from ordinary import GRAPHS
+from scipy.sparse import csr_array
 from scipy.stats import norm
 from torch import nn
 
-from mfdl import LDP, PNDP, Participation, account, dp_dsgd, gossip_matrix, mf_dsgd, strategy, train, which_noise
+from mfdl import LDP, PNDP, Participation, account, dp_dsgd, dsgd, gossip_matrix, mf_dsgd, strategy, train, which_noise
 from mfdl.learning.data import Dataset
 from mfdl.noise.kinds import KINDS
 from mfdl.workshop.cli import app
@@ -149,3 +151,65 @@ def test_the_command_line_says_the_same(graph, weights, scheme, tmp_path):
     printed = pd.read_csv(StringIO("\n".join(said.output.splitlines()[:6])), sep=r"\s+")
     for column in ("squared_error", "relative", "sigma"): assert dict(printed[column]) == pytest.approx(dict(table[column]), rel=1e-3)
     assert {line.partition(":")[0] for line in said.output.splitlines()[6:]} == set(table.index[table.note != ""])
+
+
+def records(n, per=12):
+    rng = np.random.default_rng(1)
+    return Dataset("random", rng.normal(size=(per * n, 3)), rng.integers(2, size=per * n), rng.normal(size=(5, 3)), np.array([0, 1, 0, 1, 0]))
+
+
+def linear(): return nn.Linear(3, 2)
+
+
+SIX = Participation.cyclic(2, 3)
+
+
+@pytest.mark.parametrize("graph", [nx.empty_graph(1), nx.empty_graph(3)], ids=["one node", "no links"])
+def test_where_nobody_hears_anything_it_is_said(graph):
+    """An eavesdropper learns nothing, so the budget asks for no noise; that is no protection of the models."""
+    n = len(graph)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a graph in pieces
+        W = gossip_matrix(graph)
+        assert account(dp_dsgd(W, 6), LDP(), SIX).mu.tolist() == [0] * n
+        with pytest.raises(ValueError, match="W: no node hears another.*expected the gossip matrix of a network with links"): which_noise(W, SIX, *BUDGET)
+        for trust in (LDP(), *(PNDP([u]) for u in range(n) if n > 1)):
+            with pytest.raises(ValueError, match="graph: nothing ever comes to these attackers.*expected a network with links"):
+                train(linear, records(n), graph, *BUDGET, epochs=2, b=3, trust=trust, progress=False)
+
+
+def test_rows_agree_on_networks_in_pieces():
+    """With the same noise in each piece as alone, and the worst record of all pieces at the budget."""
+    pieces = nx.path_graph(3), nx.complete_graph(4)
+    with pytest.warns(UserWarning, match="2 components"): W = gossip_matrix(nx.disjoint_union(*pieces))
+    whole, (first, second) = which_noise(W, SIX, *BUDGET), (which_noise(gossip_matrix(piece), SIX, *BUDGET) for piece in pieces)
+    for name in ("independent", "mafalda", "space-time"):
+        assert whole.squared_error[name] == pytest.approx(first.squared_error[name] + second.squared_error[name], rel=5e-3)
+    assert whole.squared_error["space"] <= (first.squared_error["space"] + second.squared_error["space"]) * (1 + 1e-3)
+
+
+def test_sites_of_unequal_sizes_train_within_the_budget():
+    sizes = 10, 3, 27, 17, 4
+    holdings = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    data, graph = records(1, sum(sizes)), nx.cycle_graph(5)
+    trained = train(linear, data, graph, *BUDGET, holdings=holdings, epochs=2, b=3, progress=False)
+    for u in range(5):
+        taken = [set(trained.simulation.batches.index[u][t]) - {-1} for t in range(3)]
+        assert set().union(*taken) == set(holdings[u]) and sum(map(len, taken)) == sizes[u]
+    assert epsilon_of(trained.report.worst.mu, BUDGET[1]) == pytest.approx(BUDGET[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("changed", [lambda W: W.astype(np.float32), lambda W: W.tolist(), lambda W: pd.DataFrame(W), lambda W: csr_array(W)], ids=["float32", "list", "table", "sparse"])
+def test_gossip_matrices_of_other_types_are_taken_or_refused_in_words(changed):
+    W = gossip_matrix(nx.cycle_graph(5))
+    usual = which_noise(W, SIX, *BUDGET)
+    try: found = which_noise(changed(W), SIX, *BUDGET)
+    except ValueError as error: assert "W" in str(error) and "expected" in str(error), error
+    else: np.testing.assert_allclose(found.squared_error, usual.squared_error, rtol=1e-6)
+
+
+def test_a_baseline_without_noise_is_named():
+    W = gossip_matrix(nx.cycle_graph(5))
+    with pytest.raises(ValueError, match=r"sigma=0: .*dsgd\(W, T\)"): account(dp_dsgd(W, 6), LDP(), SIX, sigma=0)
+    assert np.isinf(account(dsgd(W, 6), LDP(), SIX).mu).all()
+    with pytest.raises(ValueError, match="epsilon=inf: expected a finite number"): train(linear, records(5), nx.cycle_graph(5), np.inf, epochs=2, b=3, progress=False)
