@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORMATS', 'read_frame', 'simple_graph', 'read_graph']
 
-# %% ../../nbs/ground/05_links.ipynb #5c41501b
+# %% ../../nbs/ground/05_links.ipynb #ff3caf0f
 import ast
 import io
 import json
@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unicodedata import normalize
 
 import networkx as nx
 import numpy as np
 
-from .arguments import Bools, Floats, Ints, check_fits, real_number
+from .arguments import Bools, Floats, Ints, check_fits, composed, real_number
 from .downloads import read_bytes
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def _as_given(
     words = columns
     if isinstance(columns, str):
         words = [*map(str.strip, columns.split(","))] if "," in columns else columns.split()
-    words = list(words) if isinstance(words, list | tuple) else []
+    words = [*map(composed, words)] if isinstance(words, list | tuple) else []
     found = [names.index(word) for word in words if names.count(word) == 1]
     if 2 <= len(set(found)) == len(words) <= 3: return True, (*found, None)[:3]
     roles = _roles(words)
@@ -190,12 +189,18 @@ def _places(table: _Table) -> tuple[Ints, list[Any]]:  # (m, 2)
     places = codes.reshape(-1, 2).astype(np.int64)
     empty = np.array([isinstance(name, str) and not name for name in names] + [True])
     missing = empty[places].any(axis=1)  # a missing name has code -1, which is the last entry
-    if missing.any():
-        row = int(missing.argmax())
-        got = ", ".join(map(repr, table.cells.iloc[row]))[:60]
-        raise ValueError(f"{table.shown}, {table.place(row)}: expected two node names, got {got}")
+    _check_filled(~missing, table.cells, table.shown, table.place)
     _check_names(names, table.shown)
     return places, _numbered(list(names))
+
+def _check_filled(
+    filled: Bools, cells: "pd.DataFrame", shown: str, place: Callable[[int], str],  # (m,)
+) -> None:
+    "Raise a ValueError that shows the first row without two names."
+    if filled.all(): return
+    row = int((~filled).argmax())
+    got = ", ".join(map(repr, cells.iloc[row]))[:60]
+    raise ValueError(f"{shown}, {place(row)}: expected two node names, got {got}")
 
 def _check_names(names: Sequence[Any], shown: str) -> None:
     "Raise a ValueError for two names that look alike."
@@ -267,8 +272,9 @@ def _has_counts(cells: "pd.DataFrame") -> bool:
     names = set(below.to_numpy().ravel())
     numbers = all(re.fullmatch("[0-9]+", name) for name in names)
     most = max(map(int, names)) if numbers else len(names)
-    rows = len({frozenset(link) for link in below.itertuples(index=False)})
-    return any(counts[n] >= most and counts[m] in (rows, len(below))
+    links = {frozenset(link) for link in below.itertuples(index=False)}
+    if frozenset(first[:2]) in links: return False  # it is said again, and changes nothing
+    return any(counts[n] >= most and counts[m] in (len(links), len(below))
                for n in range(len(counts)) for m in range(len(counts)) if n != m)
 
 # %% ../../nbs/ground/05_links.ipynb #522e6c73
@@ -333,14 +339,10 @@ def _bare_roles(cells: "pd.DataFrame", shown: str) -> _Roles:
     return 0, 1, 2 if weighted else None
 
 # %% ../../nbs/ground/05_links.ipynb #d85696e2
-def _composed(name: Any) -> Any:
-    "A name in the composed form of Unicode (NFC), in which equal texts are equal."
-    return normalize("NFC", name) if isinstance(name, str) else name
-
 def _frame_table(frame: "pd.DataFrame", columns: object) -> _Table:
     "The table of a data frame, whose columns may have names."
-    names = list(frame.columns)
-    cells = frame.map(_composed).set_axis(range(frame.shape[1]), axis=1)
+    names = [*map(composed, frame.columns)]
+    cells = frame.map(composed).set_axis(range(frame.shape[1]), axis=1)
     texts = cells.astype(str)
     bare = names == list(range(len(names)))
     roles = _roles(names)
@@ -476,7 +478,7 @@ def _is_header(cells: "pd.DataFrame") -> bool | None:
     below = cells.iloc[1:]
     pair = _pair(first)
     number = re.compile(r"[-+]?[0-9]*\.?[0-9]+")
-    if any(number.fullmatch(name) for name in first[:2]): return False
+    if any(map(number.fullmatch, first)): return False
     if pair is not None:
         names = set(below.iloc[:, list(pair)].to_numpy().ravel())
         short = len(first[pair[0]]) == 1 and any(re.fullmatch(r"[^\W\d_]", name) for name in names)
@@ -485,8 +487,7 @@ def _is_header(cells: "pd.DataFrame") -> bool | None:
     ends = {end for pair in _ENDS for end in pair if len(end) > 1}
     if len(first) == 2 and any(_word(name) in ends for name in first): return None
     if _whole(below[0]) and _whole(below[1]): return True
-    third = len(first) == 3 and np.isfinite(_numbers(below[2])).all()
-    if third and not number.fullmatch(first[2]): return True
+    if len(first) == 3 and np.isfinite(_numbers(below[2])).all(): return True
     return False if below.iloc[:, :2].isin(first[:2]).any(axis=None) else None
 
 # %% ../../nbs/ground/05_links.ipynb #29a42462
@@ -516,19 +517,24 @@ def _text_roles(
 
 def _text_table(text: str, shown: str, columns: object) -> _Table:
     "The table in a text; raise a ValueError if there are two ways to read it."
-    links, comments = _split_lines(_composed(text))
+    links, comments = _split_lines(text)
     if not links: raise ValueError(f"{shown}: no edge, only comments; expected at least one")
     if "\0" in text: raise ValueError(f"{shown}: malformed: expected text, not bytes")
     count = int(links[0][1]) if re.fullmatch("[0-9]{1,9}", links[0][1].strip()) else None
     numbers, lines = zip(*(links if count is None or len(links) == 1 else links[1:]), strict=True)
     bare, weights = _weighted(list(lines)) if "}" in text else (list(lines), ["1"])
     cells = _cells(bare, shown)
+    if not text.isascii(): cells = cells.map(composed)
+    if cells.shape[1] == 2:
+        _check_filled((cells != "").all(axis=1).to_numpy(), cells, shown,
+                      lambda row: f"line {numbers[row]}")
     _check_comments(comments, links[0][0], cells, shown)
     arrows, said = _said(comments, cells.shape[1], shown)
+    if bare != list(lines) and cells.shape[1] == 2: said = "i j"
     header, roles = _text_roles(cells, said if columns is None else columns, shown)
     if any(weight != "1" for weight in weights):
         roles = (*roles[:2], cells.shape[1])
-        cells = cells.assign(**{"weight": weights})
+        cells = cells.assign(weight=weights)
     first = int(header)
     names = cells.iloc[0].tolist() if header else []
     return _Table(cells.iloc[first:], names, roles, shown,
@@ -583,11 +589,11 @@ def simple_graph(graph: nx.Graph, shown: str = "graph") -> nx.Graph:
 def _labelled(graph: nx.Graph, shown: str) -> nx.Graph:
     "A graph whose nodes are called by their labels, if each has one of its own."
     labels = [str(said.get("label", "")) for _, said in graph.nodes(data=True)]
-    own = all(labels) and len(set(map(_composed, labels))) == len(labels)
+    own = all(labels) and len(set(map(composed, labels))) == len(labels)
     if any(labels) and not own:
         warnings.warn(f"{shown}: labels are missing or occur twice, so that nodes are called by "
                       "their identifiers", stacklevel=5)
-    names = [*map(_composed, labels if own else graph)]
+    names = [*map(composed, labels if own else graph)]
     _check_names(names, shown)
     return nx.relabel_nodes(graph, dict(zip(graph, names, strict=True)))
 
@@ -692,7 +698,7 @@ def _pajek(content: bytes) -> nx.Graph:
     "The graph in a file of Pajek."
     text = io.StringIO(content.decode("utf-8-sig"), newline=None).read()
     lines = [line for line in text.split("\n") if line.strip() and not line.startswith("%")]
-    starts = [i for i, line in enumerate(lines) if line.startswith("*")]
+    starts = sorted({0} | {i for i, line in enumerate(lines) if line.startswith("*")})
     parts = [lines[i:j] for i, j in zip(starts, [*starts[1:], len(lines)], strict=True)]
     kinds = [part[0].split()[0].lower() for part in parts]
     full = [which for which, part in enumerate(parts)
