@@ -61,10 +61,10 @@ def _roles(names: Sequence[object]) -> _Roles | None:
     return *pair, found[0] if found else None
 
 # %% ../../nbs/ground/05_links.ipynb #442ed53d
-def _unclear(shown: str, what: str, *columns: str) -> ValueError:
+def _unclear(shown: str, what: str, *columns: str, last: str = "") -> ValueError:
     "The error for a table with two readings, and the arguments that choose one."
     ways = " or ".join(f'load_graph(.., columns="{words}")' for words in columns)
-    return ValueError(f"{shown}: {what}; expected {ways}")
+    return ValueError(f"{shown}: {what}; expected {ways}{last}")
 
 def _as_given(
     columns: object, names: Sequence[Any], width: int, shown: str,
@@ -75,7 +75,8 @@ def _as_given(
         words = [*map(str.strip, columns.split(","))] if "," in columns else columns.split()
     words = [*map(composed, words)] if isinstance(words, list | tuple) else []
     found = [names.index(word) for word in words if names.count(word) == 1]
-    if 2 <= len(set(found)) == len(words) <= 3: return True, (*found, None)[:3]
+    if 2 <= len(set(found)) == len(words) <= 3:
+        return True, (found[0], found[1], found[2] if len(found) == 3 else None)
     roles = _roles(words)
     known = {*_OTHER, *_WEIGHTS, *(end for pair in _ENDS for end in pair)}
     if roles and len(words) == width and known.issuperset(map(_word, words)): return False, roles
@@ -188,9 +189,9 @@ def _places(table: _Table) -> tuple[Ints, list[Any]]:  # (m, 2)
         raise ValueError(f"{table.shown}: a node's name is not hashable ({error})") from None
     places = codes.reshape(-1, 2).astype(np.int64)
     empty = np.array([isinstance(name, str) and not name for name in names] + [True])
-    missing = empty[places].any(axis=1)  # a missing name has code -1, which is the last entry
+    missing: Bools = empty[places].any(axis=1)  # a missing name has code -1, which is the last entry
     _check_filled(~missing, table.cells, table.shown, table.place)
-    _check_names(names, table.shown)
+    _check_names(list(names), table.shown)
     return places, _numbered(list(names))
 
 def _check_filled(
@@ -314,28 +315,30 @@ def _has_decimals(cells: "pd.DataFrame") -> bool:
 
 # %% ../../nbs/ground/05_links.ipynb #b8172639
 _MATRIX = "a matrix of links is read from a .npy, .npz or .mtx"
-_READINGS: tuple[tuple[Callable[["pd.DataFrame"], bool], str, tuple[str, ...]], ...] = (
-    (_has_counts, "the first line may be a link, or numbers of nodes and links (which # before it "
-     "leaves out)", ()),
-    (_has_times, "the columns may be two ends and a weight, or a time and two ends",
-     ("i j weight", "time i j")),
-    (_is_matrix, f"may be links or a matrix ({_MATRIX})", ()),
+_OF_NODES = "may be links, or a table of nodes, with one in each row"
+_WORDS = ", or these words as a first line"
+_READINGS: tuple[tuple[Callable[["pd.DataFrame"], bool], str], ...] = (
+    (_has_counts, "the first line may be a link, or numbers of nodes and links (to leave it out, "
+     "write # before it)"),
+    (_has_times, "the columns may be two ends and a weight, or a time and two ends"),
+    (_is_matrix, f"may be links or a matrix ({_MATRIX})"),
     (_is_neighbours, "may be links, or the neighbours of one node in each line (a file .adjlist "
-     "has the node first)", ()),
-    (_is_of_nodes, "may be links, or a table of nodes, with one in each row", ()),
-    (_has_decimals, "a number with a decimal point may be a name or a weight", ()),
+     "has the node first)"),
+    (_is_of_nodes, _OF_NODES),
+    (_has_decimals, "a number with a decimal point may be a name or a weight"),
 )
 
 def _bare_roles(cells: "pd.DataFrame", shown: str) -> _Roles:
     "The roles of columns without names; raise a ValueError if they are unclear."
     width = cells.shape[1]
     weighted = width == 3 and np.isfinite(_numbers(cells[2])).all()
+    others = " -" * (width - 3)
+    ways = ["i j"] if width == 2 else [f"i j weight{others}", f"time i j{others}"]
     if width != 2 and not weighted:
         raise _unclear(shown, f"{width} columns, and no header says which are the two ends "
-                       f"({_MATRIX})", " ".join("ij" + "-" * (width - 2)), "time i j")
-    for may_be, what, ways in _READINGS:
-        links = "i j weight" if weighted else "i j"
-        if may_be(cells): raise _unclear(shown, what, *(ways or (links,)))
+                       f"({_MATRIX})", *ways, last=_WORDS)
+    for may_be, what in _READINGS:
+        if may_be(cells): raise _unclear(shown, what, *ways, last=_WORDS)
     return 0, 1, 2 if weighted else None
 
 # %% ../../nbs/ground/05_links.ipynb #d85696e2
@@ -351,16 +354,16 @@ def _frame_table(frame: "pd.DataFrame", columns: object) -> _Table:
     elif bare:
         roles = _bare_roles(texts, "graph")
     elif roles is None and len(names) == 2:
-        if _is_of_nodes(texts): raise _unclear("graph", _READINGS[4][1], "i j")
+        if _is_of_nodes(texts): raise _unclear("graph", _OF_NODES, "i j")
         roles = (0, 1, None)
     if roles is None: raise _unknown(names, "graph")
     return _Table(cells, [] if bare else names, roles, "graph", "row {}".format)
 
 def _unknown(names: Sequence[Any], shown: str) -> ValueError:
     "The error for a header whose words are not known."
-    return _unclear(shown, f"{len(names)} columns, and it is unclear which of "
-                    f"{', '.join(map(repr, names))} are the two ends; expected a first line such "
-                    f"as source,target (also {_MATRIX})", ",".join(map(str, names[:2])))
+    which = f"it is unclear which of {', '.join(map(repr, names))} are the two ends"
+    return _unclear(shown, f"{len(names)} columns, and {which} ({_MATRIX})",
+                    ",".join(map(str, names[:2])), last=", or a first line such as source,target")
 
 # %% ../../nbs/ground/05_links.ipynb #18a90899
 def read_frame(frame: "pd.DataFrame", columns: str | Sequence[Any] | None = None) -> nx.Graph:
@@ -456,7 +459,8 @@ def _check_comments(comments: _Lines, first: int, cells: "pd.DataFrame", shown: 
     marked = any(name[:1] in ("#", "%") for which in (0, 1) for name in cells[which].unique())
     for number, line in comments:
         if not re.match(r"\s*[#%]+[^#%\s]", line) or number < first and not marked: continue
-        if _cells([line], shown).shape[1] != width or not _cells([line], shown)[1].all(): continue
+        as_link = _cells([line], shown)
+        if as_link.shape[1] != width or (as_link == "").any(axis=None): continue
         raise ValueError(
             f"{shown}, line {number}: {line.strip()!r:.60} may be a comment or a link; expected a "
             "blank after the mark of a comment, or a name that begins with it in quotation marks")
@@ -593,6 +597,8 @@ def _labelled(graph: nx.Graph, shown: str) -> nx.Graph:
     if any(labels) and not own:
         warnings.warn(f"{shown}: labels are missing or occur twice, so that nodes are called by "
                       "their identifiers", stacklevel=5)
+    if graph.graph.get("mode") == "dynamic":  # of GEXF
+        warnings.warn(f"{shown}: times of links are left out", stacklevel=5)
     names = [*map(composed, labels if own else graph)]
     _check_names(names, shown)
     return nx.relabel_nodes(graph, dict(zip(graph, names, strict=True)))
@@ -645,14 +651,14 @@ def _npz(content: bytes) -> Any:
 def _mtx(content: bytes) -> Any:
     "The matrix in a file in the format of Matrix Market."
     from scipy.io import mminfo, mmread
-    rows, columns, _, form, kind, symmetry = mminfo(io.BytesIO(content))
+    rows, columns, count, form, kind, symmetry = mminfo(io.BytesIO(content))
     check_fits(f"{rows} times {columns} entries", 8.0 * rows * columns * (form == "array"),
                "a smaller matrix")
     lines = [line for line in content.decode().splitlines() if line.strip()]
     entries = [line for line in lines if not line.lstrip().startswith("%")][1:]
     numbers = np.loadtxt(entries, ndmin=2, comments=None)
     width = 1 if form == "array" else 2 if kind == "pattern" else 3
-    if numbers.shape[1] != width:
+    if numbers.shape[1] != width or form == "coordinate" and len(numbers) != count:
         found = f"{len(numbers)} lines of {numbers.shape[1]} numbers"
         raise ValueError(f"{found}: expected what the first two lines say")
     if form == "coordinate":
@@ -732,44 +738,50 @@ _READERS: dict[str, Callable[[bytes], Any]] = {  # a graph, or a matrix
 }
 FORMATS = tuple(_READERS)  # of files that are not tables of text
 
-_FRAME = "import pandas; pandas.{}({!r}).to_csv({!r}, index=False)"
-_GRAPH = "import networkx; networkx.write_graphml(networkx.{}({!r}), {!r})"
-_IGRAPH = "import igraph; igraph.Graph.{}({!r}).write_graphml({!r})"
-_NETWORKIT = ("import networkit as nk; "
-              "nk.writeGraph(nk.{}({!r}, nk.Format.METIS), {!r}, nk.Format.GML)")
-_OTHERS: dict[str, tuple[str, str, str]] = {  # a line, what it calls, and what it writes
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), (_FRAME, "read_excel", ".csv")),
-    ".parquet": (_FRAME, "read_parquet", ".csv"),
-    ".feather": (_FRAME, "read_feather", ".csv"),
-    **dict.fromkeys((".g6", ".graph6"), (_GRAPH, "read_graph6", ".graphml")),
-    **dict.fromkeys((".s6", ".sparse6"), (_GRAPH, "read_sparse6", ".graphml")),
-    **dict.fromkeys((".gw", ".lgr", ".leda"), (_GRAPH, "read_leda", ".graphml")),
-    **dict.fromkeys((".dot", ".gv"), (_GRAPH, "nx_pydot.read_dot", ".graphml")),
-    ".lgl": (_IGRAPH, "Read_Lgl", ".graphml"),
-    ".dl": (_IGRAPH, "Read_DL", ".graphml"),
-    ".graphmlz": (_IGRAPH, "Read_GraphMLz", ".graphml"),
-    **dict.fromkeys((".graph", ".metis"), (_NETWORKIT, "readGraph", ".gml")),
-    **dict.fromkeys((".pickle", ".pkl", ".gpickle"), (
-        "import networkx, pandas; networkx.write_graphml(pandas.{}({!r}), {!r})",
-        "read_pickle", ".graphml")),
-    ".mat": ("import scipy.io, scipy.sparse; scipy.sparse.save_npz(*reversed(("
-             "scipy.sparse.csr_array(scipy.io.{}({!r})['A']), {!r})))", "loadmat", ".npz"),
-    **dict.fromkeys((".zip", ".tar", ".tgz"), (
-        "import shutil; shutil.{}({!r}, {!r})", "unpack_archive", "")),
-    ".bz2": ("import bz2, pathlib; pathlib.Path({2!r}).write_bytes(bz2.{0}({1!r}).read())",
-             "open", ""),
-    ".xz": ("import lzma, pathlib; pathlib.Path({2!r}).write_bytes(lzma.{0}({1!r}).read())",
-            "open", ""),
+_CONVERT = {  # by other suffixes: a line of Python, and the suffix of what it writes
+    ".xlsx .xls .ods": (
+        "import pandas; pandas.read_excel({old!r}).to_csv({new!r}, index=False)", ".csv"),
+    ".parquet": ("import pandas; pandas.read_parquet({old!r}).to_csv({new!r}, index=False)", ".csv"),
+    ".feather": ("import pandas; pandas.read_feather({old!r}).to_csv({new!r}, index=False)", ".csv"),
+    ".pickle .pkl .gpickle": (
+        "import networkx, pandas; networkx.write_graphml(pandas.read_pickle({old!r}), {new!r})",
+        ".graphml"),
+    ".g6 .graph6": (
+        "import networkx; networkx.write_graphml(networkx.read_graph6({old!r}), {new!r})",
+        ".graphml"),
+    ".s6 .sparse6": (
+        "import networkx; networkx.write_graphml(networkx.read_sparse6({old!r}), {new!r})",
+        ".graphml"),
+    ".gw .lgr .leda": (
+        "import networkx; networkx.write_graphml(networkx.read_leda({old!r}), {new!r})",
+        ".graphml"),
+    ".dot .gv": (
+        "import networkx; networkx.write_graphml(networkx.nx_pydot.read_dot({old!r}), {new!r})",
+        ".graphml"),
+    ".lgl": ("import igraph; igraph.Graph.Read_Lgl({old!r}).write_graphml({new!r})", ".graphml"),
+    ".dl": ("import igraph; igraph.Graph.Read_DL({old!r}).write_graphml({new!r})", ".graphml"),
+    ".graphmlz": (
+        "import igraph; igraph.Graph.Read_GraphMLz({old!r}).write_graphml({new!r})", ".graphml"),
+    ".graph .metis": (
+        "import networkit as nk; graph = nk.readGraph({old!r}, nk.Format.METIS); "
+        "nk.writeGraph(graph, {new!r}, nk.Format.GML)", ".gml"),
+    ".mat": (
+        "from scipy import io, sparse; A = io.loadmat({old!r})['A']; "
+        "sparse.save_npz({new!r}, sparse.csr_array(A))", ".npz"),
+    ".zip .tar .tgz": ("import shutil; shutil.unpack_archive({old!r}, {new!r})", ""),
+    ".bz2": ("import bz2; open({new!r}, 'wb').write(bz2.open({old!r}).read())", ""),
+    ".xz": ("import lzma; open({new!r}, 'wb').write(lzma.open({old!r}).read())", ""),
 }
+_OTHERS = {suffix: line for suffixes, line in _CONVERT.items() for suffix in suffixes.split()}
 
 # %% ../../nbs/ground/05_links.ipynb #5ea8444c
 def _refuse_format(kind: str, path: Path, shown: str) -> None:
     "Raise a ValueError for a file of a format that is not read."
     if kind not in _OTHERS: return
-    line, call, suffix = _OTHERS[kind]
+    line, suffix = _OTHERS[kind]
     written = str(path).removesuffix(".gz")[:-len(kind)] + suffix
     raise ValueError(f"{shown}: a file {kind} is not read; expected the file that this line of "
-                     f"Python writes: {line.format(call, str(path), written)}")
+                     f"Python writes: {line.format(old=str(path), new=written)}")
 
 # %% ../../nbs/ground/05_links.ipynb #f20a2166
 def _parse(content: bytes, path: Path, shown: str, columns: object) -> nx.Graph:

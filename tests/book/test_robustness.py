@@ -694,7 +694,8 @@ def graph_file(graph, suffix) -> bytes:
     if suffix == ".npy": np.save(whole, A.toarray())
     elif suffix == ".npz": scipy.sparse.save_npz(whole, A)
     elif suffix == ".mtx": scipy.io.mmwrite(whole, A)
-    else: {".graphml": nx.write_graphml, ".gml": nx.write_gml, ".gexf": nx.write_gexf, ".net": nx.write_pajek, ".paj": nx.write_pajek, ".adjlist": nx.write_adjlist}[suffix](graph, whole)
+    elif suffix == ".adjlist": nx.write_adjlist(graph, whole)
+    else: {".graphml": nx.write_graphml, ".gml": nx.write_gml, ".gexf": nx.write_gexf, ".net": nx.write_pajek, ".paj": nx.write_pajek}[suffix](graph, whole)
     return whole.getvalue()
 
 

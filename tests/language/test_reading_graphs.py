@@ -90,7 +90,8 @@ def test_words_above_numbers_are_a_header(tmp_path):
 
 @pytest.mark.parametrize(("content", "message"), [
     ("source,target\na,source\n", "may be a header or a link"), ("u v\nv w\n", "may be a header or a link"), ("source,colour\na,b\n", "may be a header or a link"),
-    ("id,guest,host\n1,a,b\n2,b,c\n", "may be a header or a link"), ("day guest,host\n1,a,b\n2,b,c\n", "may be a header"), ("1,a,b\n2,b,c\n", "no header says which"), ("x,y,z\n1,2,3\n2,3,4\n", "unclear which of 'x', 'y', 'z'"),
+    ("id,guest,host\n1,a,b\n2,b,c\n", "may be a header or a link"), ("day guest,host\n1,a,b\n2,b,c\n", "may be a header"),
+    ("1,a,b\n2,b,c\n", "no header says which"), ("x,y,z\n1,2,3\n2,3,4\n", "unclear which of 'x', 'y', 'z'"),
     ("from,to,source,target\na,b,c,d\n", "may be a header"), ("1 b c d\nb c d e\n", "4 columns"), ("source,target\n", "no edge"),
     ("source,target,w\na,b,2\nb,c,\n", "line 3: weight '': expected a number"),
     ('a,"b\nb,c\n', "quotation mark|malformed"), ("a,b\nc\n", "line 2: expected two node names"), ("a,b\n\n#\nc,\n", "line 4: expected two node names"), ("a,b 2\0\n", "not bytes"),
@@ -256,9 +257,11 @@ OUTSIDE = {"indices": np.array([7]), "indptr": np.array([0, 1, 1]), "data": np.o
     ("g.mtx", "%%MatrixMarket matrix coordinate real symmetric\n4 4 4\n2 1 2.5\n3 2 2.5\n4 1 2.5\n4 3 2t\n", "malformed"),
     ("g.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 2\n2 1 1\n2 1 1\n", "twice"),
     ("g.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n1 2\n", "above"),
-    ("g.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 2\n2 1\n", "Truncated"), ("g.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 1\n2 1 1 7\n", "expected what"),
+    ("g.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 2\n2 1\n", "expected what"),
+    ("g.mtx", "%%MatrixMarket matrix coordinate real symmetric\n3 3 1\n2 1 1 7\n", "expected what"),
     ("g.mtx", "%%MatrixMarket matrix array real symmetric\n3 2\n0\n1\n1\n0\n1\n", "square"),
-    ("g.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n4 1\n", "out of bounds"), ("g.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n1 0\n", "out of bounds"),
+    ("g.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n4 1\n", "out of bounds"),
+    ("g.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n1 0\n", "out of bounds"),
     ("g.mtx", "%%MatrixMarket matrix array real general\n1000000000 1000000000\n1\n", "GB"),
     ("g.mtx", "%%MatrixMarket matrix coordinate real general\n1000000000000 1000000000000 1\n1 2 1\n", "GB"),
 ])
@@ -282,7 +285,8 @@ UNCLEAR = {  # the text: what it may be, and for columns= the links that it then
     CONTACTS: ("a time and two ends", {"time i j": [(1, 2), (2, 3), (1, 4), (3, 4)], "i j time": [(20, 1), (20, 2), (40, 1), (60, 3)]}),
     "1 2 7\n2 3 7\n": ("a time and two ends", {"i j weight": [(1, 2), (2, 3)], "- i j": [(2, 7), (3, 7)]}),
     "20 anna ben\n40 ben carl\n": ("3 columns", {"time i j": [("anna", "ben"), ("ben", "carl")]}),
-    "person,friend\nanna,ben\nben,carl\n": ("a header or a link", {"person friend": [("anna", "ben"), ("ben", "carl")], "i j": [("person", "friend"), ("anna", "ben"), ("ben", "carl")]}),
+    "person,friend\nanna,ben\nben,carl\n": ("a header or a link", {
+        "person friend": [("anna", "ben"), ("ben", "carl")], "i j": [("person", "friend"), ("anna", "ben"), ("ben", "carl")]}),
     "person;friend;close\nanna;ben;2\nben;carl;2\n": ("unclear which", {"person friend close": [("anna", "ben"), ("ben", "carl")]}),
     "id,label\n1,Anna\n2,Ben\n": ("a header or a link", {"i j": [("id", "label"), ("1", "Anna"), ("2", "Ben")]}),
     "id,age\n1,30\n2,25\n3,25\n": ("unclear which", {"id age": [(1, 30), (2, 25), (3, 25)]}),
@@ -334,7 +338,8 @@ def test_the_command_accounts_for_the_network_that_was_meant(tmp_path, text, col
 
 
 @pytest.mark.parametrize("text", [
-    "1 2\n2 3\n", "1 2\n2 3\n3 1\n", "0 1\n1 2\n2 3\n3 0\n", "0 1\n0 2\n0 3\n", SEVEN_LINES, "5 1\n" + SEVEN_LINES, "20 30\n" + SEVEN_LINES, "0 1\n1 0\n1 2\n", "10 20\n20 30\n30 10\n",
+    "1 2\n2 3\n", "1 2\n2 3\n3 1\n", "0 1\n1 2\n2 3\n3 0\n", "0 1\n0 2\n0 3\n", SEVEN_LINES,
+    "5 1\n" + SEVEN_LINES, "20 30\n" + SEVEN_LINES, "0 1\n1 0\n1 2\n", "10 20\n20 30\n30 10\n",
     "1 2\n", "7 9\n9 7\n7 8\n",
 ])
 @pytest.mark.usefixtures("silent")
@@ -364,7 +369,8 @@ ARROWS = [(1, 2), (2, 3), (3, 1)]
 
 
 @pytest.mark.parametrize(("name", "begin", "line"), [
-    ("x.txt", "# Directed graph (each unordered pair of nodes is saved once): x.txt\n# Nodes: 3 Edges: 3\n", "{}\t{}"), ("x.txt", "#directed\n", "{} {}"), ("out.x", "% asym unweighted\n% 3 3 3\n", "{} {}"),
+    ("x.txt", "# Directed graph (each unordered pair of nodes is saved once): x.txt\n# Nodes: 3 Edges: 3\n", "{}\t{}"),
+    ("x.txt", "#directed\n", "{} {}"), ("out.x", "% asym unweighted\n% 3 3 3\n", "{} {}"),
     ("x.csv", "Source,Target,Type,Weight\n", "{},{},Directed,1.0"), ("x.gml", "graph [ directed 1 node [ id 1 ] node [ id 2 ] node [ id 3 ]\n", "edge [ source {} target {} ]"),
     ("x.net", "*Vertices 3\n*Arcs\n", "{} {} 1"),
 ])
@@ -375,7 +381,8 @@ def test_arrows_are_never_made_links_in_silence(tmp_path, name, begin, line):
     with pytest.raises(ValueError, match="between .* goes one way; expected an undirected"): read(tmp_path, name, text)
     both = begin + "\n".join(line.format(*arrow) for u, v in ARROWS for arrow in ((u, v), (v, u))) + "\n" + end
     assert links_of(nx.relabel_nodes(read(tmp_path, name, both), int)) == {frozenset(arrow) for arrow in ARROWS}
-    for undirected in (("Directed", "Undirected"), ("#directed", "# not directed"), ("asym", "sym"), ("directed 1", "directed 0"), ("*Arcs", "*Edges")): text = text.replace(*undirected)
+    for directed, undirected in (("Directed", "Undirected"), ("#directed", "# not directed"), ("asym", "sym"), ("directed 1", "directed 0"), ("*Arcs", "*Edges")):
+        text = text.replace(directed, undirected)
     assert links_of(nx.relabel_nodes(read(tmp_path, name, text), int)) == {frozenset(arrow) for arrow in ARROWS}
 
 
@@ -404,7 +411,8 @@ def test_edges_of_decentralizepy(tmp_path):
 
 # Readers of networkx and SciPy, and what they pass over
 
-GML = 'Creator "x"\ngraph\n[\n  node\n  [\n    id 1\n  ]\n  node [ id 2 ] node [ id 5 ]\n  edge [ source 1 target 2 ] edge [ source 2 target 1 ] edge [ source 2 target 5 ] edge [ source 2 target 5 ]\n]\n'
+GML = 'Creator "x"\ngraph\n[\n  node\n  [\n    id 1\n  ]\n  node [ id 2 ] node [ id 5 ]\n'
+GML += '  edge [ source 1 target 2 ] edge [ source 2 target 1 ] edge [ source 2 target 5 ] edge [ source 2 target 5 ]\n]\n'
 
 
 @pytest.mark.usefixtures("silent")
@@ -444,6 +452,8 @@ def test_what_readers_of_xml_and_json_pass_over(tmp_path):
     with pytest.raises(ValueError, match="3 nodes with links, 2 listed"): read(tmp_path, "x.graphml", graphml.format("", edge + edge.replace('"b"', '"c"'), ""))
     key = '<key id="w" for="edge" attr.name="weight" attr.type="double"><default>3</default></key>'
     assert read(tmp_path, "x.graphml", graphml.format(key, edge, "")).edges["a", "b"]["weight"] == 3
+    dynamic = xml(nx.path_graph(3), ".gexf", "utf-8").replace(b'mode="static"', b'mode="dynamic"')
+    with pytest.warns(UserWarning, match="times of links are left out"): read(tmp_path, "x.gexf", dynamic)
     links = [{"source": "a", "target": "b", "weight": weight} for weight in (2, 3)]
     with pytest.raises(ValueError, match="has two weights"): read(tmp_path, "x.json", json.dumps({"nodes": D3["nodes"], "links": links}))
 
@@ -473,7 +483,8 @@ def test_other_formats_are_refused_with_the_line_that_converts_them(tmp_path):
     (tmp_path / "z.csv.bz2").write_bytes(bz2.compress((tmp_path / "z.csv").read_bytes()))
     (tmp_path / "v.csv.xz").write_bytes(lzma.compress((tmp_path / "z.csv").read_bytes()))
     with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive: archive.write(tmp_path / "z.csv", "z.csv")
-    for name, written in {"x.g6": "x.graphml", "x.s6": "x.graphml", "y.pickle": "y.graphml", "x.mat": "x.npz", "z.csv.bz2": "z.csv", "v.csv.xz": "v.csv", "w.zip": "w/z.csv"}.items():
+    files = {"x.g6": "x.graphml", "x.s6": "x.graphml", "y.pickle": "y.graphml", "x.mat": "x.npz", "z.csv.bz2": "z.csv", "v.csv.xz": "v.csv", "w.zip": "w/z.csv"}
+    for name, written in files.items():
         (tmp_path / written).unlink(missing_ok=True)
         with pytest.raises(ValueError, match=f"a file {name[name.rindex('.'):]} is not read") as caught: load_graph(tmp_path / name)
         run_line(str(caught.value))
@@ -510,8 +521,9 @@ def test_names_are_equal_in_every_form(tmp_path):
 def test_nodes_are_called_by_their_labels(tmp_path):
     graph = nx.path_graph(3)
     nx.set_node_attributes(graph, dict(enumerate(["Anna", "Ben", "Carl"])), "label")
+    gml = b'graph [ node [ id 0 label "Anna" ] node [ id 1 label "Ben" ] node [ id 2 label "Carl" ] edge [ source 0 target 1 ] edge [ source 1 target 2 ] ]'
     for suffix in (".graphml", ".json", ".gml"):
-        content = written(graph, suffix) if suffix != ".gml" else b'graph [ node [ id 0 label "Anna" ] node [ id 1 label "Ben" ] node [ id 2 label "Carl" ] edge [ source 0 target 1 ] edge [ source 1 target 2 ] ]'
+        content = written(graph, suffix) if suffix != ".gml" else gml
         assert list(read(tmp_path, f"x{suffix}", content).edges) == [("Anna", "Ben"), ("Ben", "Carl")]
     gexf = written(nx.path_graph(3), ".gexf").decode().replace('label="1"', 'label="Ben"')
     assert list(read(tmp_path, "x.gexf", gexf).edges) == [("0", "Ben"), ("Ben", "2")]
@@ -540,8 +552,8 @@ def test_known_headers_name_the_columns(tmp_path_factory, links, mark, header, l
     weighted = "weight" in words
     links = list({frozenset(link): link for link in links}.values()) if weighted else links + links[:1]
     rows = [*links, *([(links[0][0],) * 2] if loops else [])]
-    cells = {"time": lambda k, u, v: str(k), "id": lambda k, u, v: str(k), "Label": lambda k, u, v: "", "weight": lambda k, u, v: "2"}
-    lines = [mark.join(f'"{u}"' if word in ("i", "Source") else f'"{v}"' if word in ("j", "Target") else cells[word](k, u, v) for word in words) + "  " for k, (u, v) in enumerate(rows)]
+    told = [{"time": str(k), "id": str(k), "Label": "", "weight": "2", "i": f'"{u}"', "Source": f'"{u}"', "j": f'"{v}"', "Target": f'"{v}"'} for k, (u, v) in enumerate(rows)]
+    lines = [mark.join(row[word] for word in words) + "  " for row in told]
     graph = read(tmp_path_factory.mktemp("g"), "x.csv", "\n".join([header.replace("{}", mark), *lines]))
     assert same(graph, nx.Graph(links)) and all(("weight" in said) == weighted for *_, said in graph.edges(data=True))
 
