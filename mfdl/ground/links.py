@@ -189,7 +189,7 @@ def _places(table: _Table) -> tuple[Ints, list[Any]]:  # (m, 2)
         raise ValueError(f"{table.shown}: a node's name is not hashable ({error})") from None
     places = codes.reshape(-1, 2).astype(np.int64)
     empty = np.array([isinstance(name, str) and not name for name in names] + [True])
-    missing: Bools = empty[places].any(axis=1)  # a missing name has code -1, which is the last entry
+    missing = np.asarray(empty[places].any(axis=1))  # a missing name is -1, the last entry
     _check_filled(~missing, table.cells, table.shown, table.place)
     _check_names(list(names), table.shown)
     return places, _numbered(list(names))

@@ -24,6 +24,7 @@ from mfdl.language.gossip import check_gossip, churn, gossip_matrix
 from mfdl.language.graphs import GRAPHS, load_graph
 from mfdl.language.participation import Participation
 from mfdl.workshop.cli import app
+from mfdl.workshop.settings import Settings, keep_attackers, load_network
 
 WORDS = st.text("abcdefgxyz äß'.-", min_size=2, max_size=6).map(str.strip).filter(lambda word: len(word) > 1 and not word.startswith("#"))
 LINKS = st.lists(st.tuples(WORDS, WORDS).filter(lambda link: link[0] != link[1]), min_size=1, max_size=8)
@@ -277,6 +278,7 @@ def test_damaged_files_are_refused_with_their_path(tmp_path, name, content, mess
 SEVEN = [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 1), (1, 4)]
 SEVEN_LINES = "".join(f"{u} {v}\n" for u, v in SEVEN)
 CONTACTS = "20 1 2\n20 2 3\n40 1 4\n60 3 4\n"
+COMPOSED, APART = "Zo\u00eb", "Zoe\u0308"
 UNCLEAR = {  # the text: what it may be, and for columns= the links that it then has
     "6 7\n" + SEVEN_LINES: ("numbers of nodes and links", {"i j": [(6, 7), *SEVEN]}),
     "7,6\n" + SEVEN_LINES.replace(" ", ","): ("numbers of nodes and links", {"i j": [(7, 6), *SEVEN]}),
@@ -335,6 +337,16 @@ def test_the_command_accounts_for_the_network_that_was_meant(tmp_path, text, col
     for command in (["which-noise", str(tmp_path / "x.txt")], ["optimize", str(tmp_path / "x.txt"), "-o", str(tmp_path / "s")]):
         assert CliRunner().invoke(app, [*command, "-T", "2"]).exit_code == 2
         assert CliRunner().invoke(app, [*command, "-T", "2", *said]).exit_code == 0
+
+
+def test_the_explorer_names_the_command_that_settles_it():
+    """A page has no columns=, and says so."""
+    with pytest.raises(ValueError) as caught: load_network(Settings(graph="my contacts.txt", edges=CONTACTS.encode()))
+    ways = """mfdl account 'my contacts.txt' --columns "i j weight" or mfdl account 'my contacts.txt' --columns "time i j", or these words as a first line"""
+    assert str(caught.value).startswith("file='my contacts.txt': ") and str(caught.value).endswith(f"; expected on the command line {ways}")
+    known = load_network(Settings(graph="my contacts.txt", edges=b"i j\nZoe\xcc\x88 ben\nben carl\n", attackers=(APART,)))
+    assert list(known) == [COMPOSED, "ben", "carl"]
+    assert keep_attackers(Settings(graph="x", edges=b"i j\nZoe\xcc\x88 ben\nben carl\n", attackers=(APART,))).attackers == (APART,)
 
 
 @pytest.mark.parametrize("text", [
@@ -496,9 +508,6 @@ def test_other_formats_are_refused_with_the_line_that_converts_them(tmp_path):
 
 
 # Names
-
-COMPOSED, APART = "Zo\u00eb", "Zoe\u0308"
-
 
 @pytest.mark.usefixtures("silent")
 def test_names_are_equal_in_every_form(tmp_path):
