@@ -332,8 +332,9 @@ def _bare_roles(cells: "pd.DataFrame", shown: str) -> _Roles:
     "The roles of columns without names; raise a ValueError if they are unclear."
     width = cells.shape[1]
     weighted = width == 3 and np.isfinite(_numbers(cells[2])).all()
+    third = "weight" if weighted else "-"
     others = " -" * (width - 3)
-    ways = ["i j"] if width == 2 else [f"i j weight{others}", f"time i j{others}"]
+    ways = ["i j"] if width == 2 else [f"i j {third}{others}", f"time i j{others}"]
     if width != 2 and not weighted:
         raise _unclear(shown, f"{width} columns, and no header says which are the two ends "
                        f"({_MATRIX})", *ways, last=_WORDS)
