@@ -316,7 +316,7 @@ def _has_decimals(cells: "pd.DataFrame") -> bool:
 # %% ../../nbs/ground/05_links.ipynb #b8172639
 _MATRIX = "a matrix of links is read from a .npy, .npz or .mtx"
 _OF_NODES = "may be links, or a table of nodes, with one in each row"
-_WORDS = ", or these words as a first line"
+_WORDS = ", or a first line that says so, such as time,source,target"
 _READINGS: tuple[tuple[Callable[["pd.DataFrame"], bool], str], ...] = (
     (_has_counts, "the first line may be a link, or numbers of nodes and links (to leave it out, "
      "write # before it)"),
@@ -513,8 +513,9 @@ def _text_roles(
         named, roles = _as_given(columns, words and first, cells.shape[1], shown)
         return named or header is True, roles
     if header is None:
+        ends = "source target" if {"i", "j"} & {*first} else "i j"
         raise _unclear(shown, f"the first line, {', '.join(first)!r}, may be a header or a link",
-                       " ".join("ij" + "-" * (len(first) - 2)), ",".join(first[:2]))
+                       ends + " -" * (len(first) - 2), ",".join(first[:2]))
     if not header: return False, _bare_roles(cells, shown)
     named_roles = _roles(first)
     if named_roles is None: raise _unknown(first, shown)

@@ -299,6 +299,7 @@ UNCLEAR = {  # the text: what it may be, and for columns= the links that it then
     "0 .5 .5\n.5 0 .5\n.5 .5 0\n": ("a matrix", {}),
     "1 3\n0 2\n1 3\n0 2\n": ("the neighbours of one node", {"i j": [(1, 3), (0, 2)]}),
     "4\n1 3\n0 2\n1 3\n0 2\n": ("the neighbours of one node", {"i j": [(1, 3), (0, 2)]}),  # decentralizepy, of type adjacency
+    "i j\nk l\nk m\n": ("a header or a link", {"source target": [("i", "j"), ("k", "l"), ("k", "m")], "i j": [("k", "l"), ("k", "m")]}),
     "u v\nw x\nv x\n": ("a header or a link", {"i j": [("u", "v"), ("w", "x"), ("v", "x")]}),
 }
 
@@ -342,7 +343,7 @@ def test_the_command_accounts_for_the_network_that_was_meant(tmp_path, text, col
 def test_the_explorer_names_the_command_that_settles_it():
     """A page has no columns=, and says so."""
     with pytest.raises(ValueError) as caught: load_network(Settings(graph="my contacts.txt", edges=CONTACTS.encode()))
-    ways = """mfdl account 'my contacts.txt' --columns "i j weight" or mfdl account 'my contacts.txt' --columns "time i j", or these words as a first line"""
+    ways = """mfdl account 'my contacts.txt' --columns "i j weight" or mfdl account 'my contacts.txt' --columns "time i j", or a first line that says so, such as time,source,target"""
     assert str(caught.value).startswith("file='my contacts.txt': ") and str(caught.value).endswith(f"; expected on the command line {ways}")
     known = load_network(Settings(graph="my contacts.txt", edges=b"i j\nZoe\xcc\x88 ben\nben carl\n", attackers=(APART,)))
     assert list(known) == [COMPOSED, "ben", "carl"]
