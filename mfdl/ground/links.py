@@ -140,7 +140,9 @@ def _linked(
                   "gossip_matrix(graph, weights='given'), or -w given", stacklevel=4)
     return graph
 
-# %% ../../nbs/ground/05_links.ipynb #2d1fce42
+# %% ../../nbs/ground/05_links.ipynb #e8dd9ac1
+_NODE = 500  # bytes of memory for a node, at least
+
 @dataclass(frozen=True)
 class _Table:
     "Links in rows."
@@ -212,9 +214,12 @@ def _check_names(names: Sequence[Any], shown: str) -> None:
 def _all_nodes(names: list[Any], count: int | None, shown: str) -> list[Any]:
     "The nodes that have links, and the others, if their number is known."
     if count is None or len(names) == count: return names
-    ranges = [range(first, first + count) for first in (0, 1)]
-    fits = [numbers for numbers in ranges if set(names) <= set(numbers)]
-    if len(fits) == 1: return [*names, *(node for node in fits[0] if node not in set(names))]
+    check_fits(f"{shown} has {count} nodes", _NODE * count, "a smaller network")
+    there = set(names)
+    numbers = all(isinstance(name, int) for name in names)
+    fits = [first for first in (0, 1) if numbers and first <= min(names) <= max(names) < count + first]
+    if len(fits) == 1:
+        return [*names, *(k for k in range(fits[0], fits[0] + count) if k not in there)]
     raise ValueError(f"{shown}: {count} nodes in the first line, and {len(names)} names below it; "
                      f"expected numbers from 0 to {count - 1}, or from 1 to {count}")
 
@@ -269,8 +274,9 @@ def _has_counts(cells: "pd.DataFrame") -> bool:
     first, below = cells.iloc[0].tolist(), cells.iloc[1:, :2]
     if len(below) < 2 or not all(re.fullmatch("[0-9]+", cell) for cell in first): return False
     counts = [*map(int, first)]
-    if not any(len(below) / 2 <= count <= len(below) for count in counts): return False
     names = set(below.to_numpy().ravel())
+    if not any(re.fullmatch("[0-9]+", name) for name in names): return True
+    if not any(len(below) / 2 <= count <= len(below) for count in counts): return False
     numbers = all(re.fullmatch("[0-9]+", name) for name in names)
     most = max(map(int, names)) if numbers else len(names)
     links = {frozenset(link) for link in below.itertuples(index=False)}
@@ -605,9 +611,7 @@ def _labelled(graph: nx.Graph, shown: str) -> nx.Graph:
     _check_names(names, shown)
     return nx.relabel_nodes(graph, dict(zip(graph, names, strict=True)))
 
-# %% ../../nbs/ground/05_links.ipynb #e8dd9ac1
-_NODE = 500  # bytes of memory for a node, at least
-
+# %% ../../nbs/ground/05_links.ipynb #c2f88763
 def _matrix_network(matrix: Any, shown: str) -> nx.Graph:
     "The network of an adjacency matrix, (n, n), sparse or not."
     from scipy.sparse import coo_array, csr_array
@@ -692,7 +696,8 @@ def _json(content: bytes) -> nx.Graph:
     told = json.loads(content.decode("utf-8-sig"))
     keys = [key for key in ("links", "edges") if isinstance(told, dict) and key in told]
     if len(keys) != 1 or "nodes" not in told:
-        raise ValueError("expected node-link data: an object with nodes, and links or edges")
+        raise ValueError("expected node-link data, an object with nodes, and links or edges; "
+                         "networkx.cytoscape_graph and networkx.adjacency_graph read others")
     graph = nx.node_link_graph(told | {"multigraph": True}, edges=keys[0])
     return _complete(graph, len(told["nodes"]))
 

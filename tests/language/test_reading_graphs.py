@@ -283,6 +283,7 @@ UNCLEAR = {  # the text: what it may be, and for columns= the links that it then
     "6 7\n" + SEVEN_LINES: ("numbers of nodes and links", {"i j": [(6, 7), *SEVEN]}),
     "7,6\n" + SEVEN_LINES.replace(" ", ","): ("numbers of nodes and links", {"i j": [(7, 6), *SEVEN]}),
     "6 6 7\n" + "".join(f"{u} {v} 0.5\n" for u, v in SEVEN): ("numbers of nodes and links", {"i j -": [(6, 6), *SEVEN]}),
+    "9 9\nanna ben\nben carl\n": ("numbers of nodes and links", {"i j": [("anna", "ben"), ("ben", "carl")]}),
     "4 4\n2 4\n1 3\n2 4\n1 3\n": ("numbers of nodes and links", {"i j": [(4, 4), (2, 4), (1, 3)]}),  # METIS
     CONTACTS: ("a time and two ends", {"time i j": [(1, 2), (2, 3), (1, 4), (3, 4)], "i j time": [(20, 1), (20, 2), (40, 1), (60, 3)]}),
     "1 2 7\n2 3 7\n": ("a time and two ends", {"i j weight": [(1, 2), (2, 3)], "- i j": [(2, 7), (3, 7)]}),
@@ -418,6 +419,7 @@ def test_edges_of_decentralizepy(tmp_path):
     graph = read(tmp_path, "x.edges", "5\n0 1\n1 0\n1 2\n2 1\n")
     assert set(graph) == set(range(5)) and links_of(graph) == {frozenset((0, 1)), frozenset((1, 2))}
     assert set(read(tmp_path, "x.edges", "4\n1 2\n2 4\n")) == {1, 2, 3, 4}
+    with pytest.raises(ValueError, match="999999999 nodes.* GB"): read(tmp_path, "x.edges", "999999999\n0 1\n1 2\n")
     for text in ("4\n1 2\n2 3\n", "2\n0 1\n1 2\n", "5\nanna ben\nben carl\n"):
         with pytest.raises(ValueError, match="nodes in the first line"): read(tmp_path, "x.edges", text)
 
@@ -430,7 +432,7 @@ GML += '  edge [ source 1 target 2 ] edge [ source 2 target 1 ] edge [ source 2 
 
 @pytest.mark.usefixtures("silent")
 def test_gml_and_pajek_without_labels_and_with_repeated_edges(tmp_path):
-    assert list(read(tmp_path, "x.gml", GML).edges) == [(1, 2), (2, 5)]
+    for kind in ("", "multigraph 0", "multigraph 1", "directed 0"): assert list(read(tmp_path, "x.gml", GML.replace("[", f"[ {kind}", 1)).edges) == [(1, 2), (2, 5)]
     with pytest.raises(ValueError, match="two weights|is there twice"): read(tmp_path, "x.gml", GML.replace("target 5 ]", "target 5 value 3 ]"))
     for vertices in ("", "1\n2\n3\n", "2\n", '1 "1" 0.1 0.2\n'):
         assert list(read(tmp_path, "x.net", f"*Network x\n*Vertices 3\n{vertices}*Edges\n1 2\n2 3\n2 3\n").edges) == [("1", "2"), ("2", "3")]
