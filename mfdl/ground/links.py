@@ -36,6 +36,7 @@ _ENDS = (
     ("src", "dest"), ("sender", "receiver"), ("i", "j"), ("u", "v"), ("node1", "node2"),
     ("fromnode", "tonode"), ("id1", "id2"), ("head", "tail"), ("ego", "alter"),
 )
+_LONG_ENDS = {end for pair in _ENDS for end in pair if len(end) > 1}
 _WEIGHTS = ("weight", "value", "w")
 _OTHER = ("time", "")  # in `columns`, of what is left out; a word without letters is empty
 _Roles = tuple[int, int, int | None]  # the columns of the two ends, and of the weight
@@ -314,6 +315,12 @@ def _is_of_nodes(cells: "pd.DataFrame") -> bool:
     "Whether each row may be about a node of its own."
     return len(cells) > 1 and cells[0].is_unique and not cells[1].isin(cells[0]).any()
 
+def _has_header_below(cells: "pd.DataFrame") -> bool:
+    "Whether a line below the first one may be a header."
+    words = [name for name in cells[0].unique() if not name.isdigit() and _word(name) in _LONG_ENDS]
+    rows = cells[cells[0].isin(words)].iloc[:, :2]
+    return any(_pair(row) for row in rows.itertuples(index=False))
+
 def _has_decimals(cells: "pd.DataFrame") -> bool:
     "Whether a node would be called by a number with a decimal point."
     decimal = re.compile(r"[-+]?[0-9]*\.[0-9]+")
@@ -330,6 +337,7 @@ _READINGS: tuple[tuple[Callable[["pd.DataFrame"], bool], str], ...] = (
     (_is_matrix, f"may be links or a matrix ({_MATRIX})"),
     (_is_neighbours, "may be links, or the neighbours of one node in each line (a file .adjlist "
      "has the node first)"),
+    (_has_header_below, "a line below the first one may be a link or a header"),
     (_is_of_nodes, _OF_NODES),
     (_has_decimals, "a number with a decimal point may be a name or a weight"),
 )
@@ -495,8 +503,7 @@ def _is_header(cells: "pd.DataFrame") -> bool | None:
         short = len(first[pair[0]]) == 1 and any(re.fullmatch(r"[^\W\d_]", name) for name in names)
         return None if short or names & {first[which] for which in pair} else True
     if not len(below): return False  # a header alone is no network
-    ends = {end for pair in _ENDS for end in pair if len(end) > 1}
-    if len(first) == 2 and any(_word(name) in ends for name in first): return None
+    if len(first) == 2 and any(_word(name) in _LONG_ENDS for name in first): return None
     if _whole(below[0]) and _whole(below[1]): return True
     if len(first) == 3 and np.isfinite(_numbers(below[2])).all(): return True
     return False if below.iloc[:, :2].isin(first[:2]).any(axis=None) else None

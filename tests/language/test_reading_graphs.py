@@ -293,6 +293,8 @@ UNCLEAR = {  # the text: what it may be, and for columns= the links that it then
     "person;friend;close\nanna;ben;2\nben;carl;2\n": ("unclear which", {"person friend close": [("anna", "ben"), ("ben", "carl")]}),
     "id,label\n1,Anna\n2,Ben\n": ("a header or a link", {"i j": [("id", "label"), ("1", "Anna"), ("2", "Ben")]}),
     "id,age\n1,30\n2,25\n3,25\n": ("unclear which", {"id age": [(1, 30), (2, 25), (3, 25)]}),
+    "6 7\nsource target\n1 2\n2 3\n": ("a link or a header", {}),
+    "anna ben\nben carl\nFrom To\ncarl dora\n": ("a link or a header", {"i j": [("anna", "ben"), ("ben", "carl"), ("From", "To"), ("carl", "dora")]}),
     "1 Anna\n2 Ben\n3 Carl\n": ("a table of nodes", {"i j": [("1", "Anna"), ("2", "Ben"), ("3", "Carl")]}),
     "0 1 0\n1 0 1\n0 1 0\n": ("a time and two ends", {"i j -": [(0, 1)]}),
     "0 2\n2 0\n": ("a matrix", {"i j": [(0, 2)]}),
@@ -344,7 +346,8 @@ def test_the_command_accounts_for_the_network_that_was_meant(tmp_path, text, col
 def test_the_explorer_names_the_command_that_settles_it():
     """A page has no columns=, and says so."""
     with pytest.raises(ValueError) as caught: load_network(Settings(graph="my contacts.txt", edges=CONTACTS.encode()))
-    ways = """mfdl account 'my contacts.txt' --columns "i j weight" or mfdl account 'my contacts.txt' --columns "time i j", or a first line that says so, such as time,source,target"""
+    command = "mfdl account 'my contacts.txt' --columns"
+    ways = f'{command} "i j weight" or {command} "time i j", or a first line that says so, such as time,source,target'
     assert str(caught.value).startswith("file='my contacts.txt': ") and str(caught.value).endswith(f"; expected on the command line {ways}")
     known = load_network(Settings(graph="my contacts.txt", edges=b"i j\nZoe\xcc\x88 ben\nben carl\n", attackers=(APART,)))
     assert list(known) == [COMPOSED, "ben", "carl"]
