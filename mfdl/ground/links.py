@@ -152,7 +152,7 @@ class _Table:
     roles: _Roles
     shown: str
     place: Callable[[int], str]  # how an error refers to a row
-    arrows: bool = False
+    arrows: str = ""  # what says that rows are arrows
     count: int | None = None  # of nodes
 
     def weights(self) -> Floats:  # (m,)
@@ -233,15 +233,15 @@ def _type(table: _Table) -> int | None:
     said = {str(kind).lower() for kind in table.cells.iloc[:, which].unique()}
     return which if said and said <= {"directed", "undirected"} else None
 
-def _are_arrows(table: _Table) -> bool:
-    "Whether rows are arrows; raise a ValueError if some are."
+def _arrows(table: _Table) -> str:
+    "What says that rows are arrows; raise a ValueError if only some are."
     which = _type(table)
     if which is None: return table.arrows
     said = table.cells.iloc[:, which].str.lower() == "directed"
     if said.any() and not said.all():
         raise ValueError(f"{table.shown}: {table.names[which]!r} is Directed in some rows, and "
                          "Undirected in others; expected one of the two")
-    return table.arrows or bool(said.any())
+    return f"{table.names[which]}=Directed" if said.any() else table.arrows
 
 def _say_columns(table: _Table, graph: nx.Graph) -> None:
     "Note which columns of a table with a header are used; warn of the others."
@@ -259,8 +259,9 @@ def _table_network(table: _Table) -> nx.Graph:
     "The network of a table; raise a ValueError that says what is wrong with it."
     places, names = _places(table)
     weights = table.weights()
-    if _are_arrows(table):
-        _check_arrows(places, names, table.shown)
+    arrows = _arrows(table)
+    if arrows:
+        _check_arrows(places, names, f"{table.shown} ({arrows[:40]})")
     graph = nx.empty_graph(_all_nodes(names, table.count, table.shown))
     _say_columns(table, graph)
     return _linked(graph, places, weights, table.shown)
@@ -273,11 +274,11 @@ def _whole(column: "pd.Series") -> bool:
 def _has_counts(cells: "pd.DataFrame") -> bool:
     "Whether the first line may be a number of nodes and one of links, in any order."
     first, below = cells.iloc[0].tolist(), cells.iloc[1:, :2]
-    if len(below) < 2 or not all(re.fullmatch("[0-9]+", cell) for cell in first): return False
+    if not len(below) or not all(re.fullmatch("[0-9]+", cell) for cell in first): return False
     counts = [*map(int, first)]
     names = set(below.to_numpy().ravel())
     if not any(re.fullmatch("[0-9]+", name) for name in names): return True
-    if not any(len(below) / 2 <= count <= len(below) for count in counts): return False
+    if len(below) < 2 or not any(len(below) / 2 <= count <= len(below) for count in counts): return False
     numbers = all(re.fullmatch("[0-9]+", name) for name in names)
     most = max(map(int, names)) if numbers else len(names)
     links = {frozenset(link) for link in below.itertuples(index=False)}
@@ -361,15 +362,14 @@ def _frame_table(frame: "pd.DataFrame", columns: object) -> _Table:
     "The table of a data frame, whose columns may have names."
     names = [*map(composed, frame.columns)]
     cells = frame.map(composed).set_axis(range(frame.shape[1]), axis=1)
-    texts = cells.astype(str)
     bare = names == list(range(len(names)))
     roles = _roles(names)
     if columns is not None:
         bare, roles = False, _as_given(columns, names, len(names), "graph")[1]
     elif bare:
-        roles = _bare_roles(texts, "graph")
+        roles = _bare_roles(cells.astype(str), "graph")
     elif roles is None and len(names) == 2:
-        if _is_of_nodes(texts): raise _unclear("graph", _OF_NODES, "i j")
+        if _is_of_nodes(cells): raise _unclear("graph", _OF_NODES, "i j")
         roles = (0, 1, None)
     if roles is None: raise _unknown(names, "graph")
     return _Table(cells, [] if bare else names, roles, "graph", "row {}".format)
@@ -480,15 +480,17 @@ def _check_comments(comments: _Lines, first: int, cells: "pd.DataFrame", shown: 
             f"{shown}, line {number}: {line.strip()!r:.60} may be a comment or a link; expected a "
             "blank after the mark of a comment, or a name that begins with it in quotation marks")
 
-def _said(comments: _Lines, width: int, shown: str) -> tuple[bool, str | None]:
-    "Whether comments say that links are arrows, and what the columns are."
+def _said(comments: _Lines, width: int, shown: str) -> tuple[str, str | None]:
+    "The comment that says that links are arrows, and what the columns are."
     found = next(filter(None, (_KONECT.fullmatch(line) for _, line in comments)), None)
     if found and found[1] == "bip":
         raise ValueError(f"{shown}: a network of two kinds of nodes with the same numbers (bip); "
                          "expected one of a single kind, such as the first kind with letters")
-    arrows = any(_DIRECTED.search(line) for _, line in comments)
+    arrows = [line for _, line in comments if _DIRECTED.search(line)]
+    if found and found[1] == "asym":
+        arrows.append(found[0])
     columns = " ".join("i j weight time".split()[:width]) if found and width <= 4 else None
-    return arrows or bool(found and found[1] == "asym"), columns
+    return arrows[0].strip() if arrows else "", columns
 
 # %% ../../nbs/ground/05_links.ipynb #64f95bb3
 def _is_header(cells: "pd.DataFrame") -> bool | None:
@@ -553,7 +555,7 @@ def _text_table(text: str, shown: str, columns: object) -> _Table:
     header, roles = _text_roles(cells, said if columns is None else columns, shown)
     if any(weight != "1" for weight in weights):
         roles = (*roles[:2], cells.shape[1])
-        cells = cells.assign(weight=weights)
+        cells = cells.assign(weight=["weight" if header else weights[0], *weights[1:]])
     first = int(header)
     names = cells.iloc[0].tolist() if header else []
     return _Table(cells.iloc[first:], names, roles, shown,
@@ -607,7 +609,8 @@ def simple_graph(graph: nx.Graph, shown: str = "graph") -> nx.Graph:
 # %% ../../nbs/ground/05_links.ipynb #f4a66561
 def _labelled(graph: nx.Graph, shown: str) -> nx.Graph:
     "A graph whose nodes are called by their labels, if each has one of its own."
-    labels = [str(said.get("label", "")) for _, said in graph.nodes(data=True)]
+    given = [said.get("label") for _, said in graph.nodes(data=True)]
+    labels = ["" if label is None else str(label) for label in given]
     own = all(labels) and len(set(map(composed, labels))) == len(labels)
     if any(labels) and not own:
         warnings.warn(f"{shown}: labels are missing or occur twice, so that nodes are called by "

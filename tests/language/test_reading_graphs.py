@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import warnings
 import zipfile
 
@@ -283,6 +284,7 @@ UNCLEAR = {  # the text: what it may be, and for columns= the links that it then
     "6 7\n" + SEVEN_LINES: ("numbers of nodes and links", {"i j": [(6, 7), *SEVEN]}),
     "7,6\n" + SEVEN_LINES.replace(" ", ","): ("numbers of nodes and links", {"i j": [(7, 6), *SEVEN]}),
     "6 6 7\n" + "".join(f"{u} {v} 0.5\n" for u, v in SEVEN): ("numbers of nodes and links", {"i j -": [(6, 6), *SEVEN]}),
+    "2 1\nanna ben\n": ("numbers of nodes and links", {}),
     "9 9\nanna ben\nben carl\n": ("numbers of nodes and links", {"i j": [("anna", "ben"), ("ben", "carl")]}),
     "4 4\n2 4\n1 3\n2 4\n1 3\n": ("numbers of nodes and links", {"i j": [(4, 4), (2, 4), (1, 3)]}),  # METIS
     CONTACTS: ("a time and two ends", {"time i j": [(1, 2), (2, 3), (1, 4), (3, 4)], "i j time": [(20, 1), (20, 2), (40, 1), (60, 3)]}),
@@ -395,7 +397,8 @@ ARROWS = [(1, 2), (2, 3), (3, 1)]
 def test_arrows_are_never_made_links_in_silence(tmp_path, name, begin, line):
     end = "]" if name.endswith("gml") else ""
     text = begin + "\n".join(line.format(*arrow) for arrow in ARROWS) + "\n" + end
-    with pytest.raises(ValueError, match="between .* goes one way; expected an undirected"): read(tmp_path, name, text)
+    with pytest.raises(ValueError, match="between .* goes one way; expected an undirected") as caught: read(tmp_path, name, text)
+    assert not name.startswith(("x.txt", "x.csv", "out")) or re.search(r"\([#%T][^)]*(directed|asym)", str(caught.value), re.I)
     both = begin + "\n".join(line.format(*arrow) for u, v in ARROWS for arrow in ((u, v), (v, u))) + "\n" + end
     assert links_of(nx.relabel_nodes(read(tmp_path, name, both), int)) == {frozenset(arrow) for arrow in ARROWS}
     for directed, undirected in (("Directed", "Undirected"), ("#directed", "# not directed"), ("asym", "sym"), ("directed 1", "directed 0"), ("*Arcs", "*Edges")):
@@ -545,6 +548,19 @@ def test_nodes_are_called_by_their_labels(tmp_path):
     result = CliRunner().invoke(app, ["account", str(tmp_path / "x.gexf"), "-T", "2", "--attackers", "Ben"])
     assert result.exit_code == 0 and "Ben" in result.output
     assert list(load_graph(graph).edges) == [(0, 1), (1, 2)]  # a graph in memory keeps its names
+
+
+@pytest.mark.usefixtures("silent")
+def test_files_without_labels_and_a_header_above_dictionaries(tmp_path):
+    gexf = re.sub(r' label="\d"', "", written(nx.path_graph(3), ".gexf").decode())
+    assert "label=" not in gexf and list(read(tmp_path, "x.gexf", gexf).edges) == [("0", "1"), ("1", "2")]
+    assert list(read(tmp_path, "x.txt", "source target\na b {}\nb c {'weight': 1}\n").edges(data=True)) == [("a", "b", {}), ("b", "c", {})]
+
+
+@pytest.mark.filterwarnings(QUIET)
+def test_weights_in_dictionaries_below_a_header(tmp_path):
+    graph = read(tmp_path, "x.txt", "source target\na b {'weight': 2}\nb c {'weight': 3}\n")
+    assert list(graph.edges(data="weight")) == [("a", "b", 2), ("b", "c", 3)] and graph.graph["columns"] == ["source", "target", "weight"]
 
 
 def test_labels_that_occur_twice_are_no_names(tmp_path):
