@@ -100,6 +100,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "covariance.best_covariance covariance.check_budgets covariance.noise_after "
     "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum",
     "coverage by simulation, and scipy's own tests: tests/workshop/test_intervals.py": "intervals.*",
+    "names of nodes, and files of links from a command line: tests/language/test_reading_graphs.py": "arguments.composed names.read_network",
     "types of arrays": "arguments.Floats arguments.Ints arguments.Bools",
     "damaged logs, and random runs that are written and read: tests/workshop/test_plugging.py": "logs.*",
     "optimizers of others, right and wrong: tests/workshop/test_opacus.py, nbs/workshop/92_opacus.ipynb": "opacus.*",
