@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Floats', 'Ints', 'Bools', 'check_choice', 'check_count', 'real_number', 'check_confidence', 'check_flag',
-           'check_plain', 'real_array', 'check_fits']
+           'check_plain', 'real_array', 'composed', 'check_fits']
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000002
 import math
@@ -12,6 +12,8 @@ import numbers
 import os
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -237,6 +239,26 @@ def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> F
     if not np.isfinite(found).all():
         raise ValueError(f"{argument} has entries that are not finite: expected {expected}")
     return found
+
+# %% ../../nbs/ground/00_arguments.ipynb #880df120
+def composed(name: Any) -> Any:
+    """Return a name in the form of Unicode in which equal texts are equal.
+
+    Parameters
+    ----------
+    name : object
+        The name of a node.
+
+    Returns
+    -------
+    object
+        A text in the composed form (NFC), and anything else as it is.
+
+    References
+    ----------
+    chapter 00
+    """
+    return normalize("NFC", name) if isinstance(name, str) else name
 
 # %% ../../nbs/ground/00_arguments.ipynb #b2ee3a9b
 _SHARE = 0.5  # of the memory of the machine, that one call may take

@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['FORMATS', 'read_frame', 'simple_graph', 'read_graph']
 
-# %% ../../nbs/ground/05_links.ipynb #1920044b
+# %% ../../nbs/ground/05_links.ipynb #ff3caf0f
 import ast
 import io
 import json
 import os
 import re
+import shlex
 import sys
 import warnings
 import zipfile
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
-from .arguments import Bools, Floats, Ints, check_fits, real_number
+from .arguments import Bools, Floats, Ints, check_fits, composed, real_number
 from .downloads import read_bytes
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 # %% ../../nbs/ground/05_links.ipynb #92ac95c4
 _ENDS = (
     ("source", "target"), ("source", "destination"), ("from", "to"), ("src", "dst"),
-    ("src", "dest"), ("sender", "receiver"), ("u", "v"), ("node1", "node2"), ("id1", "id2"),
-    ("head", "tail"), ("ego", "alter"),
+    ("src", "dest"), ("sender", "receiver"), ("i", "j"), ("u", "v"), ("node1", "node2"),
+    ("fromnode", "tonode"), ("id1", "id2"), ("head", "tail"), ("ego", "alter"),
 )
+_LONG_ENDS = {end for pair in _ENDS for end in pair if len(end) > 1}
 _WEIGHTS = ("weight", "value", "w")
-_MEND = "expected two names a line, or a first line that names both ends, such as source,target"
+_OTHER = ("time", "")  # in `columns`, of what is left out; a word without letters is empty
+_Roles = tuple[int, int, int | None]  # the columns of the two ends, and of the weight
 
 def _word(name: object) -> str:
     "The name of a column in small letters and digits, without a final id."
@@ -50,54 +53,39 @@ def _pair(names: Sequence[object]) -> tuple[int, int] | None:
     if len(pairs) != 1: return None
     return words.index(pairs[0][0]), words.index(pairs[0][1])
 
-# %% ../../nbs/ground/05_links.ipynb #2d1fce42
-@dataclass(frozen=True)
-class _Table:
-    "Links in columns of equal length."
-    columns: list["pd.Series"]
-    names: list[Any] | None
-    shown: str
-    place: Callable[[int], str]  # how an error refers to a row
-
-    def numbers(self, which: int) -> Floats:  # (m,)
-        "A column as numbers, with nan for everything else."
-        import pandas as pd
-        found = pd.to_numeric(self.columns[which], errors="coerce")
-        return np.asarray(found.to_numpy(dtype=np.float64, na_value=np.nan))
-
-# %% ../../nbs/ground/05_links.ipynb #6310622b
-def _named(table: _Table, source: object, target: object) -> tuple[int, int]:
-    "The columns that the caller names."
-    names = table.names or []
-    for argument, name in (("source", source), ("target", target)):
-        if names.count(name) != 1 or source == target:
-            there = ", ".join(map(repr, names)) or "no header"
-            raise ValueError(f"{table.shown}: {argument}={name!r}: expected the names of two "
-                             f"columns of {there}")
-    return names.index(source), names.index(target)
-
-def _ends(table: _Table, source: object, target: object) -> tuple[int, int]:
-    "The two columns that are the ends; raise a ValueError if that is unclear."
-    if source is not None or target is not None: return _named(table, source, target)
-    names = table.names
-    pair = _pair(names or [])
-    if pair: return pair
-    width = len(table.columns)
-    if width == 2: return 0, 1
-    if width == 3 and names and _word(names[2]) in _WEIGHTS: return 0, 1
-    if width == 3 and not names and np.isfinite(table.numbers(2)).all(): return 0, 1
-    listed = ", ".join(map(repr, names or []))
-    which = f"it is unclear which of {listed}" if names else "no header says which"
-    raise ValueError(f"{table.shown}: {width} columns, and {which} are the two ends; {_MEND}; or "
-                     "say it: load_graph(.., source=.., target=..); a matrix of links is read from "
-                     "a .npy, .npz or .mtx")
-
-def _weight(table: _Table, ends: tuple[int, int]) -> int | None:
-    "The column of weights, or None."
-    if not table.names: return 2 if len(table.columns) == 3 else None
-    words = [*map(_word, table.names)]
+def _roles(names: Sequence[object]) -> _Roles | None:
+    "The columns of the ends and of the weight; None if the names do not say the ends."
+    pair = _pair(names)
+    if pair is None: return None
+    words = [*map(_word, names)]
     found = [words.index(word) for word in _WEIGHTS if word in words]
-    return next((which for which in found if which not in ends), None)
+    return *pair, found[0] if found else None
+
+# %% ../../nbs/ground/05_links.ipynb #442ed53d
+def _unclear(shown: str, what: str, *columns: str, last: str = "") -> ValueError:
+    "The error for a table with two readings, and the arguments that choose one."
+    ways = " or ".join(f'load_graph(.., columns="{words}")' for words in columns)
+    return ValueError(f"{shown}: {what}; expected {ways}{last}")
+
+def _as_given(
+    columns: object, names: Sequence[Any], width: int, shown: str,
+) -> tuple[bool, _Roles]:
+    "Whether `columns` are names in the header, and what they say."
+    words = columns
+    if isinstance(columns, str):
+        words = [*map(str.strip, columns.split(","))] if "," in columns else columns.split()
+    words = [*map(composed, words)] if isinstance(words, list | tuple) else []
+    found = [names.index(word) for word in words if names.count(word) == 1]
+    if 2 <= len(set(found)) == len(words) <= 3:
+        return True, (found[0], found[1], found[2] if len(found) == 3 else None)
+    roles = _roles(words)
+    known = {*_OTHER, *_WEIGHTS, *(end for pair in _ENDS for end in pair)}
+    if roles and len(words) == width and known.issuperset(map(_word, words)): return False, roles
+    there = ", ".join(map(repr, names))
+    raise ValueError(
+        f"{shown}: columns={columns!r}: expected a word for each of {width} columns: i and j for "
+        "the ends, weight for a weight, time or - for what is left out"
+        + f"; or the names of the ends, and of a weight, among {there}" * bool(names))
 
 # %% ../../nbs/ground/05_links.ipynb #ff61a6eb
 def _refuse(wrong: Bools, ends: Ints, nodes: Sequence[object], shown: str, what: str) -> None:
@@ -105,6 +93,13 @@ def _refuse(wrong: Bools, ends: Ints, nodes: Sequence[object], shown: str, what:
     if not wrong.any(): return
     u, v = ends[wrong.argmax()]
     raise ValueError(f"{shown}: the link between {nodes[u]!r} and {nodes[v]!r} {what}")
+
+def _check_arrows(ends: Ints, nodes: Sequence[object], shown: str) -> None:  # (m, 2)
+    "Raise a ValueError for an arrow without its reverse."
+    n = len(nodes)
+    alone = ~np.isin(ends[:, 1] * n + ends[:, 0], ends[:, 0] * n + ends[:, 1])
+    _refuse(alone, ends, nodes, shown, "goes one way; expected an undirected network, "
+            "such as graph.to_undirected(), written again")
 
 def _merged(
     ends: Ints, weights: Floats, nodes: Sequence[object], shown: str,  # (m, 2), (m,)
@@ -146,6 +141,39 @@ def _linked(
                   "gossip_matrix(graph, weights='given'), or -w given", stacklevel=4)
     return graph
 
+# %% ../../nbs/ground/05_links.ipynb #e8dd9ac1
+_NODE = 500  # bytes of memory for a node, at least
+
+@dataclass(frozen=True)
+class _Table:
+    "Links in rows."
+    cells: "pd.DataFrame"  # without the header
+    names: list[Any]  # empty without a header
+    roles: _Roles
+    shown: str
+    place: Callable[[int], str]  # how an error refers to a row
+    arrows: str = ""  # what says that rows are arrows
+    count: int | None = None  # of nodes
+
+    def weights(self) -> Floats:  # (m,)
+        "Weights, or ones; raise a ValueError for what is no number."
+        which = self.roles[2]
+        if which is None: return np.ones(len(self.cells))
+        numbers = _numbers(self.cells.iloc[:, which])
+        wrong = ~np.isfinite(numbers)
+        if wrong.any():
+            row = int(wrong.argmax())
+            got = self.cells.iloc[row, which]
+            where = f"{self.shown}, {self.place(row)}"
+            raise ValueError(f"{where}: weight {got!r}: expected a number")
+        return numbers
+
+def _numbers(column: "pd.Series") -> Floats:  # (m,)
+    "A column as numbers, with nan for everything else."
+    import pandas as pd
+    found = pd.to_numeric(column, errors="coerce")
+    return np.asarray(found.to_numpy(dtype=np.float64, na_value=np.nan))
+
 # %% ../../nbs/ground/05_links.ipynb #03d422af
 def _numbered(names: list[Any]) -> list[Any]:
     "Names as numbers, if all are texts of digits and no two are the same number."
@@ -154,65 +182,216 @@ def _numbered(names: list[Any]) -> list[Any]:
     numbers = [*map(int, names)]
     return numbers if len(set(numbers)) == len(numbers) else names
 
-def _places(table: _Table, which: tuple[int, int]) -> tuple[Ints, list[Any]]:  # (m, 2)
+def _places(table: _Table) -> tuple[Ints, list[Any]]:  # (m, 2)
     "The ends of each link, as places in a list of names, and the list."
     import pandas as pd
-    ends = [table.columns[column].to_numpy(dtype=object) for column in which]
+    ends = [table.cells.iloc[:, which].to_numpy(dtype=object) for which in table.roles[:2]]
     try:
         codes, names = pd.factorize(np.stack(ends, axis=1).ravel())
     except TypeError as error:
         raise ValueError(f"{table.shown}: a node's name is not hashable ({error})") from None
     places = codes.reshape(-1, 2).astype(np.int64)
     empty = np.array([isinstance(name, str) and not name for name in names] + [True])
-    missing = empty[places].any(axis=1)  # a missing name has code -1, which is the last entry
-    if missing.any():
-        row = int(missing.argmax())
-        got = ", ".join(repr(column.iloc[row]) for column in table.columns)[:60]
-        raise ValueError(f"{table.shown}, {table.place(row)}: expected two node names, got {got}")
-    last = {str(name): name for name in names}
-    same = [(name, last[str(name)]) for name in names if last[str(name)] is not name]
-    if same:
-        raise ValueError(f"{table.shown}: the names {same[0]} have the same text; expected one")
+    missing = np.asarray(empty[places].any(axis=1))  # a missing name is -1, the last entry
+    _check_filled(~missing, table.cells, table.shown, table.place)
+    _check_names(list(names), table.shown)
     return places, _numbered(list(names))
 
+def _check_filled(
+    filled: Bools, cells: "pd.DataFrame", shown: str, place: Callable[[int], str],  # (m,)
+) -> None:
+    "Raise a ValueError that shows the first row without two names."
+    if filled.all(): return
+    row = int((~filled).argmax())
+    got = ", ".join(map(repr, cells.iloc[row]))[:60]
+    raise ValueError(f"{shown}, {place(row)}: expected two node names, got {got}")
+
+def _check_names(names: Sequence[Any], shown: str) -> None:
+    "Raise a ValueError for two names that look alike."
+    last = {str(name): name for name in names}
+    same = [(name, last[str(name)]) for name in names if last[str(name)] is not name]
+    if same: raise ValueError(f"{shown}: the names {same[0]} have the same text; expected one")
+
+def _all_nodes(names: list[Any], count: int | None, shown: str) -> list[Any]:
+    "The nodes that have links, and the others, if their number is known."
+    if count is None or len(names) == count: return names
+    check_fits(f"{shown} has {count} nodes", _NODE * count, "a smaller network")
+    there = set(names)
+    numbers = all(isinstance(name, int) for name in names)
+    fits = [first for first in (0, 1) if numbers and first <= min(names) <= max(names) < count + first]
+    if len(fits) == 1:
+        return [*names, *(k for k in range(fits[0], fits[0] + count) if k not in there)]
+    raise ValueError(f"{shown}: {count} nodes in the first line, and {len(names)} names below it; "
+                     f"expected numbers from 0 to {count - 1}, or from 1 to {count}")
+
 # %% ../../nbs/ground/05_links.ipynb #edbd64c4
-def _say_columns(table: _Table, used: list[int], graph: nx.Graph) -> None:
+def _type(table: _Table) -> int | None:
+    "The column that says whether rows are arrows, as Gephi writes it."
+    words = [*map(_word, table.names)]
+    if words.count("type") != 1: return None
+    which = words.index("type")
+    said = {str(kind).lower() for kind in table.cells.iloc[:, which].unique()}
+    return which if said and said <= {"directed", "undirected"} else None
+
+def _arrows(table: _Table) -> str:
+    "What says that rows are arrows; raise a ValueError if only some are."
+    which = _type(table)
+    if which is None: return table.arrows
+    said = table.cells.iloc[:, which].str.lower() == "directed"
+    if said.any() and not said.all():
+        raise ValueError(f"{table.shown}: {table.names[which]!r} is Directed in some rows, and "
+                         "Undirected in others; expected one of the two")
+    return f"{table.names[which]}=Directed" if said.any() else table.arrows
+
+def _say_columns(table: _Table, graph: nx.Graph) -> None:
     "Note which columns of a table with a header are used; warn of the others."
+    used = [which for which in table.roles if which is not None]
     if not table.names: return
     graph.graph["columns"] = [table.names[which] for which in used]
-    left = [repr(name) for which, name in enumerate(table.names) if which not in used]
+    named = {*used, _type(table)}
+    left = [repr(name) for which, name in enumerate(table.names) if which not in named]
     if not left: return
     taken = ", ".join(map(repr, graph.graph["columns"]))
     warnings.warn(f"{table.shown}: columns {taken} are taken, {', '.join(left)} left out",
                   stacklevel=4)
 
-def _table_network(table: _Table, source: object, target: object) -> nx.Graph:
+def _table_network(table: _Table) -> nx.Graph:
     "The network of a table; raise a ValueError that says what is wrong with it."
-    ends = _ends(table, source, target)
-    third = _weight(table, ends)
-    places, names = _places(table, ends)
-    weights = np.ones(len(places)) if third is None else table.numbers(third)
-    if not np.isfinite(weights).all():
-        row = int((~np.isfinite(weights)).argmax())
-        got = table.columns[third or 0].iloc[row]
-        raise ValueError(f"{table.shown}, {table.place(row)}: weight {got!r}: expected a number")
-    graph = nx.empty_graph(names)
-    _say_columns(table, [*ends] if third is None else [*ends, third], graph)
+    places, names = _places(table)
+    weights = table.weights()
+    arrows = _arrows(table)
+    if arrows:
+        _check_arrows(places, names, f"{table.shown} ({arrows[:40]})")
+    graph = nx.empty_graph(_all_nodes(names, table.count, table.shown))
+    _say_columns(table, graph)
     return _linked(graph, places, weights, table.shown)
 
+# %% ../../nbs/ground/05_links.ipynb #be0b0881
+def _whole(column: "pd.Series") -> bool:
+    "Whether a column contains whole numbers only."
+    return all(re.fullmatch("[0-9]+", cell) for cell in column.unique())
+
+def _has_counts(cells: "pd.DataFrame") -> bool:
+    "Whether the first line may be a number of nodes and one of links, in any order."
+    first, below = cells.iloc[0].tolist(), cells.iloc[1:, :2]
+    if not len(below) or not all(re.fullmatch("[0-9]+", cell) for cell in first): return False
+    counts = [*map(int, first)]
+    names = set(below.to_numpy().ravel())
+    if not any(re.fullmatch("[0-9]+", name) for name in names): return True
+    if len(below) < 2 or not any(len(below) / 2 <= count <= len(below) for count in counts): return False
+    numbers = all(re.fullmatch("[0-9]+", name) for name in names)
+    most = max(map(int, names)) if numbers else len(names)
+    links = {frozenset(link) for link in below.itertuples(index=False)}
+    if frozenset(first[:2]) in links: return False  # it is said again, and changes nothing
+    return any(counts[n] >= most and counts[m] in (len(links), len(below))
+               for n in range(len(counts)) for m in range(len(counts)) if n != m)
+
+# %% ../../nbs/ground/05_links.ipynb #522e6c73
+def _has_times(cells: "pd.DataFrame") -> bool:
+    "Whether the first of three columns may be a time."
+    return cells.shape[1] == 3 and _whole(cells[1]) and _whole(cells[2])
+
+def _is_matrix(cells: "pd.DataFrame") -> bool:
+    "Whether the cells may be the matrix of a network."
+    n = cells.shape[1]
+    if len(cells) != n: return False
+    entries = np.array([_numbers(cells[which]) for which in range(n)])
+    if np.isin(entries, (0, 1)).all(): return True
+    like = (entries.diagonal() == 0).all() or np.allclose(entries.sum(axis=1), 1)
+    return bool((entries == entries.T).all() and (like or n > 2))
+
+def _is_neighbours(cells: "pd.DataFrame") -> bool:
+    "Whether row k may be the neighbours of node k, counted from 0 or from 1."
+    n = len(cells)
+    if n < 3 or not (_whole(cells[0]) and _whole(cells[1])): return False
+    for first in (0, 1):
+        heard = np.array([_numbers(cells[0]), _numbers(cells[1])]) - first
+        node = np.arange(n)
+        if (heard < 0).any() or (heard >= n).any() or (heard == node).any(): continue
+        if (np.sort(n * node + heard, axis=None) == np.sort(n * heard + node, axis=None)).all():
+            return True
+    return False
+
+def _is_of_nodes(cells: "pd.DataFrame") -> bool:
+    "Whether each row may be about a node of its own."
+    return len(cells) > 1 and cells[0].is_unique and not cells[1].isin(cells[0]).any()
+
+def _has_header_below(cells: "pd.DataFrame") -> bool:
+    "Whether a line below the first one may be a header."
+    words = [name for name in cells[0].unique() if not name.isdigit() and _word(name) in _LONG_ENDS]
+    rows = cells[cells[0].isin(words)].iloc[:, :2]
+    return any(_pair(row) for row in rows.itertuples(index=False))
+
+def _has_decimals(cells: "pd.DataFrame") -> bool:
+    "Whether a node would be called by a number with a decimal point."
+    decimal = re.compile(r"[-+]?[0-9]*\.[0-9]+")
+    return any(decimal.fullmatch(name) for which in (0, 1) for name in cells[which].unique())
+
+# %% ../../nbs/ground/05_links.ipynb #b8172639
+_MATRIX = "a matrix of links is read from a .npy, .npz or .mtx"
+_OF_NODES = "may be links, or a table of nodes, with one in each row"
+_WORDS = ", or a first line that says so, such as time,source,target"
+_READINGS: tuple[tuple[Callable[["pd.DataFrame"], bool], str], ...] = (
+    (_has_counts, "the first line may be a link, or numbers of nodes and links (to leave it out, "
+     "write # before it)"),
+    (_has_times, "the columns may be two ends and a weight, or a time and two ends"),
+    (_is_matrix, f"may be links or a matrix ({_MATRIX})"),
+    (_is_neighbours, "may be links, or the neighbours of one node in each line (a file .adjlist "
+     "has the node first)"),
+    (_has_header_below, "a line below the first one may be a link or a header"),
+    (_is_of_nodes, _OF_NODES),
+    (_has_decimals, "a number with a decimal point may be a name or a weight"),
+)
+
+def _bare_roles(cells: "pd.DataFrame", shown: str) -> _Roles:
+    "The roles of columns without names; raise a ValueError if they are unclear."
+    width = cells.shape[1]
+    weighted = width == 3 and np.isfinite(_numbers(cells[2])).all()
+    third = "weight" if weighted else "-"
+    others = " -" * (width - 3)
+    ways = ["i j"] if width == 2 else [f"i j {third}{others}", f"time i j{others}"]
+    if width != 2 and not weighted:
+        raise _unclear(shown, f"{width} columns, and no header says which are the two ends "
+                       f"({_MATRIX})", *ways, last=_WORDS)
+    for may_be, what in _READINGS:
+        if may_be(cells): raise _unclear(shown, what, *ways, last=_WORDS)
+    return 0, 1, 2 if weighted else None
+
+# %% ../../nbs/ground/05_links.ipynb #d85696e2
+def _frame_table(frame: "pd.DataFrame", columns: object) -> _Table:
+    "The table of a data frame, whose columns may have names."
+    names = [*map(composed, frame.columns)]
+    cells = frame.map(composed).set_axis(range(frame.shape[1]), axis=1)
+    bare = names == list(range(len(names)))
+    roles = _roles(names)
+    if columns is not None:
+        bare, roles = False, _as_given(columns, names, len(names), "graph")[1]
+    elif bare:
+        roles = _bare_roles(cells.astype(str), "graph")
+    elif roles is None and len(names) == 2:
+        if _is_of_nodes(cells): raise _unclear("graph", _OF_NODES, "i j")
+        roles = (0, 1, None)
+    if roles is None: raise _unknown(names, "graph")
+    return _Table(cells, [] if bare else names, roles, "graph", "row {}".format)
+
+def _unknown(names: Sequence[Any], shown: str) -> ValueError:
+    "The error for a header whose words are not known."
+    which = f"it is unclear which of {', '.join(map(repr, names))} are the two ends"
+    return _unclear(shown, f"{len(names)} columns, and {which} ({_MATRIX})",
+                    ",".join(map(str, names[:2])), last=", or a first line such as source,target")
+
 # %% ../../nbs/ground/05_links.ipynb #18a90899
-def read_frame(
-    frame: "pd.DataFrame", source: object = None, target: object = None
-) -> nx.Graph:
+def read_frame(frame: "pd.DataFrame", columns: str | Sequence[Any] | None = None) -> nx.Graph:
     """Read an undirected simple graph from a table with a link in each row.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         The table.
-    source, target : hashable, optional
-        Names of the columns with the two ends. By default, two columns with known
-        names (such as source and target), or the only two columns.
+    columns : str or list, optional
+        What the columns are: the names of the two ends and, if there is one, of the
+        weight; or a word for each column, 'time i j'. By default, two columns with
+        known names (such as source and target), or the only two columns.
 
     Returns
     -------
@@ -225,7 +404,8 @@ def read_frame(
     ------
     ValueError
         If it is unclear which columns are the ends, for missing names, for weights
-        that are not numbers or contradict each other, and without any link.
+        that are not numbers or contradict each other, for arrows without their reverse,
+        and without any link.
 
     References
     ----------
@@ -235,11 +415,7 @@ def read_frame(
     if not isinstance(frame, pd.DataFrame):
         raise ValueError(f"graph={frame!r:.60}: expected the name of a graph, the path of a file, "
                          "a pandas.DataFrame or a networkx.Graph")
-    names: list[Any] = list(frame.columns)
-    bare = names == list(range(frame.shape[1])) and source is None and target is None
-    columns = [frame.iloc[:, which] for which in range(frame.shape[1])]
-    table = _Table(columns, None if bare else names, "graph", "row {}".format)
-    return _table_network(table, source, target)
+    return _table_network(_frame_table(frame, columns))
 
 # %% ../../nbs/ground/05_links.ipynb #8112ff52
 _ATTRIBUTES = re.compile(r"[\s,]+(\{(?:['\"\d].*)?\})\s*$")
@@ -252,13 +428,6 @@ def _told_weight(attributes: str) -> str:
     told = ast.literal_eval(attributes)
     if not isinstance(told, dict): raise ValueError(f"{attributes}: expected a dictionary")
     return str(told.get("weight", 1))
-
-def _lines(text: str) -> tuple[list[int], list[str]]:
-    "The numbers of the lines that are neither empty nor comments, and the lines."
-    lines = io.StringIO(text, newline=None).read().split("\n")
-    told = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    links = [(number, line) for number, line in told if not line.lstrip().startswith("#")]
-    return [number for number, _ in links], [line for _, line in links]
 
 def _separator(lines: list[str]) -> str:
     "The mark between names, in the form that pandas expects."
@@ -276,7 +445,7 @@ def _cells(lines: list[str], shown: str) -> "pd.DataFrame":
     mark = _separator(lines)
     blanks = len(mark) > 1
     width = max(len(line.split()) if blanks else line.count(mark) + 1 for line in lines)
-    if width > _WIDEST: raise ValueError(f"{shown}: a line with {width} columns; {_MEND}")
+    if width > _WIDEST: raise ValueError(f"{shown}: a line with {width} columns; expected two")
     cells = pd.read_csv(
         io.StringIO("\n".join(lines)), sep=mark, header=None, names=range(width), dtype=str,
         index_col=False, na_filter=False, skipinitialspace=True, skip_blank_lines=False)
@@ -286,47 +455,111 @@ def _cells(lines: list[str], shown: str) -> "pd.DataFrame":
     filled = np.flatnonzero((cells != "").any())
     return cells.iloc[:, :max(2, filled.max(initial=0) + 1)]
 
-# %% ../../nbs/ground/05_links.ipynb #64f95bb3
-def _all_digits(cells: "pd.DataFrame") -> bool:
-    "Whether the first two columns contain only numbers."
-    return all(re.fullmatch("[0-9]+", cell) for which in (0, 1) for cell in cells[which].unique())
+# %% ../../nbs/ground/05_links.ipynb #f7d82e84
+_DIRECTED = re.compile(r"(?<!un)(?<!un-)(?<!non-)(?<!not )\bdirected\b(?!\W*(?:false|no|0)\b)", re.I)
+_KONECT = re.compile(r"%\s*(sym|asym|bip)\s+\w+\s*")
+_Lines = list[tuple[int, str]]  # lines with their numbers
 
-def _is_header(cells: "pd.DataFrame", shown: str) -> bool:
-    "Whether the first line is a header; raise a ValueError if that is unclear."
+def _split_lines(text: str) -> tuple[_Lines, _Lines]:
+    "Links and comments."
+    lines = enumerate(io.StringIO(text, newline=None).read().split("\n"), 1)
+    told = [(number, line.strip(" ")) for number, line in lines if line.strip()]
+    links = [(number, line) for number, line in told if not re.match(r"\s*[#%]", line)]
+    comments = [(number, line) for number, line in told if re.match(r"\s*[#%]", line)]
+    return links, comments
+
+def _check_comments(comments: _Lines, first: int, cells: "pd.DataFrame", shown: str) -> None:
+    "Raise a ValueError for a comment that may be a link."
+    width = cells.shape[1]
+    marked = any(name[:1] in ("#", "%") for which in (0, 1) for name in cells[which].unique())
+    for number, line in comments:
+        if not re.match(r"\s*[#%]+[^#%\s]", line) or number < first and not marked: continue
+        as_link = _cells([line], shown)
+        if as_link.shape[1] != width or (as_link == "").any(axis=None): continue
+        raise ValueError(
+            f"{shown}, line {number}: {line.strip()!r:.60} may be a comment or a link; expected a "
+            "blank after the mark of a comment, or a name that begins with it in quotation marks")
+
+def _said(comments: _Lines, width: int, shown: str) -> tuple[str, str | None]:
+    "The comment that says that links are arrows, and what the columns are."
+    found = next(filter(None, (_KONECT.fullmatch(line) for _, line in comments)), None)
+    if found and found[1] == "bip":
+        raise ValueError(f"{shown}: a network of two kinds of nodes with the same numbers (bip); "
+                         "expected one of a single kind, such as the first kind with letters")
+    arrows = [line for _, line in comments if _DIRECTED.search(line)]
+    if found and found[1] == "asym":
+        arrows.append(found[0])
+    columns = " ".join("i j weight time".split()[:width]) if found and width <= 4 else None
+    return arrows[0].strip() if arrows else "", columns
+
+# %% ../../nbs/ground/05_links.ipynb #64f95bb3
+def _is_header(cells: "pd.DataFrame") -> bool | None:
+    "Whether the first line is a header; None if that is unclear."
     first = cells.iloc[0].tolist()
     below = cells.iloc[1:]
     pair = _pair(first)
-    unclear = (f"{shown}: the first line, {', '.join(first)!r}, may be a header or a link; "
-               "expected # before it, or another first line")
+    number = re.compile(r"[-+]?[0-9]*\.?[0-9]+")
+    if any(map(number.fullmatch, first)): return False
     if pair is not None:
-        if below.iloc[:, list(pair)].isin([first[which] for which in pair]).any(axis=None):
-            raise ValueError(unclear)
-        return True
-    ends = {end for pair in _ENDS for end in pair if len(end) > 1}
-    if len(first) == 2 and any(_word(name) in ends for name in first): raise ValueError(unclear)
-    words = not any(re.fullmatch("[0-9]+", name) for name in first[:2])
-    return words and len(below) > 0 and _all_digits(below)
+        names = set(below.iloc[:, list(pair)].to_numpy().ravel())
+        short = len(first[pair[0]]) == 1 and any(re.fullmatch(r"[^\W\d_]", name) for name in names)
+        return None if short or names & {first[which] for which in pair} else True
+    if not len(below): return False  # a header alone is no network
+    if len(first) == 2 and any(_word(name) in _LONG_ENDS for name in first): return None
+    if _whole(below[0]) and _whole(below[1]): return True
+    if len(first) == 3 and np.isfinite(_numbers(below[2])).all(): return True
+    return False if below.iloc[:, :2].isin(first[:2]).any(axis=None) else None
 
 # %% ../../nbs/ground/05_links.ipynb #29a42462
-def _text_table(text: str, shown: str, header: bool) -> _Table:
-    "The table in a text, with a header if the caller says so or it is recognised."
-    numbers, lines = _lines(text)
-    if not lines: raise ValueError(f"{shown}: no edge, only comments; expected at least one")
+def _weighted(lines: list[str]) -> tuple[list[str], list[str]]:
+    "Lines without the dictionaries of networkx, and the weights in these."
+    found = [_ATTRIBUTES.search(line) for line in lines]
+    bare = [line[:one.start()] if one else line for line, one in zip(lines, found, strict=True)]
+    return bare, [_told_weight(one[1]) if one else "1" for one in found]
+
+def _text_roles(
+    cells: "pd.DataFrame", columns: object, shown: str,
+) -> tuple[bool, _Roles]:
+    "Whether the first line is a header, and the roles of columns."
+    first = cells.iloc[0].tolist()
+    words = [name for name in first if not re.fullmatch("[0-9]+", name)]
+    header = _is_header(cells)
+    if columns is not None:
+        named, roles = _as_given(columns, words and first, cells.shape[1], shown)
+        return named or header is True, roles
+    if header is None:
+        ends = "source target" if {"i", "j"} & {*first} else "i j"
+        raise _unclear(shown, f"the first line, {', '.join(first)!r}, may be a header or a link",
+                       ends + " -" * (len(first) - 2), ",".join(first[:2]))
+    if not header: return False, _bare_roles(cells, shown)
+    named_roles = _roles(first)
+    if named_roles is None: raise _unknown(first, shown)
+    return True, named_roles
+
+def _text_table(text: str, shown: str, columns: object) -> _Table:
+    "The table in a text; raise a ValueError if there are two ways to read it."
+    links, comments = _split_lines(text)
+    if not links: raise ValueError(f"{shown}: no edge, only comments; expected at least one")
     if "\0" in text: raise ValueError(f"{shown}: malformed: expected text, not bytes")
-    weights = ["1"] * len(lines)
-    if "}" in text:
-        found = [_ATTRIBUTES.search(line) for line in lines]
-        weights = [_told_weight(one[1]) if one else "1" for one in found]
-        pairs = zip(lines, found, strict=True)
-        lines = [line[:one.start()] if one else line for line, one in pairs]
-    cells = _cells(lines, shown)
-    names = cells.iloc[0].tolist() if header or _is_header(cells, shown) else None
+    count = int(links[0][1]) if re.fullmatch("[0-9]{1,9}", links[0][1].strip()) else None
+    numbers, lines = zip(*(links if count is None or len(links) == 1 else links[1:]), strict=True)
+    bare, weights = _weighted(list(lines)) if "}" in text else (list(lines), ["1"])
+    cells = _cells(bare, shown)
+    if not text.isascii(): cells = cells.map(composed)
+    if cells.shape[1] == 2:
+        _check_filled((cells != "").all(axis=1).to_numpy(), cells, shown,
+                      lambda row: f"line {numbers[row]}")
+    _check_comments(comments, links[0][0], cells, shown)
+    arrows, said = _said(comments, cells.shape[1], shown)
+    if bare != list(lines) and cells.shape[1] == 2: said = "i j"
+    header, roles = _text_roles(cells, said if columns is None else columns, shown)
     if any(weight != "1" for weight in weights):
-        cells = cells.assign(weight=weights)
-        names = names and [*names, "weight"]
-    first = 1 if names else 0
-    columns = [cells.iloc[first:, which] for which in range(cells.shape[1])]
-    return _Table(columns, names, shown, lambda row: f"line {numbers[row + first]}")
+        roles = (*roles[:2], cells.shape[1])
+        cells = cells.assign(weight=["weight" if header else weights[0], *weights[1:]])
+    first = int(header)
+    names = cells.iloc[0].tolist() if header else []
+    return _Table(cells.iloc[first:], names, roles, shown,
+                  lambda row: f"line {numbers[row + first]}", arrows, count)
 
 # %% ../../nbs/ground/05_links.ipynb #5a60743e
 def simple_graph(graph: nx.Graph, shown: str = "graph") -> nx.Graph:
@@ -361,12 +594,10 @@ def simple_graph(graph: nx.Graph, shown: str = "graph") -> nx.Graph:
     told = [(place[u], place[v], said) for u, v, said in graph.edges(data=True)]
     ends = np.array([link[:2] for link in told], dtype=np.int64).reshape(-1, 2)
     name = next((name for name in _WEIGHTS if any(name in said for *_, said in told)), "weight")
-    weights = np.array([real_number(said.get(name, 1)) for *_, said in told])
+    unsaid = graph.graph.get("edge_default", {}).get(name, 1)  # of GraphML and GEXF
+    weights = np.array([real_number(said.get(name, unsaid)) for *_, said in told])
     if graph.is_directed():
-        n = len(place)
-        alone = ~np.isin(ends[:, 1] * n + ends[:, 0], ends[:, 0] * n + ends[:, 1])
-        _refuse(alone, ends, list(graph), shown, "goes one way; expected an undirected network, "
-                "such as graph.to_undirected(), written again")
+        _check_arrows(ends, list(graph), shown)
     copy = nx.Graph()
     copy.graph.update(graph.graph)
     copy.add_nodes_from(graph.nodes(data=True))
@@ -375,9 +606,22 @@ def simple_graph(graph: nx.Graph, shown: str = "graph") -> nx.Graph:
         said.pop(name, None)
     return _linked(copy, ends, weights, shown)
 
-# %% ../../nbs/ground/05_links.ipynb #e8dd9ac1
-_NODE = 500  # bytes of memory for a node, at least
+# %% ../../nbs/ground/05_links.ipynb #f4a66561
+def _labelled(graph: nx.Graph, shown: str) -> nx.Graph:
+    "A graph whose nodes are called by their labels, if each has one of its own."
+    given = [said.get("label") for _, said in graph.nodes(data=True)]
+    labels = ["" if label is None else str(label) for label in given]
+    own = all(labels) and len(set(map(composed, labels))) == len(labels)
+    if any(labels) and not own:
+        warnings.warn(f"{shown}: labels are missing or occur twice, so that nodes are called by "
+                      "their identifiers", stacklevel=5)
+    if graph.graph.get("mode") == "dynamic":  # of GEXF
+        warnings.warn(f"{shown}: times of links are left out", stacklevel=5)
+    names = [*map(composed, labels if own else graph)]
+    _check_names(names, shown)
+    return nx.relabel_nodes(graph, dict(zip(graph, names, strict=True)))
 
+# %% ../../nbs/ground/05_links.ipynb #c2f88763
 def _matrix_network(matrix: Any, shown: str) -> nx.Graph:
     "The network of an adjacency matrix, (n, n), sparse or not."
     from scipy.sparse import coo_array, csr_array
@@ -419,50 +663,26 @@ def _npz(content: bytes) -> Any:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return arrays[arrays.files[0]]
 
-# %% ../../nbs/ground/05_links.ipynb #79e25b5e
-_MARKET = {
-    "%%matrixmarket": 0, "matrix": 1, "coordinate": 2, "array": 2, "real": 3, "integer": 3,
-    "pattern": 3, "general": 4, "symmetric": 4,
-}
-
-def _entries(shape: tuple[int, int], numbers: Floats) -> Any:  # (entries, 2 or 3)
-    "A sparse matrix from rows and columns, counted from one, and values."
-    from scipy.sparse import coo_array
-    places = numbers[:, :2].astype(np.int64) - 1
-    if (places + 1 != numbers[:, :2]).any() or (places < 0).any() or (places >= shape).any():
-        raise ValueError(f"a row or column is not an integer from 1 to {shape}")
-    if len(np.unique(places, axis=0)) < len(places): raise ValueError("an entry is there twice")
-    values = numbers[:, 2] if numbers.shape[1] == 3 else np.ones(len(numbers))
-    return coo_array((values, tuple(places.T)), shape=shape)
-
-def _column_by_column(numbers: Floats, rows: int, columns: int, lower: bool) -> Floats:
-    "Rows and columns, counted from one, of numbers that come column by column."
-    check_fits(f"{rows} times {columns} entries", 8 * rows * columns, "a smaller matrix")
-    column, row = np.nonzero(np.triu(np.ones((columns, rows)), 0 if lower else -columns))
-    if numbers.shape != (len(row), 1): raise ValueError(f"expected {len(row)} lines of a number")
-    return np.column_stack([row + 1, column + 1, numbers])
-
 # %% ../../nbs/ground/05_links.ipynb #3abd385d
 def _mtx(content: bytes) -> Any:
     "The matrix in a file in the format of Matrix Market."
-    first, *rest = content.decode().splitlines()
-    words = first.lower().split()
-    if [_MARKET.get(word) for word in words] != [*range(5)]:
-        raise ValueError(f"{first[:60]!r}: expected %%MatrixMarket matrix, coordinate or array, "
-                         "real, integer or pattern, and general or symmetric")
-    lines = [line for line in rest if line.strip() and not line.lstrip().startswith("%")]
-    rows, columns, *count = map(int, lines[0].split())
-    numbers = np.loadtxt(lines[1:], ndmin=2, comments=None)
-    if "array" in words:
-        numbers = _column_by_column(numbers, rows, columns, "symmetric" in words)
-        count = [len(numbers)]
-    if count != [len(numbers)] or numbers.shape[1] != (2 if "pattern" in words else 3):
+    from scipy.io import mminfo, mmread
+    rows, columns, count, form, kind, symmetry = mminfo(io.BytesIO(content))
+    check_fits(f"{rows} times {columns} entries", 8.0 * rows * columns * (form == "array"),
+               "a smaller matrix")
+    lines = [line for line in content.decode().splitlines() if line.strip()]
+    entries = [line for line in lines if not line.lstrip().startswith("%")][1:]
+    numbers = np.loadtxt(entries, ndmin=2, comments=None)
+    width = 1 if form == "array" else 2 if kind == "pattern" else 3
+    if numbers.shape[1] != width or form == "coordinate" and len(numbers) != count:
         found = f"{len(numbers)} lines of {numbers.shape[1]} numbers"
         raise ValueError(f"{found}: expected what the first two lines say")
-    lower = _entries((rows, columns), numbers)
-    if "general" in words: return lower
-    if (lower.row < lower.col).any(): raise ValueError("an entry is above the diagonal")
-    return lower + lower.T  # the diagonal, which is doubled here, is not used
+    if form == "coordinate":
+        if len(np.unique(numbers[:, :2], axis=0)) < len(numbers):
+            raise ValueError("an entry is there twice")
+        if symmetry != "general" and (numbers[:, 0] < numbers[:, 1]).any():
+            raise ValueError("an entry is above the diagonal")
+    return mmread(io.BytesIO(content))
 
 # %% ../../nbs/ground/05_links.ipynb #97f3470a
 def _complete(graph: nx.Graph, nodes: int) -> nx.Graph:
@@ -471,13 +691,31 @@ def _complete(graph: nx.Graph, nodes: int) -> nx.Graph:
     raise ValueError(f"{len(graph)} nodes with links, {nodes} listed; expected the same, each "
                      "with a name of its own")
 
+def _xml(read: Callable[[io.BytesIO], nx.Graph]) -> Callable[[bytes], nx.Graph]:
+    "A reader for the only graph in a file of XML."
+    def reader(content: bytes) -> nx.Graph:
+        from xml.etree.ElementTree import fromstring
+        tags = [element.tag.rpartition("}")[2] for element in fromstring(content).iter()]
+        if tags.count("graph") != 1:
+            raise ValueError(f"{tags.count('graph')} graphs; expected one")
+        return _complete(read(io.BytesIO(content)), tags.count("node"))
+    return reader
+
 def _json(content: bytes) -> nx.Graph:
     "The graph in a node-link file."
     told = json.loads(content.decode("utf-8-sig"))
     keys = [key for key in ("links", "edges") if isinstance(told, dict) and key in told]
     if len(keys) != 1 or "nodes" not in told:
-        raise ValueError("expected node-link data: an object with nodes, and links or edges")
-    return _complete(nx.node_link_graph(told, edges=keys[0]), len(told["nodes"]))
+        raise ValueError("expected node-link data, an object with nodes, and links or edges; "
+                         "networkx.cytoscape_graph and networkx.adjacency_graph read others")
+    graph = nx.node_link_graph(told | {"multigraph": True}, edges=keys[0])
+    return _complete(graph, len(told["nodes"]))
+
+# %% ../../nbs/ground/05_links.ipynb #125a6ebe
+def _gml(content: bytes) -> nx.Graph:
+    "The graph in a file of GML."
+    text = re.sub(r"(?m)^(\s*graph\s*\[)", r"\1 multigraph 1 ", content.decode("utf-8-sig"), count=1)
+    return nx.parse_gml(text, label="id")
 
 def _pajek(content: bytes) -> nx.Graph:
     "The graph in a file of Pajek."
@@ -485,42 +723,96 @@ def _pajek(content: bytes) -> nx.Graph:
     lines = [line for line in text.split("\n") if line.strip() and not line.startswith("%")]
     starts = sorted({0} | {i for i, line in enumerate(lines) if line.startswith("*")})
     parts = [lines[i:j] for i, j in zip(starts, [*starts[1:], len(lines)], strict=True)]
-    full = {part[0].split()[0].lower(): part for part in parts if len(part) > 1}
-    kinds = full.keys() - {"*network", "*vertices"}
-    if len(kinds) != 1 or not kinds <= {"*edges", "*arcs", "*matrix"} or "*vertices" not in full:
-        raise ValueError("expected *Vertices and one of *Edges, *Arcs or *Matrix with links")
-    told = [*full["*vertices"], *full[kinds.pop()]]
-    return _complete(nx.parse_pajek("\n".join(told)), len(full["*vertices"]) - 1)
+    kinds = [part[0].split()[0].lower() for part in parts]
+    full = [which for which, part in enumerate(parts)
+            if len(part) > 1 and kinds[which] not in ("*network", "*vertices")]
+    one = len(full) == 1 and kinds[full[0]] in ("*edges", "*arcs", "*matrix")
+    head = parts[kinds.index("*vertices")] if kinds.count("*vertices") == 1 else []
+    if not one or not head or len(head[0].split()) != 2:
+        raise ValueError("expected *Vertices n, and one of *Edges, *Arcs or *Matrix with links")
+    said = {words[0]: words[1] for words in map(shlex.split, head[1:]) if len(words) > 1}
+    count = int(head[0].split()[1])
+    nodes = [f"{i} {shlex.quote(said.get(str(i), str(i)))}" for i in range(1, count + 1)]
+    return _complete(nx.parse_pajek("\n".join([head[0], *nodes, *parts[full[0]]])), count)
 
-# %% ../../nbs/ground/05_links.ipynb #4ce5d14f
+# %% ../../nbs/ground/05_links.ipynb #8c7e536f
+def _adjacency_list(content: bytes) -> nx.Graph:
+    "The graph in a list of nodes, each followed by neighbours."
+    graph = nx.parse_adjlist(content.decode("utf-8-sig").splitlines())
+    return nx.relabel_nodes(graph, dict(zip(graph, _numbered([*graph]), strict=True)))
+
 _READERS: dict[str, Callable[[bytes], Any]] = {  # a graph, or a matrix
-    ".graphml": lambda content: nx.parse_graphml(content.decode("utf-8-sig")),
-    ".gml": lambda content: nx.parse_gml(content.decode("utf-8-sig")),
-    ".gexf": lambda content: nx.read_gexf(io.BytesIO(content)),
+    ".graphml": _xml(nx.read_graphml),
+    ".gml": _gml,
+    ".gexf": _xml(nx.read_gexf),
     ".json": _json,
     ".net": _pajek,
     ".paj": _pajek,
+    ".adjlist": _adjacency_list,
     ".npy": lambda content: np.lib.format.read_array(io.BytesIO(content), allow_pickle=False),
     ".npz": _npz,
     ".mtx": _mtx,
 }
 FORMATS = tuple(_READERS)  # of files that are not tables of text
 
+_CONVERT = {  # by other suffixes: a line of Python, and the suffix of what it writes
+    ".xlsx .xls .ods": (
+        "import pandas; pandas.read_excel({old!r}).to_csv({new!r}, index=False)", ".csv"),
+    ".parquet": ("import pandas; pandas.read_parquet({old!r}).to_csv({new!r}, index=False)", ".csv"),
+    ".feather": ("import pandas; pandas.read_feather({old!r}).to_csv({new!r}, index=False)", ".csv"),
+    ".pickle .pkl .gpickle": (
+        "import networkx, pandas; networkx.write_graphml(pandas.read_pickle({old!r}), {new!r})",
+        ".graphml"),
+    ".g6 .graph6": (
+        "import networkx; networkx.write_graphml(networkx.read_graph6({old!r}), {new!r})",
+        ".graphml"),
+    ".s6 .sparse6": (
+        "import networkx; networkx.write_graphml(networkx.read_sparse6({old!r}), {new!r})",
+        ".graphml"),
+    ".gw .lgr .leda": (
+        "import networkx; networkx.write_graphml(networkx.read_leda({old!r}), {new!r})",
+        ".graphml"),
+    ".dot .gv": (
+        "import networkx; networkx.write_graphml(networkx.nx_pydot.read_dot({old!r}), {new!r})",
+        ".graphml"),
+    ".lgl": ("import igraph; igraph.Graph.Read_Lgl({old!r}).write_graphml({new!r})", ".graphml"),
+    ".dl": ("import igraph; igraph.Graph.Read_DL({old!r}).write_graphml({new!r})", ".graphml"),
+    ".graphmlz": (
+        "import igraph; igraph.Graph.Read_GraphMLz({old!r}).write_graphml({new!r})", ".graphml"),
+    ".graph .metis": (
+        "import networkit as nk; graph = nk.readGraph({old!r}, nk.Format.METIS); "
+        "nk.writeGraph(graph, {new!r}, nk.Format.GML)", ".gml"),
+    ".mat": (
+        "from scipy import io, sparse; A = io.loadmat({old!r})['A']; "
+        "sparse.save_npz({new!r}, sparse.csr_array(A))", ".npz"),
+    ".zip .tar .tgz": ("import shutil; shutil.unpack_archive({old!r}, {new!r})", ""),
+    ".bz2": ("import bz2; open({new!r}, 'wb').write(bz2.open({old!r}).read())", ""),
+    ".xz": ("import lzma; open({new!r}, 'wb').write(lzma.open({old!r}).read())", ""),
+}
+_OTHERS = {suffix: line for suffixes, line in _CONVERT.items() for suffix in suffixes.split()}
+
+# %% ../../nbs/ground/05_links.ipynb #5ea8444c
+def _refuse_format(kind: str, path: Path, shown: str) -> None:
+    "Raise a ValueError for a file of a format that is not read."
+    if kind not in _OTHERS: return
+    line, suffix = _OTHERS[kind]
+    written = str(path).removesuffix(".gz")[:-len(kind)] + suffix
+    raise ValueError(f"{shown}: a file {kind} is not read; expected the file that this line of "
+                     f"Python writes: {line.format(old=str(path), new=written)}")
+
 # %% ../../nbs/ground/05_links.ipynb #f20a2166
-def _parse(
-    content: bytes, path: Path, shown: str, source: object, target: object,
-) -> nx.Graph:
+def _parse(content: bytes, path: Path, shown: str, columns: object) -> nx.Graph:
     "Read a graph from the content of a file; raise a ValueError that names the file."
     kind = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    named = source is not None or target is not None
-    if named and kind in _READERS:
-        raise ValueError(f"{shown}: a file {kind} has no columns; expected no source and target")
+    _refuse_format(kind, path, shown)
+    if columns is not None and kind in _READERS:
+        raise ValueError(f"{shown}: columns={columns!r}: a file {kind} has none; expected them "
+                         "for a table only")
     try:
         if kind not in _READERS:
-            table = _text_table(content.decode("utf-8-sig"), shown, named)
-            return _table_network(table, source, target)
+            return _table_network(_text_table(content.decode("utf-8-sig"), shown, columns))
         found = _READERS[kind](content)
-        if isinstance(found, nx.Graph): return simple_graph(found, shown)
+        if isinstance(found, nx.Graph): return simple_graph(_labelled(found, shown), shown)
         return _matrix_network(found, shown)
     except Exception as error:
         if isinstance(error, ValueError) and str(error).startswith(shown): raise
@@ -541,9 +833,7 @@ def _content(path: Path, shown: str) -> bytes:
                "a smaller file")
     return read_bytes(path)
 
-def read_graph(
-    path: str | Path, source: object = None, target: object = None
-) -> nx.Graph:
+def read_graph(path: str | Path, columns: str | Sequence[str] | None = None) -> nx.Graph:
     """Read an undirected simple graph from a file.
 
     Parameters
@@ -551,8 +841,9 @@ def read_graph(
     path : str or Path
         A table of links (an edge list) as text, or a file whose name ends in one of
         FORMATS; gzipped if its name ends in .gz. A table from standard input is '-'.
-    source, target : str, optional
-        For a table with a header, the columns with the two ends, if these are unclear.
+    columns : str or list of str, optional
+        For a table: a word for each column, such as 'i j weight' or 'time i j'; or the
+        names, in its header, of the two ends and perhaps of the weight.
 
     Returns
     -------
@@ -566,8 +857,9 @@ def read_graph(
     FileNotFoundError
         If there is no such file.
     ValueError
-        For a file that is empty, malformed, too large for the memory, directed, or has
-        no edge between two different nodes; and if it is unclear what a column is.
+        For a file that is empty, malformed, too large for the memory, of a format that
+        is not read, directed, or without an edge between two different nodes; and for a
+        table that can be read in two ways.
 
     References
     ----------
@@ -577,4 +869,4 @@ def read_graph(
     content = _content(Path(path), shown)
     if not content.strip():
         raise ValueError(f"{shown}: the file is empty; expected at least one edge")
-    return _parse(content, Path(path), shown, source, target)
+    return _parse(content, Path(path), shown, columns)

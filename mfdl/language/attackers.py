@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import block_diag, csr_array
 
-from ..ground.arguments import Bools, Floats, Ints, check_choice, check_count, check_fits
+from mfdl.ground.arguments import (
+    Bools, Floats, Ints, check_choice, check_count, check_fits, composed,
+)
 from ..ground.randomness import check_seed
 from .graphs import parse_spec
 from .protocol import MatrixProtocol, Messages, Protocol, Variables
@@ -521,16 +523,18 @@ def labelled(texts: Iterable[str], nodes: Iterable[Hashable]) -> tuple[Hashable,
     """
     labels: dict[str, Hashable] = {}
     for node in nodes:
-        if labels.setdefault(str(node), node) != node:
+        text = composed(str(node))
+        if labels.setdefault(text, node) != node:
             raise ValueError(
-                f"attackers: nodes {labels[str(node)]!r} and {node!r} have the same text; "
+                f"attackers: nodes {labels[text]!r} and {node!r} have the same text; "
                 "expected PNDP in Python, or other labels")
-    for text in texts:
+    wanted = [*map(composed, texts)]
+    for text in wanted:
         if text in labels: continue
         some = ", ".join(list(labels)[:6])
         expected = f"expected 'all', 'first', or some of {some}, ..."
         raise ValueError(f"attackers: {text!r} is not a node: {expected}")
-    return tuple(labels[text] for text in texts)
+    return tuple(labels[text] for text in wanted)
 
 # %% ../../nbs/language/17_attackers.ipynb #group001
 def _members(group: str, labels: set[str], spec: str) -> list[str]:
@@ -581,7 +585,8 @@ def parse_attackers(spec: str, nodes: Iterable[Hashable]) -> list[tuple[Hashable
     chapter 17
     """
     labels = list(nodes)
-    texts = {str(node) for node in labels}
+    spec = composed(spec)
+    texts = {composed(str(node)) for node in labels}
     if spec not in texts and spec == "all": return [(node,) for node in labels]
     if spec not in texts and spec == "first": return [(node,) for node in labels[:1]]
     if spec not in texts and spec.startswith("sample:"): return _sampled(spec, labels)

@@ -14,7 +14,7 @@ import numbers
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -550,7 +550,7 @@ def _is_path(name: str | Path) -> bool:
 # %% ../../nbs/language/10_graphs.ipynb #00000026
 def load_graph(
     name: "str | Path | pd.DataFrame | nx.Graph", path: str | Path | None = None,
-    source: Any = None, target: Any = None,
+    columns: str | Sequence[Any] | None = None,
 ) -> nx.Graph:
     """Load a graph by name or from a file.
 
@@ -564,8 +564,10 @@ def load_graph(
     path : str or Path, optional
         For a data set: its file. Unless given, it is looked for in `$MFDL_DATA` and in
         the user's cache, then downloaded, and checked in any case.
-    source, target : hashable, optional
-        For a table: the columns with the two ends of a link, where that is not clear.
+    columns : str or list, optional
+        For a table whose columns are not clear: a word for each column, such as
+        'i j weight' or 'time i j'; or the names, in its header, of the two ends and
+        perhaps of the weight.
 
     Returns
     -------
@@ -588,10 +590,10 @@ def load_graph(
     chapter 10
     """
     if isinstance(name, nx.Graph): return simple_graph(name)
-    if not isinstance(name, str | Path): return read_frame(name, source, target)
-    if _is_path(name): return read_graph(name, source, target)
-    if source is not None or target is not None:
-        raise ValueError(f"source={source!r}, target={target!r}: expected them for a table only")
+    if not isinstance(name, str | Path): return read_frame(name, columns)
+    if _is_path(name): return read_graph(name, columns)
+    if columns is not None:
+        raise ValueError(f"columns={columns!r}: expected them for a table only")
     key, parameters = parse_spec(str(name))
     check_choice("graph", key, GRAPHS)
     if path is not None and GRAPHS[key].file is None:

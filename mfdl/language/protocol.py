@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, eye_array, kron, vstack
 
-from ..ground.arguments import Bools, Floats, Ints, check_count
+from ..ground.arguments import Bools, Floats, Ints, check_count, composed
 from ..ground.cards import NetworkCard
 from .gossip import hops
 from mfdl.language.steps import (
@@ -338,7 +338,7 @@ def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...
         raise ValueError(f"nodes={list(labels)!r}: expected labels such as numbers and texts")
     if len(labels) != n:
         raise ValueError(f"nodes has {len(labels)} labels: expected {n}, one for each row of W")
-    if len(set(labels)) != n:
+    if len(set(map(composed, labels))) != n:
         raise ValueError("nodes has repeated labels: expected each node once")
     return labels
 
@@ -375,12 +375,13 @@ class _Labelled(NetworkCard):
         ValueError
             For a label that no node has.
         """
-        position = {label: i for i, label in enumerate(self.nodes)}
-        for label in labels:
+        position = {composed(label): i for i, label in enumerate(self.nodes)}
+        wanted = [*map(composed, labels)]
+        for label in wanted:
             if isinstance(label, Hashable) and label in position: continue
             shown = ", ".join(map(repr, self.nodes[:6])) + (", ..." if self.n > 6 else "")
             raise ValueError(f"{argument}: {label!r} is not a node: expected some of {shown}")
-        return [position[label] for label in labels]
+        return [position[label] for label in wanted]
 
     def distances(self, attackers: Iterable[Hashable]) -> Floats:
         """Hops that each node's messages need to reach the nearest attacker.

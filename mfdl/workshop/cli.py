@@ -25,14 +25,15 @@ from ..ground.downloads import data_folders
 from ..ground.files import needed_for
 from ..language.attackers import TrustModel
 from ..language.gossip import WEIGHTS, gossip_matrix
-from ..language.graphs import GRAPHS, load_graph
+from ..language.graphs import GRAPHS
 from ..language.participation import Participation
 from ..language.protocol import Protocol
 from .answers import expected_cost_in_words, give_answer
 from ..noise.strategies import STRATEGIES
 from .experiments import experiments, experiments_folder, reproduce
 from mfdl.workshop.names import (
-    ALGORITHMS, TRUST, LineCommand, build_algorithm, check_settings, completes, trust_models,
+    ALGORITHMS, TRUST, LineCommand, build_algorithm, check_settings, completes, read_network,
+    trust_models,
 )
 from .grids import STATES, Cell, read_grid
 from mfdl.workshop.sweeps import (
@@ -142,6 +143,10 @@ def _exposed(
 @app.command("account", cls=_AccountCommand)
 @click.argument("graph", shell_complete=completes(GRAPHS, files=True))
 @click.option(
+    "--columns",
+    help="For a table of links that can be read in two ways: a word for each column, such as "
+    "'i j weight' or 'time i j', or the names of the two ends in its header.")
+@click.option(
     "--algorithm", "-a", default="dp-dsgd", shell_complete=completes(ALGORITHMS),
     help=f"One of {', '.join(ALGORITHMS)}; "
     "with parameters: muffliato:K=3, local-dsgd:every=4, dp-dsgd:offline=0.2, "
@@ -212,8 +217,8 @@ def _exposed(
     "--output", "-o", type=Path, multiple=True,
     help="Also write to this file: .csv, .json, .png or .svg. Can be given several times.")
 def _account_command(
-    graph: str, algorithm: str, strategy: str | None, weights: str, trust: str, spec: str,
-    steps: int | None, scheme: str, sigma: float | None, epsilon: float | None, estimate: bool,
+    graph: str, columns: str | None, algorithm: str, strategy: str | None, weights: str,
+    trust: str, spec: str, steps: int | None, scheme: str, sigma: float | None, epsilon: float | None, estimate: bool,
     delta: float, method: str, backend: str, lipschitz: float | None, rows: int,
     results: Path | None, scheduler: str | None, limit_memory: float | None, yes: bool,
     output: Sequence[Path],
@@ -236,7 +241,7 @@ def _account_command(
     check_settings(trust, sigma, epsilon, delta, rows, output, (graph, strategy, results))
     if estimate and epsilon is None:
         raise ValueError("estimate: is about the noise for a budget; expected --epsilon")
-    network = load_graph(graph)
+    network = read_network(graph, columns)
     records = Participation.parse(scheme, steps)
     W = gossip_matrix(network, weights)
     run = build_algorithm(algorithm, W, records.T, strategy, network, records)

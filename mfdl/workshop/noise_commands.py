@@ -13,16 +13,20 @@ import click
 
 from ..ground.files import check_place
 from ..language.gossip import WEIGHTS, gossip_matrix
-from ..language.graphs import GRAPHS, load_graph
+from ..language.graphs import GRAPHS
 from ..language.participation import Participation
 from ..noise.kinds import which_noise
 from ..noise.strategies import STRATEGIES, save_strategy, strategy
 from .cli import line_command
-from .names import aside, check_kept, completes
+from .names import aside, check_kept, completes, read_network
 
 # %% ../../nbs/workshop/90_noise_commands.ipynb #90c00008
 @line_command("which-noise")
 @click.argument("graph", shell_complete=completes(GRAPHS, files=True))
+@click.option(
+    "--columns",
+    help="For a table of links that can be read in two ways: a word for each column, such as "
+    "'i j weight' or 'time i j', or the names of the two ends in its header.")
 @click.option(
     "--weights", "-w", default="metropolis", shell_complete=completes(WEIGHTS),
     help=f"Gossip weights: {' or '.join(WEIGHTS)}.")
@@ -35,7 +39,8 @@ from .names import aside, check_kept, completes
 @click.option("--epsilon", default=8.0, help="The budget, against an eavesdropper.")
 @click.option("--delta", default=1e-6, help="The delta of the budget.")
 def which_noise_command(
-    graph: str, weights: str, steps: int | None, scheme: str, epsilon: float, delta: float,
+    graph: str, columns: str | None, weights: str, steps: int | None, scheme: str,
+    epsilon: float, delta: float,
 ) -> None:
     """Find out which noise does the least harm to models on a graph.
 
@@ -48,7 +53,7 @@ def which_noise_command(
     \b
     mfdl which-noise florentine -p cyclic:4,5 --epsilon 4
     """
-    W = gossip_matrix(load_graph(graph), weights)
+    W = gossip_matrix(read_network(graph, columns), weights)
     records = Participation.parse(scheme, steps)
     table = aside(lambda: which_noise(W, records, epsilon, delta))
     click.echo(table.drop(columns="note").to_string(float_format="%.4g"))
@@ -58,6 +63,10 @@ def which_noise_command(
 # %% ../../nbs/workshop/90_noise_commands.ipynb #90c00010
 @line_command("optimize")
 @click.argument("graph", shell_complete=completes(GRAPHS, files=True))
+@click.option(
+    "--columns",
+    help="For a table of links that can be read in two ways: a word for each column, such as "
+    "'i j weight' or 'time i j', or the names of the two ends in its header.")
 @click.option(
     "--strategy", "name", default="mafalda", shell_complete=completes(STRATEGIES),
     help=f"One of {', '.join(STRATEGIES)}.")
@@ -72,7 +81,8 @@ def which_noise_command(
     help="When one record takes part: every-step, single, cyclic:k,b or min-sep:k,b.")
 @click.option("--output", "-o", type=Path, required=True, help="The file to write.")
 def optimize_command(
-    graph: str, name: str, weights: str, steps: int | None, scheme: str, output: Path,
+    graph: str, columns: str | None, name: str, weights: str, steps: int | None, scheme: str,
+    output: Path,
 ) -> None:
     """Compute the best noise in time for a graph, and write it into a file.
 
@@ -82,7 +92,7 @@ def optimize_command(
     """
     check_place("output", output)
     check_kept([output], [graph])
-    W = gossip_matrix(load_graph(graph), weights)
+    W = gossip_matrix(read_network(graph, columns), weights)
     records = Participation.parse(scheme, steps)
     made = aside(lambda: strategy(name, records, W))
     save_strategy(made, output, W)

@@ -24,7 +24,7 @@ from ..accounting.reactions import Lipschitz
 from ..accounting.report import REVEALED, Report
 from ..accounting.seen import check_memory, expected_cost, see
 from ..accounting.state_space import NotStreamable
-from ..ground.arguments import check_choice, check_count
+from ..ground.arguments import check_choice, check_count, composed
 from ..ground.links import FORMATS, read_graph
 from ..language.attackers import LDP, TrustModel, labelled
 from ..language.gossip import gossip_matrix
@@ -269,7 +269,10 @@ def _dropped_network(name: str, edges: bytes) -> nx.Graph:
             return read_graph(path)
         except ValueError as error:
             said = str(error).replace(f"path={str(path)!r}", f"file={name!r}")
-            raise ValueError(said) from None
+            said = said.replace("expected load_graph", "expected on the command line load_graph")
+            command = shlex.join(["mfdl", "account", name, "--columns"]).replace("\\", r"\\")
+            raise ValueError(
+                re.sub(r'load_graph\(\.\., columns=(".*?")\)', rf"{command} \1", said)) from None
 
 @lru_cache(maxsize=1)
 def _network(graph: str, edges: bytes | None) -> nx.Graph:
@@ -353,7 +356,8 @@ def keep_attackers(settings: Settings) -> Settings:
     """
     nobody = replace(settings, attackers=())  # errors must not name those of another graph
     labels = [str(node) for node in load_network(nobody)]
-    kept = tuple(attacker for attacker in settings.attackers if attacker in labels)
+    texts = set(map(composed, labels))
+    kept = tuple(attacker for attacker in settings.attackers if composed(attacker) in texts)
     return replace(settings, attackers=kept or tuple(labels[:1]))
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000001b
