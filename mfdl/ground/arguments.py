@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['Floats', 'Ints', 'Bools', 'check_choice', 'check_count', 'real_number', 'check_confidence', 'check_flag',
-           'check_plain', 'real_array', 'check_fits']
+           'check_plain', 'real_array', 'without_remedy', 'check_fits']
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000002
 import math
 import numbers
 import os
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -237,6 +238,26 @@ def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> F
     if not np.isfinite(found).all():
         raise ValueError(f"{argument} has entries that are not finite: expected {expected}")
     return found
+
+# %% ../../nbs/ground/00_arguments.ipynb #remedy01
+def without_remedy(error: Exception) -> str:
+    """Return what an error says is wrong, without what was expected.
+
+    Parameters
+    ----------
+    error : Exception
+        Of a function whose arguments are not those of the caller.
+
+    Returns
+    -------
+    str
+        Its message up to "expected".
+
+    References
+    ----------
+    chapter 00
+    """
+    return re.split("[;:,.] expected ", str(error), maxsplit=1, flags=re.IGNORECASE)[0]
 
 # %% ../../nbs/ground/00_arguments.ipynb #b2ee3a9b
 _SHARE = 0.5  # of the memory of the machine, that one call may take

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['ALGORITHMS', 'PARAMETERS', 'TRUST', 'EXPECTED', 'SUFFIXES', 'on_command_line', 'trust_models', 'read_strategy',
-           'build_algorithm', 'check_kept', 'check_settings', 'LineCommand', 'aside', 'completes']
+           'build_algorithm', 'check_kept', 'check_settings', 'in_options', 'LineCommand', 'aside', 'completes']
 
 # %% ../../nbs/workshop/84_names.ipynb #00000003
 import inspect
 import os
+import re
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -362,6 +363,37 @@ def check_settings(
     if epsilon is not None:
         GaussianDP.from_epsilon(epsilon, delta)  # refuses an impossible budget
 
+# %% ../../nbs/workshop/84_names.ipynb #option01
+def in_options(message: str, options: Iterable[click.Parameter]) -> str:
+    """Write what an error expects as options of a command.
+
+    Parameters
+    ----------
+    message : str
+        The error of a function, which names arguments, such as `method='bound'`.
+    options : iterable of click.Parameter
+        Those of the command.
+
+    Returns
+    -------
+    str
+        The message, with `--method bound`, where the command has this option.
+
+    References
+    ----------
+    chapter 84.
+    """
+    flags = {one.name: getattr(one, "is_flag", False) for one in options}
+
+    def as_option(found: re.Match[str]) -> str:
+        if found["name"] not in flags: return found[0]
+        return f"--{found['name']}" + ("" if flags[found["name"]] else f" {found['value']}")
+
+    problem, expected, remedy = message.partition("expected ")
+    if "lipschitz" in flags:
+        remedy = remedy.replace("no updates", "no --lipschitz")
+    return problem + expected + re.sub(r"(?P<name>\w+)='?(?P<value>[\w-]+)'?", as_option, remedy)
+
 # %% ../../nbs/workshop/84_names.ipynb #74379973
 def _end_at_once(told: str) -> NoReturn:
     "Say why, and end this process, even if other threads are still at work."
@@ -403,7 +435,7 @@ class LineCommand(click.Command):
             except KeyboardInterrupt as interrupt:
                 _end_at_once(str(interrupt) or f"stopped; {self.kept(ctx)}")
             except EXPECTED as error:
-                click.echo(f"error: {error}", err=True)
+                click.echo(f"error: {in_options(str(error), self.params)}", err=True)
                 ctx.exit(2)
 
 # %% ../../nbs/workshop/84_names.ipynb #94e34b92
