@@ -543,7 +543,12 @@ def _calibrated(
     report: Report | AmplifiedReport, epsilon: float, delta: float, estimate: bool,
 ) -> Report | AmplifiedReport:
     "The report with the least noise that keeps the budget, or would by an estimate."
-    if isinstance(report, AmplifiedReport): return report.calibrate(epsilon, delta)
+    if isinstance(report, AmplifiedReport):
+        try:
+            return report.calibrate(epsilon, delta)
+        except ValueError as error:
+            raise ValueError(f"{without_remedy(error)}; expected a larger delta or epsilon, or no "
+                             "lots") from None
     estimates = report.nonreacting if report.updates is None else None
     try:
         return report.calibrate(epsilon, delta, estimate)

@@ -364,6 +364,11 @@ def check_settings(
         GaussianDP.from_epsilon(epsilon, delta)  # refuses an impossible budget
 
 # %% ../../nbs/workshop/84_names.ipynb #option01
+_SPELLED = {  # options that have other names than arguments
+    "lipschitz": ("no updates", "no --lipschitz"),
+    "limit_memory": ("memory_limit", "--limit-memory"),
+}
+
 def in_options(message: str, options: Iterable[click.Parameter]) -> str:
     """Write what an error expects as options of a command.
 
@@ -390,8 +395,9 @@ def in_options(message: str, options: Iterable[click.Parameter]) -> str:
         return f"--{found['name']}" + ("" if flags[found["name"]] else f" {found['value']}")
 
     problem, expected, remedy = message.partition("expected ")
-    if "lipschitz" in flags:
-        remedy = remedy.replace("no updates", "no --lipschitz")
+    for option, (name, spelled) in _SPELLED.items():
+        if option in flags:
+            remedy = remedy.replace(name, spelled)
     return problem + expected + re.sub(r"(?P<name>\w+)='?(?P<value>[\w-]+)'?", as_option, remedy)
 
 # %% ../../nbs/workshop/84_names.ipynb #74379973

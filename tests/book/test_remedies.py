@@ -392,6 +392,7 @@ CHANCES = [
     ("a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn",
      accounts(LOCAL, LDP(), COINS), lambda: [account(run, LDP(), ONE_LOT) for run in (RUN, PREFIX, SHARED)]),
     ("expected at least {}, or q=1", lambda: account(RUN, LDP(), COINS).epsilon(1e-12), lambda: account(RUN, LDP(), Participation.poisson(1, T)).epsilon(1e-12)),
+    ("expected at least {}, or a smaller failure", lambda: account(RUN, LDP(), ONE_LOT).epsilon(1.5e-10), lambda: account(RUN, LDP(), ONE_LOT).with_samples(failure=1e-12).epsilon(1.5e-10)),
     ("expected only a protocol, LDP(), a participation and sigma", accounts(RUN, LDP(), COINS, backend="dense"), accounts(RUN, LDP(), COINS, sigma=2.0)),
     ("such as dp_dsgd(W, T); of matrices from elsewhere it is not known who draws which noise", accounts(MATRICES, LDP(), COINS), accounts(dp_dsgd(W, T), LDP(), COINS)),
     ("expected one that is drawn at random, such as Participation.poisson(q, T)",
@@ -418,6 +419,8 @@ TRAINING = [
         ("a number as lr", {"lr": np.array(FALLING)}, {"lr": 0.1}), ("no feature_norm", {"feature_norm": 2.0}, {"feature_norm": None})]],
     *[("expected strategy='identity'", trains(lots=lots, **more), trains(lots=lots, **more | {"strategy": "identity"})) for lots, more in [
         ("poisson", {}), ("one lot", {}), ("new lots", {}), ("poisson", {"largest": 9}), ("poisson", {"strategy": LOCAL})]],
+    *[("expected a larger delta or epsilon, or no lots", trains(lots=lots, strategy="identity", delta=1e-12), lambda: [trains(strategy="identity", delta=1e-12)(), trains(lots="poisson", strategy="identity", delta=1e-9)()])
+      for lots in ("poisson", "new lots")],
     ("expected batches in turn", trains(lots="poisson", strategy="identity", secure=True), trains(strategy="identity", secure=True)),
     ("expected lots='poisson', or no largest batch",
      trains(lots="one lot", largest=9, strategy="identity"),
@@ -490,6 +493,7 @@ COMMANDS = [
      command("account", "ring:n=4", "-p", "min-sep:5,10", "-T", 200), command("account", "ring:n=4", "-p", "min-sep:5,10", "-T", 200, "--method", "bound")),
     ("or --backend dense with full gossip matrices",
      command("account", "ring:n=4", "-a", "zip-dl", "--backend", "seen"), command("account", "ring:n=4", "-a", "zip-dl", "--backend", "dense")),
+    ("or a larger --limit-memory", command("account", "ring:n=4", "--backend", "seen", "--limit-memory", 1e-9), command("account", "ring:n=4", "--backend", "seen", "--limit-memory", 1)),
     ("or no --lipschitz", command("account", "ring:n=4", "-a", "zip-dl", "--lipschitz", 1), command("account", "ring:n=4", "-a", "zip-dl")),
     ("expected another trust model than ldp, or no attackers",
      command("account", "ring:n=4", "--trust", "ldp", "--attackers", "0"),
