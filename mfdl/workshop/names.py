@@ -30,6 +30,7 @@ from mfdl.language.algorithms import (
 from mfdl.language.attackers import (
     LDP, PNDP, SecLDP, SecureSum, TrustModel, parse_attackers,
 )
+from ..language.gossip import LARGE
 from ..language.graphs import parse_spec
 from ..language.participation import Participation
 from ..language.protocol import Protocol
@@ -364,7 +365,9 @@ def check_settings(
         GaussianDP.from_epsilon(epsilon, delta)  # refuses an impossible budget
 
 # %% ../../nbs/workshop/84_names.ipynb #option01
-_SPELLED = {  # options that have other names than arguments
+_FULL = "a full matrix, such as gossip_matrix(graph, sparse=False)"
+_SPELLED = {  # how commands with an option say what functions expect, where names differ
+    "weights": (_FULL, f"a graph of at most {LARGE:,} nodes"),
     "lipschitz": ("no updates", "no --lipschitz"),
     "limit_memory": ("memory_limit", "--limit-memory"),
 }

@@ -28,10 +28,12 @@ from mfdl import (
     Round,
     Schedule,
     ScheduledProtocol,
+    SecLDP,
     SecureSum,
     Step,
     account,
     corn,
+    decor,
     dp_dsgd,
     dsgd,
     fresh_noise,
@@ -43,9 +45,11 @@ from mfdl import (
     muffliato,
     noise_for,
     optimize,
+    optimize_covariance,
     optimize_local,
     strategy,
     train,
+    workload,
     zip_dl,
 )
 from mfdl.accounting.bins import amplified_by_lots
@@ -58,7 +62,7 @@ from mfdl.evidence.auditing import audit
 from mfdl.evidence.reconstruction import estimate, play
 from mfdl.ground.arguments import real_array
 from mfdl.language.attackers import parse_attackers, view
-from mfdl.language.gossip import check_gossip
+from mfdl.language.gossip import check_gossip, spectral_gap
 from mfdl.language.participation import Uses
 from mfdl.language.streams import deal_seeds, noise_stream
 from mfdl.learning.data import Dataset, by_lot, cut, round_robin
@@ -392,7 +396,8 @@ CHANCES = [
     ("a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn",
      accounts(LOCAL, LDP(), COINS), lambda: [account(run, LDP(), ONE_LOT) for run in (RUN, PREFIX, SHARED)]),
     ("expected at least {}, or q=1", lambda: account(RUN, LDP(), COINS).epsilon(1e-12), lambda: account(RUN, LDP(), Participation.poisson(1, T)).epsilon(1e-12)),
-    ("expected at least {}, or a smaller failure", lambda: account(RUN, LDP(), ONE_LOT).epsilon(1.5e-10), lambda: account(RUN, LDP(), ONE_LOT).with_samples(failure=1e-12).epsilon(1.5e-10)),
+    ("expected at least {}, or a smaller failure",
+     lambda: account(RUN, LDP(), ONE_LOT).epsilon(1.5e-10), lambda: account(RUN, LDP(), ONE_LOT).with_samples(failure=1e-12).epsilon(1.5e-10)),
     ("expected only a protocol, LDP(), a participation and sigma", accounts(RUN, LDP(), COINS, backend="dense"), accounts(RUN, LDP(), COINS, sigma=2.0)),
     ("such as dp_dsgd(W, T); of matrices from elsewhere it is not known who draws which noise", accounts(MATRICES, LDP(), COINS), accounts(dp_dsgd(W, T), LDP(), COINS)),
     ("expected one that is drawn at random, such as Participation.poisson(q, T)",
@@ -419,7 +424,8 @@ TRAINING = [
         ("a number as lr", {"lr": np.array(FALLING)}, {"lr": 0.1}), ("no feature_norm", {"feature_norm": 2.0}, {"feature_norm": None})]],
     *[("expected strategy='identity'", trains(lots=lots, **more), trains(lots=lots, **more | {"strategy": "identity"})) for lots, more in [
         ("poisson", {}), ("one lot", {}), ("new lots", {}), ("poisson", {"largest": 9}), ("poisson", {"strategy": LOCAL})]],
-    *[("expected a larger delta or epsilon, or no lots", trains(lots=lots, strategy="identity", delta=1e-12), lambda: [trains(strategy="identity", delta=1e-12)(), trains(lots="poisson", strategy="identity", delta=1e-9)()])
+    *[("expected a larger delta or epsilon, or no lots", trains(lots=lots, strategy="identity", delta=1e-12),
+       lambda: [trains(strategy="identity", delta=1e-12)(), trains(lots="poisson", strategy="identity", delta=1e-9)()])
       for lots in ("poisson", "new lots")],
     ("expected batches in turn", trains(lots="poisson", strategy="identity", secure=True), trains(strategy="identity", secure=True)),
     ("expected lots='poisson', or no largest batch",
@@ -493,7 +499,8 @@ COMMANDS = [
      command("account", "ring:n=4", "-p", "min-sep:5,10", "-T", 200), command("account", "ring:n=4", "-p", "min-sep:5,10", "-T", 200, "--method", "bound")),
     ("or --backend dense with full gossip matrices",
      command("account", "ring:n=4", "-a", "zip-dl", "--backend", "seen"), command("account", "ring:n=4", "-a", "zip-dl", "--backend", "dense")),
-    ("or a larger --limit-memory", command("account", "ring:n=4", "--backend", "seen", "--limit-memory", 1e-9), command("account", "ring:n=4", "--backend", "seen", "--limit-memory", 1)),
+    ("or a larger --limit-memory",
+     command("account", "ring:n=4", "--backend", "seen", "--limit-memory", 1e-9), command("account", "ring:n=4", "--backend", "seen", "--limit-memory", 1)),
     ("or no --lipschitz", command("account", "ring:n=4", "-a", "zip-dl", "--lipschitz", 1), command("account", "ring:n=4", "-a", "zip-dl")),
     ("expected another trust model than ldp, or no attackers",
      command("account", "ring:n=4", "--trust", "ldp", "--attackers", "0"),
@@ -542,6 +549,38 @@ def test_what_an_error_recommends_can_be_done(recommended, wrong, mended):
     mended()
 
 
+TAKE_GOSSIP = [
+    lambda W: dsgd(W, T), lambda W: dp_dsgd(W, T), lambda W: muffliato(W, T, 2), lambda W: decor(W, T), lambda W: corn(W, T, np.eye(3)), lambda W: mf_dsgd(W, T, np.eye(T)),
+    lambda W: zip_dl(W, T), lambda W: local_dsgd(W, T, 2), lambda W: dp_dsgd([W] * T, T), spectral_gap, check_gossip, Round, modes,
+    lambda W: workload(W, T), lambda W: local_gram(W, T),
+    lambda W: strategy("mafalda", TWICE, W), lambda W: save_strategy(strategy("identity", TWICE), "kept.mfdl", W), optimize_covariance,
+    lambda W: exact_space_time(W, TWICE, trace_penalty=1e-4),
+    lambda W: optimize_local(W, TWICE, LDP(), 1.0, tol=0.5),
+]
+
+
+@pytest.mark.parametrize("takes", TAKE_GOSSIP)
+def test_every_function_reads_a_gossip_matrix_in_the_same_way(takes):
+    """Rows of numbers are a matrix; a graph, its links and its adjacency matrix are none, and are told how to become one."""
+    takes(W)
+    takes(W.tolist())
+    frame = nx.to_pandas_adjacency(LINE)
+    for graph in (LINE, nx.DiGraph(LINE), TWO_LINKS, nx.relabel_nodes(LINE, str), [*LINE.edges], NAMED, LINKED, LINKED.astype(int).tolist(), LINKED > 0, frame):
+        with pytest.raises(ValueError, match=r"gossip_matrix\(.*W.*\)"): takes(graph)
+
+
+@pytest.mark.parametrize("graph", [LINE, nx.DiGraph(LINE), TWO_LINKS, [*LINE.edges], NAMED, np.array(nx.path_graph(4).edges), LINKED, LINKED.tolist(), csr_array(LINKED)])
+def test_what_makes_a_gossip_matrix_of_a_graph_is_code_that_does(graph):
+    with pytest.raises(ValueError) as caught: check_gossip(graph, sparse=True)
+    code = re.search(r"such as (gossip_matrix\(.*\))", str(caught.value))[1]
+    check_gossip(eval(code, {"gossip_matrix": gossip_matrix, "networkx": nx, "numpy": np, "W": graph}))
+
+
+def test_a_report_recommends_no_attackers_that_it_has():
+    assert "(SecLDP)" in repr(account(SHARED, LDP(), TWICE))
+    assert "(SecLDP)" not in repr(account(SHARED, [LDP(), SecLDP([0])], TWICE))
+
+
 REMEDY = re.compile(r"\b[Ee]xpected\b|\buse\b|\bpass\b|\bsuch as\b|\bconvert\b|\bwould help\b|\bor say\b|\binstead\b")
 OURS = re.compile(r"`[^`]+`|\b[A-Za-z_][\w.]*\(|\b[a-z_]\w*=|--[a-z]+|\bMFDL_\w+|\b[a-z]+_[a-z_]+\b|\b[A-Z][a-z]+[A-Z]\w+|'[a-z-]+'")
 ELSEWHERE = {  # how strings begin that no call here can follow, and why
@@ -550,6 +589,7 @@ ELSEWHERE = {  # how strings begin that no call here can follow, and why
     **dict.fromkeys(["data='femnist' could not be", "{} is not on this machine", "{}: was written by version {}"], "needs another machine, or another version"),
     **dict.fromkeys(["expected to be started by torchrun", "network: there has been a Peer on it", "seeds: rank {} has used"],
                     "needs several processes: test_distributed follows them"),
+    "a full matrix, such as gossip_matrix(": "what the command line says in words of its own, as chapter 84 shows",
     "port={} is not free": "needs a port that is free: test_explorer follows it",
     "a bound is {} above what was found": "rounding, of which no example is known",
 }
