@@ -423,14 +423,13 @@ TRAINING = [
         ("momentum=0", {"momentum": 0.5}, {"momentum": 0}), ("weight_decay=0", {"weight_decay": 0.5}, {"weight_decay": 0}),
         ("a number as lr", {"lr": np.array(FALLING)}, {"lr": 0.1}), ("no feature_norm", {"feature_norm": 2.0}, {"feature_norm": None})]],
     *[("expected strategy='identity'", trains(lots=lots, **more), trains(lots=lots, **more | {"strategy": "identity"})) for lots, more in [
-        ("poisson", {}), ("one lot", {}), ("new lots", {}), ("poisson", {"largest": 9}), ("poisson", {"strategy": LOCAL})]],
+        ("poisson", {}), ("one lot", {}), ("poisson", {"largest": 9}), ("poisson", {"strategy": LOCAL})]],
     *[("expected a larger delta or epsilon, or no lots", trains(lots=lots, strategy="identity", delta=1e-12),
        lambda: [trains(strategy="identity", delta=1e-12)(), trains(lots="poisson", strategy="identity", delta=1e-9)()])
       for lots in ("poisson", "new lots")],
     ("expected batches in turn", trains(lots="poisson", strategy="identity", secure=True), trains(strategy="identity", secure=True)),
-    ("expected lots='poisson', or no largest batch",
-     trains(lots="one lot", largest=9, strategy="identity"),
-     lambda: [trains(lots="poisson", largest=9, strategy="identity")(), trains(lots="one lot", strategy="identity")()]),
+    ("expected lots='poisson', or no largest batch", trains(lots="new lots", largest=9, strategy="identity"), trains(lots="poisson", largest=9, strategy="identity")),
+    ("expected lots='poisson', or no largest batch", trains(largest=9), trains()),
     ("expected a Dataset, (X, y, X_test, y_test), or no holdings",
      trains(data=DATA[:2], holdings=round_robin(36, 3)), lambda: [trains(data=DATA, holdings=round_robin(36, 3))(), trains(data=DATA[:2])()]),
     ("expected the name of a data set, a Dataset, or arrays (X, y) or (X, y, X_test, y_test)", trains(data=X), lambda: [trains(data=data)() for data in (RECORDS, DATA[:2], DATA)]),
