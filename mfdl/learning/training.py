@@ -455,18 +455,17 @@ def _check_lots(
     if lots is not None and estimate:
         raise ValueError(f"lots={lots!r}: nothing is estimated about lots; expected estimate=False")
     several = isinstance(trust, list | tuple)
-    given = {
-        "a number as lr": not schedule.constant,
-        "momentum=0": schedule.momentum > 0,
-        "weight_decay=0": schedule.weight_decay > 0,
-        "no feature_norm": feature_norm is not None,
-        "trust=LDP()": list(map(type, trust if several else [trust])) != [LDP],
+    wrong = {
+        "learning rates that change": (not schedule.constant, "a number as lr"),
+        "momentum": (schedule.momentum > 0, "momentum=0"),
+        "weight decay": (schedule.weight_decay > 0, "weight_decay=0"),
+        "insiders": (list(map(type, trust if several else [trust])) != [LDP], "trust=LDP()"),
+        "norms of features": (feature_norm is not None, "no feature_norm"),
     }
-    if lots is not None and any(given.values()):
-        raise ValueError(
-            f"lots={lots!r}: with batches by lot nothing is proved about learning rates that "
-            "change, momentum, weight decay and insiders; expected "
-            f"{' and '.join(name for name, wrong in given.items() if wrong)}")
+    instead = {what: usual for what, (given, usual) in wrong.items() if given}
+    if lots is not None and instead:
+        raise ValueError(f"lots={lots!r}: with batches by lot nothing is proved about "
+                         f"{' and '.join(instead)}; expected {' and '.join(instead.values())}")
 
 def _dealt(
     data: Dataset | str | Sequence, network: nx.Graph, holdings: list | None, epochs: int, b: int,

@@ -418,7 +418,8 @@ TRAINING = [
      trains(make_model=lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), feature_norm=2.0),
      trains(make_model=lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)))),
     ("nothing is estimated about lots; expected estimate=False", trains(lots="poisson", strategy="identity", estimate=True), trains(lots="poisson", strategy="identity")),
-    *[(f"and insiders; expected {said}", trains(lots="poisson", strategy="identity", **wrong), trains(lots="poisson", strategy="identity", **mended)) for said, wrong, mended in [
+    *[(f"with batches by lot nothing is proved about {{}}; expected {said}",
+       trains(lots="poisson", strategy="identity", **wrong), trains(lots="poisson", strategy="identity", **mended)) for said, wrong, mended in [
         ("trust=LDP()", {"trust": PNDP([0])}, {"trust": LDP()}),
         ("momentum=0", {"momentum": 0.5}, {"momentum": 0}), ("weight_decay=0", {"weight_decay": 0.5}, {"weight_decay": 0}),
         ("a number as lr", {"lr": np.array(FALLING)}, {"lr": 0.1}), ("no feature_norm", {"feature_norm": 2.0}, {"feature_norm": None})]],
