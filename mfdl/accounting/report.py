@@ -428,8 +428,9 @@ def _calibrated(report: "Report", epsilon: float, delta: float, estimate: bool) 
     if not np.isfinite(largest):
         calibrate_sigma(1.0, epsilon, delta)  # bad arguments are refused first
         estimated = not report.adaptive and np.isfinite(report.sensitivity).all()
-        raise ValueError(f"calibrate: no finite noise reaches epsilon={epsilon} for every pair, by "
-                         f"what is proved; expected {'estimate=True, or ' if estimated else ''}"
+        raise ValueError(f"calibrate: no finite noise reaches epsilon={epsilon}, as nothing is "
+                         "proved about some pairs; expected "
+                         f"{'estimate=True, or ' if estimated else ''}"
                          "a Protocol in which each node adds noise of its own to every gradient")
     return replace(numbers, sigma=float(calibrate_sigma(largest, epsilon, delta)))
 
