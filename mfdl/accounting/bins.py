@@ -43,7 +43,8 @@ def _refuse_negative(P: Floats) -> None:  # P (T, T)
     if C.min() < -_ROUNDING:
         raise ValueError(f"protocol: noise that it takes back unevenly: C has an entry of "
                          f"{C.min():.3g} (columns of length 1), and nothing is proved about "
-                         "negative ones; expected a strategy C >= 0, or independent noise")
+                         "negative ones; expected a strategy C >= 0, or independent noise, as of "
+                         "dp_dsgd")
 
 def _refuse_new_lots(P: Floats, scheme: BinsParticipation) -> None:  # P (T, T)
     "Raise a ValueError if noise has a memory and lots are drawn anew."
@@ -52,7 +53,7 @@ def _refuse_new_lots(P: Floats, scheme: BinsParticipation) -> None:  # P (T, T)
     if scheme.anew and off > _ROUNDING:
         raise ValueError(f"participation={scheme!r}: noise with a memory tells of b^k choices of "
                          "batches together, which are too many; expected "
-                         "Participation.balls_in_bins(k, b), or independent noise")
+                         "Participation.balls_in_bins(k, b), or independent noise, as of dp_dsgd")
 
 # %% ../../nbs/accounting/43_bins.ipynb #b43000b
 def _grams(P: Floats, scheme: BinsParticipation) -> list[Floats]:  # P (T, T), (b, b) each

@@ -57,8 +57,9 @@ def _refuse_overlap(P: Floats, groups: int) -> None:  # P (T, T)
     bands = int(apart[size > _ROUNDING].max()) + 1
     if bands > groups:
         raise ValueError(f"protocol: noise with a memory of {bands} steps (bands of C), and "
-                         f"chances {groups} steps apart; expected Participation.cyclic_poisson"
-                         f"(k, b, q) with b >= {bands}, or independent noise")
+                         f"chances {groups} steps apart; expected chances at least {bands} steps "
+                         "apart, such as Participation.cyclic_poisson(k, b, q) with so large a b, "
+                         "or independent noise, as of dp_dsgd")
 
 # %% ../../nbs/accounting/36_chance.ipynb #1c30b8b6
 def _inverse_diagonal(step: Step) -> Floats:  # (n,)
@@ -127,7 +128,8 @@ def check_overheard(run: Protocol) -> Overheard:
     if found is None or len(found.X) > run.n:  # more than n: of pairs of directions
         raise ValueError(f"protocol={run.name!r}: amplification is proved where an eavesdropper "
                          "hears every model, and noise of nodes or directions covers all "
-                         "gradients; expected such a run, as dp_dsgd, mf_dsgd or corn")
+                         "gradients; expected such a run, as dp_dsgd, mf_dsgd or corn if every node "
+                         "has a neighbour")
     return found
 
 def _lengths_in_time(run: Protocol, groups: int) -> Floats:  # (n, T)

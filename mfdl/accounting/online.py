@@ -23,7 +23,7 @@ from .report import Report
 from .schedules import holds_in_training
 from .sensitivities import worst_sensitivities
 from .state_space import Doubtful, NotStreamable, StateSpace, state_space
-from ..ground.arguments import Bools, Floats, check_count, real_number
+from ..ground.arguments import Bools, Floats, check_count, real_number, without_remedy
 from ..ground.files import seal, unseal
 from ..language.attackers import TrustModel, follow, seen_alone
 from ..language.gossip import hops
@@ -174,12 +174,14 @@ def _gather(now: _Progress, run: Protocol) -> list[_Gathered]:
         return [_watch(run, model, last) for model, last in zip(now.trust, before, strict=True)]
     except Doubtful:
         return []
+    except NotStreamable as error:  # whose remedy is another backend, and there is none here
+        raise NotStreamable(f"{without_remedy(error)}; expected {_ONLINE.instead}") from None
 
 _ONLINE = Route(
     "the account step by step",
     frozenset({
         "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven", "back"}),
-    "an account of the whole run", NotStreamable)
+    "account(..) of the whole run", NotStreamable)
 
 def _advance(now: _Progress, step: Step) -> None:
     "Take one more step into account."
@@ -190,7 +192,8 @@ def _advance(now: _Progress, step: Step) -> None:
         )
     if not step.noise.fresh:
         raise NotStreamable(
-            "step: its noise has a memory; expected noise that is drawn afresh in every step"
+            "step: its noise has a memory; expected noise that is drawn afresh in every step, or "
+            f"{_ONLINE.instead}"
         )
     run = Protocol(now.nodes, [step] if last is None else [last, step])
     refuse(_ONLINE, run)

@@ -275,6 +275,15 @@ def check_lipschitz(
     return updates.at(rates)
 
 # %% ../../nbs/accounting/32_promises.ipynb #e170fdfe
+def _instead_of_rates(protocol: Protocol | MatrixProtocol, trust: TrustModel) -> str:
+    "What can be given instead of learning rates alone."
+    constant = "no rates, if learning rates do not change"
+    try:
+        paths_of(protocol, trust)
+    except ValueError:
+        return constant
+    return f"updates=Lipschitz(c), or {constant}"
+
 def check_updates(
     protocol: Protocol | MatrixProtocol,
     trusts: list[TrustModel],
@@ -313,7 +322,8 @@ def check_updates(
         if isinstance(protocol, Protocol) and knows_models(protocol, model, nobody): continue
         if updates is None:
             raise ValueError(f"rates: {model!r} does not know every model, and noise of one step "
-                             "hides gradients of another; expected updates=Lipschitz(c)")
+                             "hides gradients of another; expected "
+                             f"{_instead_of_rates(protocol, model)}")
         paths_of(protocol, model)
 
 def shares_noise(run: Protocol) -> bool:

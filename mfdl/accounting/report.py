@@ -157,8 +157,9 @@ def _on_insiders(found: _Findings) -> list[str]:
     if found.own_noise:
         return ["noise: each variable is held by its node alone, so no insider learns more than "
                 "an eavesdropper"]
+    asked = "" if any(found.attackers) else " (SecLDP)"
     return ["noise: some is held by several nodes, and insiders who hold it can learn more than "
-            "an eavesdropper (SecLDP)"]
+            f"an eavesdropper{asked}"]
 
 # %% ../../nbs/accounting/35_report.ipynb #b000000d
 def _proved(found: _Findings) -> Floats:  # (pairs,)
@@ -423,13 +424,14 @@ def _calibrated(report: "Report", epsilon: float, delta: float, estimate: bool) 
         raise ValueError("estimate=True: these numbers hold for training, and nothing is "
                          "estimated; expected estimate=False")
     numbers = report if estimate else report.proved
-    some = numbers.nonreacting is not None and np.isfinite(numbers.nonreacting).all()
-    if REVEALED in numbers.routes and some and not np.isfinite(numbers.sensitivity).all():
-        calibrate_sigma(1.0, epsilon, delta)  # bad arguments are refused first
-        raise ValueError("calibrate: for some pairs nothing is proved that holds for training; "
-                         "expected noise that nodes hold alone, updates=Lipschitz(c) in the "
-                         "account, or estimate=True")
     largest = float(numbers.sensitivity.max())
+    if not np.isfinite(largest):
+        calibrate_sigma(1.0, epsilon, delta)  # bad arguments are refused first
+        estimated = not report.adaptive and np.isfinite(report.sensitivity).all()
+        raise ValueError(f"calibrate: no finite noise reaches epsilon={epsilon}, as nothing is "
+                         "proved about some pairs; expected "
+                         f"{'estimate=True, or ' if estimated else ''}"
+                         "a Protocol in which each node adds noise of its own to every gradient")
     return replace(numbers, sigma=float(calibrate_sigma(largest, epsilon, delta)))
 
 # %% ../../nbs/accounting/35_report.ipynb #b0000017
@@ -580,8 +582,8 @@ class Report(_Findings):
         chapter 35; proofs are in chapter 32.
         """
         if not self.promises:
-            raise ValueError("verify: there are no proofs to check; expected a report with "
-                             "updates=Lipschitz(c)")
+            raise ValueError("verify: there are no proofs to check; only an account with updates "
+                             "makes some")
         return max(made.verify() for made in self.promises)
 
     def to_frame(self) -> "pd.DataFrame":

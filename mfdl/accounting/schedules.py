@@ -505,8 +505,8 @@ def through_schedule(
     found = decompose(_in_units_of_noise(_of_others(run, trust)))
     if found.clear and found.full: return found
     raise Doubtful(f"{run.name}: floating point cannot tell whether noise covers every gradient "
-                   f"that {trust!r} sees; expected noise at every node that is heard, one "
-                   "exchange a step, or constant learning rates without weight decay")
+                   f"that {trust!r} sees; expected noise of its own at every node that is heard, or "
+                   "a run without a schedule")
 
 # %% ../../nbs/accounting/37_schedules.ipynb #ratesmt1
 _INSIDERS = (PNDP, SecLDP, SecureSum)
@@ -569,8 +569,8 @@ def refuse_rates(
         if rates_matter(run, one, rates):
             raise ValueError(
                 f"rates: noise of one step hides gradients of another from {one!r}, more or less "
-                "as rates change; expected updates=Lipschitz(c), or a ScheduledProtocol and "
-                "numbers for gradients that do not react")
+                "as rates change; expected updates=Lipschitz(c), or no rates, if learning rates do "
+                "not change")
 
 def holds_in_training(
     run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,

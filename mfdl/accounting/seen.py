@@ -63,7 +63,7 @@ def _rows_of_step(
 # %% ../../nbs/accounting/33_seen.ipynb #seen0012
 def _refuse(what: str) -> NotStreamable:
     return NotStreamable(f"{what}; expected noise that each node draws and adds by itself, in the "
-                         "same way, or backend='streaming' or 'dense'")
+                         "same way, or backend='dense'")
 
 def _fresh_strengths(
     run: Protocol,
@@ -302,8 +302,8 @@ SEEN = Route(
     frozenset({
         "sparse", "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven",
         "memory", "back"}),
-    "noise that each node draws and adds by itself, in the same way, or backend='streaming' or "
-    "'dense' with full gossip matrices", NotStreamable)
+    "noise that each node draws and adds by itself, in the same way, or backend='dense' with full "
+    "gossip matrices", NotStreamable)
 
 def see(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen:
     """Write down what attackers see of a run.
@@ -673,6 +673,7 @@ def check_memory(seen: Seen, limit: float | None = None) -> None:
     chapter 33.
     """
     import os
+    more = "" if limit is None else ", or a larger memory_limit"
     if limit is None:
         limit = MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     needed = expected_cost(seen).memory
@@ -680,4 +681,4 @@ def check_memory(seen: Seen, limit: float | None = None) -> None:
         raise ValueError(
             f"memory: about {needed / 1e9:.3g} GB are needed, and {limit / 1e9:.3g} GB may be "
             f"taken, for {seen.first[-1]} numbers that are seen of {seen.m} nodes; expected fewer "
-            "neighbours of attackers, or fewer steps")
+            f"neighbours of attackers, or fewer steps{more}")

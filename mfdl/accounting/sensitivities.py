@@ -119,7 +119,7 @@ def check_method(method: str, participation: Participation) -> None:
     if exact and participation.count > MAX_PATTERNS:
         raise ValueError(
             f"method='exact': the participation has {participation.count} patterns, "
-            f"more than {MAX_PATTERNS}; use method='bound'"
+            f"more than {MAX_PATTERNS}; expected method='bound'"
         )
 
 # %% ../../nbs/accounting/23_sensitivities.ipynb #23worst2

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['Floats', 'Ints', 'Bools', 'check_choice', 'check_count', 'real_number', 'check_confidence', 'check_flag',
-           'check_plain', 'real_array', 'composed', 'check_fits']
+           'check_plain', 'real_array', 'composed', 'without_remedy', 'check_fits']
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000002
 import math
 import numbers
 import os
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -259,6 +260,26 @@ def composed(name: Any) -> Any:
     chapter 00
     """
     return normalize("NFC", name) if isinstance(name, str) else name
+
+# %% ../../nbs/ground/00_arguments.ipynb #remedy01
+def without_remedy(error: Exception) -> str:
+    """Return what an error says is wrong, without what was expected.
+
+    Parameters
+    ----------
+    error : Exception
+        Of a function whose arguments are not those of the caller.
+
+    Returns
+    -------
+    str
+        Its message up to "expected".
+
+    References
+    ----------
+    chapter 00
+    """
+    return re.split("[;:,.] expected ", str(error), maxsplit=1, flags=re.IGNORECASE)[0]
 
 # %% ../../nbs/ground/00_arguments.ipynb #b2ee3a9b
 _SHARE = 0.5  # of the memory of the machine, that one call may take

@@ -226,7 +226,8 @@ class SecureSum(PNDP):
         "One row for each attacking node and round, (o, m)."
         if not isinstance(run, Protocol):
             has_none = f"sums need the weights of a Protocol; {run.name!r} has none"
-            raise ValueError(f"trust={self!r}: {has_none}")
+            raise ValueError(f"trust={self!r}: {has_none}; expected PNDP({list(self.nodes)!r}), "
+                             "who see more")
         rounds = [one for step in run.steps for one in step.rounds]
         blocks = [_sums_of_round(one, coalition) for one in rounds]
         return block_diag(blocks, format="csr") if blocks else csr_array((0, 0))

@@ -9,6 +9,7 @@ __all__ = ['WEIGHTS', 'LARGE', 'check_graph', 'gossip_matrix', 'check_gossip', '
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -77,6 +78,7 @@ def _adjacency(graph: nx.Graph) -> csr_array:  # (n, n)
 
 # %% ../../nbs/language/11_gossip.ipynb #b2b57ee6
 _TOLERANCE = 1e-9  # of row sums; far above rounding (n * 1e-16), far below any weight in use
+_SINGLE = 1e-5  # of row sums that were rounded in single precision
 
 def _given_weights(graph: nx.Graph) -> csr_array:  # (n, n)
     "The weights that the edges of a graph carry, without those of loops."
@@ -204,6 +206,59 @@ def _check_edges(W: Floats | csr_array, graph: nx.Graph, name: str) -> None:
     raise ValueError(f"{name}[{u}, {v}] = {W[u, v]:.6g} is weight off the graph: "
                      f"{nodes[v]!r} and {nodes[u]!r} share no edge")
 
+# %% ../../nbs/language/11_gossip.ipynb #linksin1
+def _stochastic(W: Any, name: str, sparse: bool) -> Floats | csr_array:
+    "A square matrix of weights whose rows sum to one, as float64, (n, n)."
+    if issparse(W) and not sparse:
+        n = csr_array(W).shape[0]
+        raise ValueError(f"{name} is sparse, and this makes tables of all pairs of {n:,} nodes, "
+                         f"{n * n:,} numbers each: expected a full matrix, such as "
+                         "gossip_matrix(graph, sparse=False)")
+    checked = _square_sparse(W, name) if issparse(W) else _square(W, name)
+    if checked.min() < 0:
+        u, v = np.unravel_index(checked.argmin(), checked.shape)
+        negative = f"{name}[{u}, {v}] = {checked[u, v]:.6g} is negative"
+        raise ValueError(f"{negative}: expected weights in [0, 1]")
+    off = np.abs(checked.sum(axis=1) - 1)
+    if off.max() > _TOLERANCE:
+        row = off.argmax()
+        total = f"row {row} sums to {checked[row].sum():.12g}"
+        nearly = f"; what was rounded in single precision needs W = numpy.asarray({name}, float), then " \
+                 "W / W.sum(axis=1, keepdims=True)" if off.max() < _SINGLE and not issparse(W) else ""
+        raise ValueError(
+            f"{name} is not stochastic: {total}, expected 1 (within {_TOLERANCE}){nearly}")
+    return checked
+
+def _links_in(W: Any, name: str) -> tuple[str, str, int]:
+    "What says who is linked, how networkx makes a simple graph of it, and its nodes; or nothing."
+    if isinstance(W, nx.Graph):
+        simple = not W.is_directed() and not W.is_multigraph()
+        return f"a {type(W).__name__}", name if simple else f"networkx.Graph({name})", len(W)
+    try:
+        numbers = csr_array(W) if issparse(W) else np.asarray(W)
+    except ValueError:
+        return "", "", 0
+    if numbers.ndim != 2: return "", "", 0
+    n, columns = numbers.shape
+    words = numbers.dtype.kind not in "biuf"
+    if columns == 2 and (n != 2 or words or isinstance(W, list) and isinstance(W[0], tuple)):
+        return "a list of links", f"networkx.from_edgelist({name})", n
+    if n != columns or words: return "", "", 0
+    entries = csr_array(numbers, dtype=float)
+    whole = not (entries.data % 1).any() and (entries.data >= 0).all()
+    if not whole or entries.diagonal().any() or (entries != entries.T).nnz: return "", "", 0
+    read = "from_scipy_sparse_array" if issparse(W) else "from_numpy_array"
+    given = name if issparse(W) or isinstance(W, np.ndarray) else f"numpy.array({name})"
+    return "an adjacency matrix", f"networkx.{read}({given})", n
+
+def _refuse_links(W: object, name: str, sparse: bool) -> None:
+    "Raise a ValueError that says how to make a gossip matrix of a graph."
+    what, graph, n = _links_in(W, name)
+    in_full = "" if sparse or n <= LARGE else ", sparse=False"
+    if what:
+        raise ValueError(f"{name} is {what}: expected a gossip matrix, such as "
+                         f"gossip_matrix({graph}{in_full})")
+
 # %% ../../nbs/language/11_gossip.ipynb #00000010
 def check_gossip(
     W: Floats | csr_array | Sequence[object],
@@ -232,27 +287,18 @@ def check_gossip(
     Raises
     ------
     ValueError
-        When W is not a gossip matrix; the message gives the reason.
+        When W is not a gossip matrix; the message gives the reason, and says how to
+        make one of a graph.
 
     References
     ----------
     arXiv 2510.17480, Definition 2; chapter 11
     """
-    if issparse(W) and not sparse:
-        n = csr_array(W).shape[0]
-        raise ValueError(f"{name} is sparse, and this makes tables of all pairs of {n:,} nodes, "
-                         f"{n * n:,} numbers each: expected a full matrix, such as "
-                         "gossip_matrix(graph, sparse=False)")
-    checked = _square_sparse(W, name) if issparse(W) else _square(W, name)
-    if checked.min() < 0:
-        u, v = np.unravel_index(checked.argmin(), checked.shape)
-        negative = f"{name}[{u}, {v}] = {checked[u, v]:.6g} is negative"
-        raise ValueError(f"{negative}: expected weights in [0, 1]")
-    off = np.abs(checked.sum(axis=1) - 1)
-    if off.max() > _TOLERANCE:
-        row = off.argmax()
-        total = f"row {row} sums to {checked[row].sum():.12g}"
-        raise ValueError(f"{name} is not stochastic: {total}, expected 1 (within {_TOLERANCE})")
+    try:
+        checked = _stochastic(W, name, sparse)
+    except ValueError:
+        _refuse_links(W, name, sparse)
+        raise
     if graph is not None:
         _check_edges(checked, graph, name)
     return checked

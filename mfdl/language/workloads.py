@@ -9,6 +9,7 @@ __all__ = ['is_matrix', 'gossip_kinds', 'gossip_sequence', 'workload', 'workload
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import networkx as nx
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -44,7 +45,8 @@ def is_matrix(M: object) -> bool:
 def _is_sequence(W: object) -> bool:
     "Whether the caller means one gossip matrix for each step."
     if isinstance(W, np.ndarray): return W.ndim == 3
-    return isinstance(W, tuple | list) and len(W) > 0 and is_matrix(W[0])
+    if not isinstance(W, tuple | list) or not len(W): return False
+    return isinstance(W[0], nx.Graph) or is_matrix(W[0])  # a graph is refused later
 
 # %% ../../nbs/language/12_workloads.ipynb #kinds001
 def _entries(W: Floats | csr_array) -> bytes:

@@ -23,7 +23,7 @@ from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from mfdl.accounting.schedules import (
     Schedule, ScheduledProtocol, check_rates, same_account, without_schedule,
 )
-from ..ground.arguments import check_count, check_flag, real_number
+from ..ground.arguments import check_count, check_flag, real_number, without_remedy
 from ..ground.cards import html_card
 from ..ground.figures import PALETTE
 from ..ground.files import bars_shown, needed_for
@@ -395,7 +395,7 @@ def _comes_to(run: Protocol, attacker: TrustModel) -> bool:
     return bool(np.isfinite(others).any() or not len(others))
 
 def _check_claim(claim: _Claim, secure: bool) -> None:
-    run = without_schedule(claim.protocol)
+    run = cast(Protocol, without_schedule(claim.protocol))
     if not any(_comes_to(run, attacker) for attacker in claim.watchers):
         raise ValueError(
             "graph: nothing ever comes to these attackers from any node, so the budget would be kept "
@@ -411,12 +411,12 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
         raise ValueError(
             "estimate=True: lr changes from step to step, or weights decay, or gossip changes "
             "under momentum, and nothing is estimated for attackers who do not see every model; "
-            "expected estimate=False, or a number as lr and no weight_decay")
+            "expected estimate=False, or a number as lr and neither momentum nor weight_decay")
     if secure and claim.updates is not None:
         raise ValueError(
             "secure=True: gradients are rounded to a grid, and rounded updates are not Lipschitz, "
             "so that nothing is proved by their constant; "
-            "expected secure=False, no feature_norm, or trust=LDP()")
+            "expected secure=False, or no feature_norm")
 
 
 # %% ../../nbs/learning/68_training.ipynb #a6800017
@@ -461,16 +461,23 @@ def _check_options(
 
 # %% ../../nbs/learning/68_training.ipynb #5bf67d51
 def _check_lots(
-    lots: str | None, schedule: Schedule, feature_norm: float | None, estimate: bool,
+    lots: str | None, trust: Any, schedule: Schedule, feature_norm: float | None, estimate: bool,
 ) -> None:
     "Raise a ValueError for settings for which nothing is proved about lots."
     if lots is not None and estimate:
         raise ValueError(f"lots={lots!r}: nothing is estimated about lots; expected estimate=False")
-    if lots is not None and not (schedule.plain and feature_norm is None):
-        raise ValueError(
-            f"lots={lots!r}: with batches by lot nothing is proved about learning rates that "
-            "change, momentum, weight decay and insiders; expected a number as lr, and no "
-            "feature_norm")
+    several = isinstance(trust, list | tuple)
+    wrong = {
+        "learning rates that change": (not schedule.constant, "a number as lr"),
+        "momentum": (schedule.momentum > 0, "momentum=0"),
+        "weight decay": (schedule.weight_decay > 0, "weight_decay=0"),
+        "insiders": (list(map(type, trust if several else [trust])) != [LDP], "trust=LDP()"),
+        "norms of features": (feature_norm is not None, "no feature_norm"),
+    }
+    instead = {what: usual for what, (given, usual) in wrong.items() if given}
+    if lots is not None and instead:
+        raise ValueError(f"lots={lots!r}: with batches by lot nothing is proved about "
+                         f"{' and '.join(instead)}; expected {' and '.join(instead.values())}")
 
 def _dealt(
     data: Dataset | str | Sequence, network: nx.Graph, holdings: list | None, epochs: int, b: int,
@@ -529,12 +536,37 @@ def _noise_key(
     return derive_seed(fresh_secret() if secret is None else secret, int(settings[:32], 16))
 
 # %% ../../nbs/learning/68_training.ipynb #a6800024
+def _accounted(claim: _Claim, lots: str | None, feature_norm: float | None) -> Any:
+    "The account, whose errors name what `train` takes."
+    if lots is not None:
+        what, instead = f"lots={lots!r}", "strategy='identity'"
+    elif claim.updates is not None:
+        what = f"feature_norm={feature_norm}"
+        instead = "no feature_norm: what noisy gradients tell holds for any model"
+    else:
+        return claim.account()
+    try:
+        return claim.account()
+    except ValueError as error:
+        raise ValueError(f"{what}: {without_remedy(error)}; expected {instead}") from None
+
 def _calibrated(
     report: Report | AmplifiedReport, epsilon: float, delta: float, estimate: bool,
 ) -> Report | AmplifiedReport:
     "The report with the least noise that keeps the budget, or would by an estimate."
-    if isinstance(report, AmplifiedReport): return report.calibrate(epsilon, delta)
-    return report.calibrate(epsilon, delta, estimate)
+    if isinstance(report, AmplifiedReport):
+        try:
+            return report.calibrate(epsilon, delta)
+        except ValueError as error:
+            raise ValueError(f"{without_remedy(error)}; expected a larger delta or epsilon, or no "
+                             "lots") from None
+    estimates = report.nonreacting if report.updates is None else None
+    try:
+        return report.calibrate(epsilon, delta, estimate)
+    except ValueError as error:
+        if estimate or estimates is None or not np.isfinite(estimates).all(): raise
+        raise ValueError(f"{without_remedy(error)}; expected estimate=True, or a strategy in which "
+                         "each node adds noise of its own to every gradient") from None
 
 def _finish(
     simulation: Simulation,
@@ -686,17 +718,17 @@ def train(
     row = row_sensitivity(clip, batches.size, adjacency)
     rates = check_rates(lr, scheme.T)
     schedule = Schedule(rates, momentum, nesterov, weight_decay)
-    _check_lots(lots, schedule, feature_norm, check_flag("estimate", estimate))
+    trust = LDP() if trust is None else trust
+    _check_lots(lots, trust, schedule, feature_norm, check_flag("estimate", estimate))
     records, updates = _bounded(make_model, records, loss, feature_norm, rates, clip)
     learns: dict[str, Any] = {"loss": loss, "device": device, "on_nonfinite": on_nonfinite}
     _check_learns(make_model, records, batches, scheme.T, lr, clip, seed, learns)
     with bars_shown(progress):
         protocol = _protocol_of(strategy, network, gossip_matrix(network, weights), known)
-        trust = LDP() if trust is None else trust
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
         claim = _Claim(scheduled, trust, scheme, updates, estimate)
         _check_claim(claim, secure)
-        report = claim.account().in_units(clip, batches.size, adjacency)
+        report = _accounted(claim, lots, feature_norm).in_units(clip, batches.size, adjacency)
         report = _calibrated(report, epsilon, delta, estimate)
 
     run = Run(protocol.name, scheduled, report.sigma * row, seed, 0, secure)

@@ -107,9 +107,10 @@ def _check_observed(bases: list[Floats], run: Protocol) -> None:
         observed += (basis @ basis.T).reshape(T, n, T, n)
     least = [np.linalg.eigvalsh(observed[:, u, :, u])[0] for u in range(n)]
     if min(least) < 1e-9:
-        raise ValueError(f"trust: some noise of node {run.nodes[int(np.argmin(least))]!r} "
-                         "reaches none of the attackers and would vanish; "
-                         "expected more of them, such as LDP() with a budget of 100")
+        node = run.nodes[int(np.argmin(least))]
+        raise ValueError(f"trust: some noise of node {node!r} reaches none of the attackers and "
+                         "would vanish; expected a neighbour of every node in each step, and more "
+                         "attackers, such as LDP() with a budget of 100")
 
 # %% ../../nbs/noise/58_insiders.ipynb #program2
 @dataclass(frozen=True, eq=False)

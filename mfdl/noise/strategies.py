@@ -21,7 +21,7 @@ from ..ground.arguments import Floats, check_choice, check_count
 from ..ground.files import bars_shown, progress_bar, seal, unseal
 from ..language.gossip import check_gossip
 from ..language.participation import Participation, check_participation
-from ..language.workloads import gossip_sequence
+from ..language.workloads import gossip_kinds, gossip_sequence
 from .certificates import check_trace_bound
 from .gram import PROBES, gram_estimates, local_gram, modes
 from .lean import INVERSE_BANDS, banded_inverse, inverse_root
@@ -421,6 +421,12 @@ def _mafalda_l(participation: Participation, harm: Harm, bands: int, tol: float)
     return Strategy("mafalda_l", C, participation, objective, lower_bound, iterations)
 
 # %% ../../nbs/noise/53_strategies.ipynb #named007
+def _with_bands(harm: Harm | None) -> list[str]:
+    """Names of strategies with bands that can be made for the same network and objective."""
+    general = harm is None or harm.objective is None
+    return [name for name, one in STRATEGIES.items() if one.banded
+            and (harm is not None or not one.network) and (general or not one.plain)]
+
 def _check_fits(
     name: str,
     participation: Participation,
@@ -435,7 +441,7 @@ def _check_fits(
     if one.plain and harm is not None and harm.objective is not None:
         raise ValueError(f"objective: {name} is made for all models and plain steps; "
                          "expected none, or banded, which is an optimum for any")
-    banded = ", ".join(other for other in STRATEGIES if STRATEGIES[other].banded)
+    banded = ", ".join(_with_bands(harm))
     if bands is not None and not one.banded:
         raise ValueError(f"bands={bands}: {name} has no bands; expected one of {banded}")
     if bands is not None and not 1 <= check_count("bands", bands) <= most:
@@ -602,6 +608,8 @@ def save_strategy(
     chapter 53
     """
     p = one.participation
+    if W is not None:
+        gossip_kinds(W, p.T, sparse=True)
     about = {
         "strategy": one.name,
         "participation": [int(p.k), int(p.b), int(p.T), p.separation],
@@ -679,6 +687,8 @@ def load_strategy(
     made_for = found.participation
     if participation is not None and participation != made_for:
         raise ValueError(f"{where}: made for {made_for}, expected {participation}")
+    if W is not None:
+        gossip_kinds(W, made_for.T, sparse=True)
     if W is not None and network != _network_digest(W):
         raise ValueError(f"{where}: made for another network (or none) than the given W")
     return found

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['ALGORITHMS', 'PARAMETERS', 'TRUST', 'EXPECTED', 'SUFFIXES', 'on_command_line', 'trust_models', 'read_network',
-           'read_strategy', 'build_algorithm', 'check_kept', 'check_settings', 'LineCommand', 'aside', 'completes']
+           'read_strategy', 'build_algorithm', 'check_kept', 'check_settings', 'in_options', 'LineCommand', 'aside',
+           'completes']
 
 # %% ../../nbs/workshop/84_names.ipynb #00000003
 import inspect
@@ -31,6 +32,7 @@ from mfdl.language.algorithms import (
 from mfdl.language.attackers import (
     LDP, PNDP, SecLDP, SecureSum, TrustModel, parse_attackers,
 )
+from ..language.gossip import LARGE
 from ..language.graphs import load_graph, parse_spec
 from ..language.participation import Participation
 from ..language.protocol import Protocol
@@ -397,6 +399,45 @@ def check_settings(
     if epsilon is not None:
         GaussianDP.from_epsilon(epsilon, delta)  # refuses an impossible budget
 
+# %% ../../nbs/workshop/84_names.ipynb #option01
+_FULL = "a full matrix, such as gossip_matrix(graph, sparse=False)"
+_SPELLED = {  # how commands with an option say what functions expect, where names differ
+    "weights": (_FULL, f"a graph of at most {LARGE:,} nodes"),
+    "lipschitz": ("no updates", "no --lipschitz"),
+    "limit_memory": ("memory_limit", "--limit-memory"),
+}
+
+def in_options(message: str, options: Iterable[click.Parameter]) -> str:
+    """Write what an error expects as options of a command.
+
+    Parameters
+    ----------
+    message : str
+        The error of a function, which names arguments, such as `method='bound'`.
+    options : iterable of click.Parameter
+        Those of the command.
+
+    Returns
+    -------
+    str
+        The message, with `--method bound`, where the command has this option.
+
+    References
+    ----------
+    chapter 84.
+    """
+    flags = {one.name: getattr(one, "is_flag", False) for one in options}
+
+    def as_option(found: re.Match[str]) -> str:
+        if found["name"] not in flags: return found[0]
+        return f"--{found['name']}" + ("" if flags[found["name"]] else f" {found['value']}")
+
+    problem, expected, remedy = message.partition("expected ")
+    for option, (name, spelled) in _SPELLED.items():
+        if option in flags:
+            remedy = remedy.replace(name, spelled)
+    return problem + expected + re.sub(r"(?P<name>\w+)='?(?P<value>[\w-]+)'?", as_option, remedy)
+
 # %% ../../nbs/workshop/84_names.ipynb #74379973
 def _end_at_once(told: str) -> NoReturn:
     "Say why, and end this process, even if other threads are still at work."
@@ -438,7 +479,7 @@ class LineCommand(click.Command):
             except KeyboardInterrupt as interrupt:
                 _end_at_once(str(interrupt) or f"stopped; {self.kept(ctx)}")
             except EXPECTED as error:
-                click.echo(f"error: {error}", err=True)
+                click.echo(f"error: {in_options(str(error), self.params)}", err=True)
                 ctx.exit(2)
 
 # %% ../../nbs/workshop/84_names.ipynb #94e34b92

@@ -24,7 +24,7 @@ from ..accounting.reactions import Lipschitz
 from ..accounting.report import REVEALED, Report
 from ..accounting.seen import check_memory, expected_cost, see
 from ..accounting.state_space import NotStreamable
-from ..ground.arguments import check_choice, check_count, composed
+from ..ground.arguments import check_choice, check_count, composed, without_remedy
 from ..ground.links import FORMATS, read_graph
 from ..language.attackers import LDP, TrustModel, labelled
 from ..language.gossip import gossip_matrix
@@ -495,6 +495,16 @@ def _report_without_tables(
         raise ValueError(f"{len(network)} nodes, and for more than {LARGEST['drawn']} this page "
                          f"makes no table of all pairs of nodes: {error}") from None
 
+# %% ../../nbs/workshop/86_settings.ipynb #budget86
+def _calibrated(report: Report, settings: Settings) -> Report:
+    "The report with the least noise for the budget."
+    assert settings.epsilon is not None
+    try:
+        return report.calibrate(settings.epsilon, settings.delta)
+    except ValueError as error:
+        raise ValueError(f"{without_remedy(error)}; expected sigma instead of epsilon, or an "
+                         "algorithm with noise at every node") from None
+
 # %% ../../nbs/workshop/86_settings.ipynb #0000001f
 def explore(settings: Settings) -> Scene:
     """Compute who learns how much about whom, for the explorer.
@@ -532,7 +542,7 @@ def explore(settings: Settings) -> Scene:
     answer = _report if small else _report_without_tables
     report = answer(settings, network, trust, records)
     if settings.epsilon is not None:
-        report = report.calibrate(settings.epsilon, settings.delta)
+        report = _calibrated(report, settings)
     return Scene(settings, network, trust, report)
 
 # %% ../../nbs/workshop/86_settings.ipynb #86b5f001
