@@ -205,7 +205,8 @@ def test_gossip_matrices_of_other_types_are_taken_or_refused_in_words():
     for same in (W.tolist(), pd.DataFrame(W)): np.testing.assert_allclose(which_noise(same, SIX, *BUDGET).squared_error, usual.squared_error, rtol=1e-9)
     with pytest.raises(ValueError, match="W is sparse.*expected a full matrix"): which_noise(csr_array(W), SIX, *BUDGET)
     single = W.astype(np.float32)
-    with pytest.raises(ValueError, match=r"row 0 sums to 1.0000000298, expected 1 .* in single precision needs W = numpy.asarray\(W, float\), then W / W.sum"): which_noise(single, SIX, *BUDGET)
+    said = r"row 0 sums to 1.0000000298, expected 1 .* in single precision needs W = numpy.asarray\(W, float\), then W / W.sum"
+    with pytest.raises(ValueError, match=said): which_noise(single, SIX, *BUDGET)
     double = single.astype(float)
     np.testing.assert_allclose(which_noise(double / double.sum(axis=1, keepdims=True), SIX, *BUDGET).squared_error, usual.squared_error, rtol=1e-6)
 

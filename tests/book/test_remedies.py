@@ -1,7 +1,9 @@
 """What an error recommends can be done by its caller: one table of calls that fail, what each error recommends, and the call that follows the advice."""
 import ast
+import json
 import re
 from functools import partial
+from pathlib import Path
 from unittest.mock import patch
 
 import nbformat
@@ -120,7 +122,7 @@ def a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MFDL_STATE", str(tmp_path / "state"))
     (tmp_path / "three.csv").write_text("a,b,c\n1,2,3\n2,3,4\n")
-    (tmp_path / "two.csv").write_text("a,b\n1,2\n2,3\n")
+    (tmp_path / "other.json").write_text(json.dumps(nx.cytoscape_data(LINE)))
 
 
 def accounts(run, trust=None, scheme=TWICE, **options): return partial(account, run, PNDP([0]) if trust is None else trust, scheme, **options)
@@ -235,11 +237,6 @@ def notebook(*tags, value="3"):
     return experiment_parameters("mine.ipynb")
 
 
-def market(kind):
-    with open("links.mtx", "w") as file: file.write(f"%%MatrixMarket matrix coordinate {kind} symmetric\n3 3 2\n2 1 1\n3 2 1\n")
-    return load_graph("links.mtx")
-
-
 def uses(*steps, scheme=TWICE):
     def take():
         for records in steps: noted.take(records)
@@ -268,10 +265,10 @@ GOSSIP = [
 ]
 LANGUAGE = [
     ("expected the name of a graph, the path of a file, a pandas.DataFrame or a networkx.Graph", trains(graph=W), trains(graph=LINE)),
-    ("or say it: load_graph(.., source=.., target=..)", lambda: load_graph("three.csv"), lambda: load_graph("three.csv", source="a", target="b")),
+    ('load_graph(.., columns="{}")', lambda: load_graph("three.csv"), lambda: load_graph("three.csv", columns="a,b")),
+    ("expected node-link data, an object with nodes, and links or edges; networkx.cytoscape_graph", lambda: load_graph("other.json"),
+     lambda: load_graph(nx.cytoscape_graph(json.loads(Path("other.json").read_text())))),
     ("such as graph.to_undirected(), written again", lambda: load_graph(nx.DiGraph([(0, 1)])), lambda: load_graph(nx.DiGraph([(0, 1)]).to_undirected())),
-    ("expected %%MatrixMarket matrix, coordinate or array, real, integer or pattern, and general or symmetric",
-     lambda: market("complex"), lambda: [market(kind) for kind in ("real", "integer")]),
     ("expected name:key=number,..., got {}", lambda: load_graph("ring:8"), lambda: load_graph("ring:n=8")),
     ("without attackers in the network use LDP()", lambda: PNDP([]), lambda: account(RUN, LDP(), TWICE)),
     ("expected a trust model, such as LDP() or PNDP([node]), or a list of them",
@@ -465,7 +462,8 @@ NOISE = [
     ("bands={}: expected at most the separation b={}, so that", lambda: optimize(local_gram(W, T), TWICE, bands=3), lambda: optimize(local_gram(W, T), TWICE, bands=2)),
     ("H is not symmetric: expected a Gram matrix, such as local_gram(W, T)", lambda: optimize(np.tril(np.ones((T, T))), TWICE), lambda: optimize(local_gram(W, T), TWICE)),
     ("{}: expected a Gram matrix, such as local_gram(W, T)", lambda: optimize(-np.eye(T), TWICE), lambda: optimize(local_gram(W, T), TWICE)),
-    ("expected a larger trace_penalty, such as 1e-4", lambda: exact_space_time(W, TWICE), lambda: exact_space_time(W, TWICE, trace_penalty=1e-4)),
+    ("expected a larger one, such as 1e-4, or None", lambda: exact_space_time(W, TWICE, trace_penalty=0.0),
+     lambda: [exact_space_time(W, TWICE, trace_penalty=price) for price in (1e-4, None)]),
     ("expected a larger tol, or a larger trace_penalty where W is nearly singular",
      lambda: exact_space_time(W, TWICE, trace_penalty=1e-4, max_iter=1, tol=1e-9), lambda: exact_space_time(W, TWICE, trace_penalty=1e-4, max_iter=1, tol=0.9)),
     ("expected patterns that do not overlap, Participation.cyclic, every_step or single",
@@ -509,7 +507,7 @@ COMMANDS = [
     ("takes none; expected algorithm mf-dsgd (-a mf-dsgd), or no strategy",
      command("account", "ring:n=4", "--strategy", "bsr"),
      lambda: [command("account", "ring:n=4", "-a", "mf-dsgd", "--strategy", "bsr")(), command("account", "ring:n=4")()]),
-    ("or say it: load_graph(.., source=.., target=..)", lambda: load_graph("three.csv"), command("account", "two.csv", "--trust", "ldp")),
+    ("--columns {}", command("account", "three.csv", "--trust", "ldp"), command("account", "three.csv", "--columns", "a,b", "--trust", "ldp")),
     ("expected fewer attackers, such as --attackers sample:size=20,seed=0, or --yes", patiently(False), patiently(True)),
     ("expected sigma instead of epsilon, or an algorithm with noise at every node",
      lambda: explore(Settings("ring:n=4", attackers=("0",), algorithm="dsgd", sigma=None, epsilon=5.0)),
@@ -590,6 +588,7 @@ ELSEWHERE = {  # how strings begin that no call here can follow, and why
     **dict.fromkeys(["expected to be started by torchrun", "network: there has been a Peer on it", "seeds: rank {} has used"],
                     "needs several processes: test_distributed follows them"),
     "a full matrix, such as gossip_matrix(": "what the command line says in words of its own, as chapter 84 shows",
+    **dict.fromkeys(["expected load_graph", "expected on the command line load_graph"], "what the explorer replaces in messages of load_graph"),
     "port={} is not free": "needs a port that is free: test_explorer follows it",
     "a bound is {} above what was found": "rounding, of which no example is known",
 }
