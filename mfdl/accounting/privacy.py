@@ -421,7 +421,7 @@ def check_sigma(sigma: float) -> float:
     See chapter 20.
     """
     if not 0 < real_number(sigma) < math.inf:
-        baseline = "; for a baseline without noise there is dsgd(W, T)" if sigma == 0 else ""
+        baseline = "; for a baseline without noise there is dsgd(W, T)" if real_number(sigma) == 0 else ""
         raise ValueError(f"sigma={sigma!r}: expected a finite number > 0 (noise standard deviation "
                          f"divided by row sensitivity){baseline}")
     return float(sigma)

@@ -120,9 +120,9 @@ def _read_femnist(file: Path) -> "pd.DataFrame":  # columns image, writer_id, ch
     wrong_picture = (OSError, SyntaxError, Image.DecompressionBombError)
     try:
         table = pd.read_parquet(file, columns=["image", "writer_id", "character"])
-        pictures = [_picture(image["bytes"]) for image in table.image]
+        pictures = [_picture(image["bytes"]) for image in table["image"]]
         images = pd.Series(pictures, index=table.index, dtype=object)
-        return table.assign(image=images, character=table.character.to_numpy(np.int64))
+        return table.assign(image=images, character=table["character"].to_numpy(np.int64))
     except (*wrong_table, *wrong_picture) as error:
         raise ValueError(
             f"path={str(file)!r}: damaged, or not a file of flwrlabs/femnist ({error})") from None

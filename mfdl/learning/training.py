@@ -390,9 +390,9 @@ class _Claim:
 # %% ../../nbs/learning/68_training.ipynb #a6800015
 def _comes_to(run: Protocol, attacker: TrustModel) -> bool:
     "Whether anything of another node ever comes to an attacker."
+    coalition = coalition_mask(run, attacker)
     if not attacker.nodes: return bool(run.hears.sum())
-    others = np.delete(run.distances(attacker.nodes), run.index(attacker.nodes))
-    return bool(np.isfinite(others).any() or not len(others))
+    return bool(np.isfinite(run.distances(attacker.nodes)[~coalition]).any())
 
 def _check_claim(claim: _Claim, secure: bool) -> None:
     run = cast(Protocol, without_schedule(claim.protocol))

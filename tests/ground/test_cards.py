@@ -35,6 +35,15 @@ LABELS = ["<script>alert(1)</script>", ("a", 1), "$x_$", "é" * 500, 7]
 RUN = dp_dsgd(RING, 2, nodes=LABELS)
 
 
+@pytest.fixture(autouse=True)
+def closed():
+    "Figures that other tests left open."
+    plt.close("all")
+
+
+def no_figures(): return plt.get_fignums() == []
+
+
 def quickly(draw):
     """What is drawn, and the computing time of the quickest of three runs: other work on the machine only adds to it."""
     times = []
@@ -74,7 +83,7 @@ def test_a_card_is_whole_small_and_says_what_it_assumes(report):
     words = "".join(ET.fromstring(card).itertext())  # which fails unless every element is closed
     assert "<script" not in card and len(card) < 30_000 and "<svg" in card
     assert report.assumes in words and f"{report.sigma:.4g}" in words
-    assert card == report._repr_html_() and plt.get_fignums() == []
+    assert card == report._repr_html_() and no_figures()
     rows = len(ET.fromstring(card).findall(".//tbody/tr"))
     assert rows == min(5, len(report.mu)) and (f"and {len(report.mu) - 5} more pairs" in words) == (len(report.mu) > 5)
     if report.leaks: assert "without noise" in words
@@ -161,7 +170,7 @@ def test_an_optimum_shows_its_proof_and_what_that_is_a_proof_of(name):
     found = make()
     card = found._repr_html_()
     words = words_of(card)
-    assert card == found._repr_html_() and len(card) < 30_000 and plt.get_fignums() == []
+    assert card == found._repr_html_() and len(card) < 30_000 and no_figures()
     matrix, _ = found._shown()
     np.testing.assert_allclose(matrix, drawn(found), atol=1e-9 * np.abs(matrix).max())
     assert f"least {matrix.min():.3g}, largest {matrix.max():.3g}" in words
@@ -220,7 +229,7 @@ def test_a_training_shows_beside_each_number_whether_it_is_a_promise(classes, se
     done = trained(classes, **settings)
     card = done._repr_html_()
     words = words_of(card)
-    assert "<script" not in card and len(card) < 30_000 and "<svg" in card and card == done._repr_html_() and plt.get_fignums() == []
+    assert "<script" not in card and len(card) < 30_000 and "<svg" in card and card == done._repr_html_() and no_figures()
     rows = [["".join(cell.itertext()) for cell in row] for row in ET.fromstring(card).findall(".//tbody/tr")]
     assert [row[-1] for row in rows] == holds and rows[-1][1:4] == ["3", "1e-05", f"{done.report.worst.mu:.4g}"]
     if len(rows) == 2: assert rows[0][1:4] == [f"{done.proved.epsilon(1e-5):.4g}", "1e-05", f"{done.proved.mu:.4g}"]
@@ -249,7 +258,7 @@ def test_a_run_shows_its_size_and_who_hears_whom(name):
     run = kinds_of_runs()[name]
     card = run._repr_html_()
     words = words_of(card)
-    assert "<script" not in card and len(card) < 40_000 and "<svg" in card and card == run._repr_html_() and plt.get_fignums() == []
+    assert "<script" not in card and len(card) < 40_000 and "<svg" in card and card == run._repr_html_() and no_figures()
     assert f"steps{run.T}nodes{run.n}messages{run.n * run.T}" in words and "who hears whom" in words and ("a cell is a block" in words) == (name == "large")
     for line in repr(run).split("\n"): assert line.strip() in words
 
