@@ -112,17 +112,18 @@ def shortened(value):
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-def changes(now, then, relative, where=""):
-    """Where a result differs from what was kept, in numbers by more than a tolerance (relatively, and absolutely below 1)."""
+def changes(now, then, tolerances, where="", within=1e-9):
+    """Where a result differs from what was kept, in numbers by more than a tolerance, 1e-9 if none is given for their key: relatively, and below 1 absolutely."""
     if isinstance(now, int | float) and isinstance(then, int | float):
-        same = now == then or math.isclose(now, then, rel_tol=relative, abs_tol=relative) or math.isnan(now) and math.isnan(then)
-        return [] if same else [f"{where}: {now!r}, and it was {then!r}"]
-    if type(now) is not type(then) or not isinstance(now, dict | list): return [] if now == then else [f"{where}: {now!r}, and it was {then!r}"]
-    if isinstance(now, dict) and now.keys() == then.keys(): return [one for key in now for one in changes(now[key], then[key], relative, f"{where} {key}")]
-    if isinstance(now, list) and len(now) == len(then): return [one for i, pair in enumerate(zip(now, then, strict=True)) for one in changes(*pair, relative, f"{where}[{i}]")]
-    return [f"{where}: {now!r:.300}, and it was {then!r:.300}"]
+        return [] if math.isclose(now, then, rel_tol=within, abs_tol=within) else [f"{where}: {now!r}, and it was {then!r}"]
+    if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
+        return [one for key in now for one in changes(now[key], then[key], tolerances, f"{where} {key}", tolerances.get(key, within))]
+    if isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
+        return [one for i, pair in enumerate(zip(now, then, strict=True)) for one in changes(*pair, tolerances, f"{where}[{i}]", within)]
+    return [] if now == then else [f"{where}: {now!r:.300}, and it was {then!r:.300}"]
 
 
+@cache
 def arithmetic():
     """A digest of how this machine rounds: where it is the same, results have the same bits."""
     import torch

@@ -176,6 +176,11 @@ def features(key):
     return frozenset() if isinstance(made, str) else made[0].features
 
 
+def tolerances(key):
+    """As everywhere."""
+    return {}
+
+
 def result(key):
     """A case in words, and its report or the type of the error."""
     made = outcome(lambda: case(key))
