@@ -115,7 +115,8 @@ def shortened(value):
 def changes(now, then, tolerances, where="", within=1e-9):
     """Where a result differs from what was kept, in numbers by more than a tolerance, 1e-9 if none is given for their key: relatively, and below 1 absolutely."""
     if isinstance(now, int | float) and isinstance(then, int | float):
-        return [] if math.isclose(now, then, rel_tol=within, abs_tol=within) else [f"{where}: {now!r}, and it was {then!r}"]
+        same = math.isclose(now, then, rel_tol=within, abs_tol=within) or math.isnan(now) and math.isnan(then)
+        return [] if same else [f"{where}: {now!r}, and it was {then!r}"]
     if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
         return [one for key in now for one in changes(now[key], then[key], tolerances, f"{where} {key}", tolerances.get(key, within))]
     if isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
@@ -128,7 +129,7 @@ def arithmetic():
     """A digest of how this machine rounds: where it is the same, results have the same bits."""
     import torch
     rng, sha = np.random.default_rng(0), hashlib.sha256()
-    for size in (3, 16, 100):
+    for size in (3, 5, 16):
         A = rng.normal(size=(size, size))
         products = A @ A, A.astype("f4") @ A.astype("f4"), np.linalg.norm(A), np.exp(A), np.log(np.abs(A))
         for part in (*products, np.linalg.cholesky(A @ A.T + np.eye(size)), np.linalg.eigvalsh(A + A.T)):
