@@ -74,7 +74,7 @@ def ladder(one: type, within: set[type]) -> list[str]:
 def rungs(within: set[type]) -> list[str]:
     """Classes that have one subclass only, where one of both is private."""
     below = {one: [other for other in within if one in other.__bases__] for one in within}
-    return sorted(one.__name__ for one, others in below.items() if len(others) == 1 and (one.__name__ + others[0].__name__).count("_"))
+    return sorted(one.__name__ for one, others in below.items() if len(others) == 1 and any(it.__name__.startswith("_") for it in (one, *others)))
 
 
 def classes() -> Iterator[Row]:
@@ -107,7 +107,7 @@ def calls() -> dict[str, Callable[[], object]]:
 
 
 def trace(call: Callable[[], object], folder: Path) -> dict[int, list[tuple[str, str]]]:
-    """The modules and functions in a folder that a call goes through, in order, for each thread."""
+    """The modules and functions in a folder that a call goes through, in order, for each thread; a generator counts each time it goes on."""
     found: dict[int, list[tuple[str, str]]] = {}
 
     def note(frame, event, argument):

@@ -59,7 +59,7 @@ def test_random_accounts_have_all_features_and_most_are_given():
     assert len(kept) == 1 + len(module.CASES) and sum("error" not in kept[key] for key in module.CASES) > 0.7 * len(module.CASES)
 
 
-@pytest.mark.parametrize("keys", parts("noise", 100, 1))
+@pytest.mark.parametrize("keys", parts("noise", 13, 2))
 def test_noise_of_a_secret_is_what_it_was(keys):
     compare("noise", keys)
 
