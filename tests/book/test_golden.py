@@ -64,6 +64,6 @@ def test_noise_of_a_secret_is_what_it_was(keys):
     compare("noise", keys)
 
 
-@pytest.mark.parametrize("keys", parts("optima", 25, 1))
+@pytest.mark.parametrize("keys", parts("optima", 26, 1))
 def test_optima_are_what_they_were(keys):
     compare("optima", keys)
