@@ -1,4 +1,4 @@
-"""Five hundred random accounts over all features of a run, all attackers, participations and options, each drawn from its number."""
+"""Five hundred random accounts over all features of a run, all attackers, participations and options, each drawn from its number; some of them step by step, too."""
 from itertools import product
 
 import networkx as nx
@@ -10,6 +10,7 @@ from mfdl import (
     PNDP,
     Lipschitz,
     Noise,
+    OnlineAccountant,
     Participation,
     Protocol,
     Round,
@@ -32,7 +33,7 @@ from mfdl import (
     zip_dl,
 )
 
-CASES = [str(number) for number in range(500)]
+CASES = [*(str(number) for number in range(500)), *(f"{number}, online" for number in range(0, 500, 9))]
 PARTS = ("holders", "joint", "uneven", "memory", "back", "basis", "bare", "idle", "local", "rounds", "changing", "shares")
 
 
@@ -69,10 +70,11 @@ def an_algorithm(rng, W, T, is_sparse):
     return makers[rng.integers(len(makers))]()
 
 
-def of_steps(rng, W, T, is_sparse):
+def of_steps(rng, W, T, is_sparse, never=()):
     """A run without a name, of some of the PARTS."""
     n = len(W)
     on = dict(zip(PARTS, (rng.random(len(PARTS)) < 0.25).tolist(), strict=True))
+    on |= dict.fromkeys(never, False)
     shared = 2 if on["holders"] or on["joint"] else 0
     q = n + shared
     holders = np.vstack([np.eye(n, dtype=bool), np.zeros((shared, n), dtype=bool)])
@@ -117,15 +119,21 @@ def by_lot(kind, k, b, q):
     return (*poisson, Participation.balls_in_bins(k, b), Participation.balls_in_new_bins(k, b))[kind]
 
 
+def number(key):
+    """The number of a case."""
+    return int(key.removesuffix(", online"))
+
+
 def case(key):
     """What `account` is asked."""
-    seed = int(key)
+    seed = number(key)
     rng = np.random.default_rng([2027, seed])
     k, b = [(1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 6), (3, 3), (1, 1)][rng.choice(8, p=[0.15, 0.15, 0.2, 0.15, 0.15, 0.08, 0.09, 0.03])]
     T, n = k * b, int(rng.integers(2, 6))
     W = a_network(rng, n)
     is_sparse, is_scheduled = (rng.random(2) < (0.2, 0.3)).tolist()
     by_chance = seed % 20 == 19
+    if key.endswith("online"): return of_steps(rng, W, T, False, ("memory", "back", "basis", "shares")), attackers(rng, n), Participation.cyclic(k, b), {"sigma": 1.0}
     run = of_steps(rng, W, T, is_sparse) if seed % 5 in (1, 3) else an_algorithm(rng, W, T, is_sparse)
     if seed % 20 == 0 and not run.sparse: run = Protocol.from_matrices(run.M_G, run.M_Z, run.messages, run.variables, run.nodes, T)
     elif is_scheduled:
@@ -158,10 +166,17 @@ def outcome(ask):
     except (ValueError, ArithmeticError, np.linalg.LinAlgError, NotImplementedError) as error: return type(error).__name__
 
 
+def fed(run, trust, scheme, asked):
+    """The report of an accountant that is told one step after the other."""
+    accountant = OnlineAccountant(trust, run.nodes, scheme.b, **asked)
+    for step in run.steps: accountant.feed(step)
+    return accountant.report()
+
+
 def findings(run, trust, scheme, asked, key):
     """The numbers of a report."""
-    report = account(run, trust, scheme, **asked)
-    units_of = report.in_units(*units(int(key)))
+    report = fed(run, trust, scheme, asked) if key.endswith("online") else account(run, trust, scheme, **asked)
+    units_of = report.in_units(*units(number(key)))
     found = {"row": units_of.row_sensitivity, "sigma": outcome(lambda: units_of.calibrate(2.0, 1e-5).sigma)} if hasattr(report, "sensitivity") else {}
     if not found: return {"row": units_of.row_sensitivity, "epsilon": outcome(lambda: [float(value) for value in units_of.epsilon(1e-5)])}
     leaks = sorted([[*map(int, who)], int(step), int(node)] for who, step, node in report.leaks)

@@ -1,4 +1,4 @@
-"""What optimizers find on small networks: objectives, lower bounds, and the noise itself."""
+"""What optimizers find on small networks: objectives, lower bounds, and the noise itself; workloads, sensitivities, and what mu is in other words."""
 from functools import partial
 
 import networkx as nx
@@ -9,6 +9,7 @@ from inner import COVARIANCE_METHODS, STRATEGIES
 from mfdl import (
     LDP,
     PNDP,
+    GaussianDP,
     NotConverged,
     Objective,
     Participation,
@@ -20,6 +21,7 @@ from mfdl import (
     optimize_covariance,
     optimize_local,
     optimize_space_time,
+    sensitivity,
     strategy,
     which_noise,
     workload,
@@ -38,6 +40,19 @@ OBJECTIVES = {
     "rates": Objective(learning_rates=np.linspace(1, 0.2, T), weight_decay=0.1, curvature=0.2),
 }
 GROUPS = [[0, 1, 2], [2, 3]]
+
+
+def in_pattern(method, k):
+    """The sensitivity of one pattern of participation, for information of mixed signs."""
+    M = np.random.default_rng(k).normal(size=(k, k))
+    return np.array([sensitivity(M @ M.T, method)])
+
+
+def in_other_words(mu):
+    """Epsilon, delta, Renyi divergence, advantage, trade-off, mu of a budget, and mu of three such runs."""
+    one = GaussianDP(mu)
+    numbers = (*map(one.epsilon, (1e-9, 1e-5, 0.1)), *map(one.delta, (0.1, 1.0, 10.0)), one.rdp(2.0), one.advantage(), *map(one.beta, (0.01, 0.5)))
+    return [float(value) for value in (*numbers, GaussianDP.from_epsilon(mu, 1e-5).mu, one.compose(one, one).mu)]
 
 
 def questions():
@@ -70,6 +85,8 @@ def questions():
     asked |= {f"which_noise {scheme}": partial(which_noise, W, one, 3.0, 1e-5) for scheme, one in SCHEMES.items()}
     asked |= {f"local_gram {network}": partial(local_gram, one, 4, per_node=True) for network, one in NETWORKS.items()}
     asked |= {f"local_gram {objective}": partial(local_gram, W, T, objective=one) for objective, one in OBJECTIVES.items()}
+    asked |= {f"sensitivity {method}, {k}": partial(in_pattern, method, k) for method in ("exact", "bound") for k in (1, 2, 5)}
+    asked |= {f"mu={mu}": partial(in_other_words, mu) for mu in (0.01, 0.5, 1.0, 5.0, 30.0)}
     return asked | {f"workload {network}": partial(workload, one, 3) for network, one in NETWORKS.items()}
 
 
@@ -87,6 +104,7 @@ def weighed(array):
 def told(found):
     """What is kept of an answer."""
     if isinstance(found, np.ndarray): return {"array": weighed(found)}
+    if isinstance(found, list): return {"numbers": found}
     if hasattr(found, "to_dict"):
         numbers = found[["squared_error", "sigma"]].sort_index()
         return {"table": {name: [None if value != value else float(value) for value in row] for name, row in zip(numbers.index, numbers.to_numpy(), strict=True)}}
