@@ -1,26 +1,36 @@
-"""Three hundred random accounts, drawn from seeds alone: what `golden_accounts.json` was computed from, and what it is compared with."""
+"""What must not change while modules are moved: accounts, noise, optima and the numbers of experiments, each kept in a file beside this one.
+
+The first three hundred accounts are here, drawn from seeds alone, and kept in `golden_accounts.json`. The others are in the modules golden_*. To write a file anew,
+remove it, or the lines that are to change, and run `python tests/golden.py features noise optima experiments`: what is in a file stays, and what is missing is computed.
+"""
+import hashlib
+import importlib
 import json
-from functools import partial
+import math
+import sys
+from functools import cache, partial
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
+from inner import deal_seeds, noise_stream
 
-from mfdl.accounting.account import account
-from mfdl.language.algorithms import (
+from mfdl import (
+    LDP,
+    PNDP,
+    Participation,
+    SecLDP,
+    account,
     anti_pgd,
     corn,
     decor,
     dp_dsgd,
     dsgd,
+    gossip_matrix,
     mf_dsgd,
     muffliato,
     zip_dl,
 )
-from mfdl.language.attackers import LDP, PNDP, SecLDP
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.streams import deal_seeds, noise_stream
 
 FILE = Path(__file__).parent / "golden_accounts.json"
 COUNT = 300
@@ -73,4 +83,61 @@ def result(seed):
     return {"name": run.name, "mu": [float(mu) for mu in report.mu], "leaks": sorted([int(step), int(node)] for _, step, node in report.leaks), "noise": noise}
 
 
-if __name__ == "__main__": FILE.write_text(json.dumps([result(seed) for seed in range(COUNT)], indent=None) + "\n")
+
+NAMES = ("features", "noise", "optima", "experiments")
+
+
+@cache
+def kept(name):
+    """What was written of one of NAMES: a dict of results."""
+    file = FILE.with_name(f"golden_{name}.json")
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def write(name):
+    """Compute what is missing of one of NAMES, one line for each result, and save it after each of them."""
+    module, found = importlib.import_module(f"golden_{name}"), {"arithmetic": arithmetic(), **kept(name)}
+    for key in module.CASES:
+        if key in found: continue
+        found[key] = shortened(module.result(key))
+        print(name, key, flush=True)
+        lines = (f"{json.dumps(one)}: {json.dumps(found[one], separators=(',', ':'))}" for one in ("arithmetic", *module.CASES) if one in found)
+        FILE.with_name(f"golden_{name}.json").write_text("{" + ",\n".join(lines) + "}\n")
+
+
+def shortened(value):
+    """The same with numbers of twelve digits."""
+    if isinstance(value, dict): return {key: shortened(one) for key, one in value.items()}
+    if isinstance(value, list | tuple): return [shortened(one) for one in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value
+
+
+def changes(now, then, tolerances, where="", within=1e-9):
+    """Where a result differs from what was kept, in numbers by more than a tolerance, 1e-9 if none is given for their key: relatively, and below 1 absolutely."""
+    if isinstance(now, int | float) and isinstance(then, int | float):
+        same = math.isclose(now, then, rel_tol=within, abs_tol=within) or math.isnan(now) and math.isnan(then)
+        return [] if same else [f"{where}: {now!r}, and it was {then!r}"]
+    if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
+        return [one for key in now for one in changes(now[key], then[key], tolerances, f"{where} {key}", tolerances.get(key, within))]
+    if isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
+        return [one for i, pair in enumerate(zip(now, then, strict=True)) for one in changes(*pair, tolerances, f"{where}[{i}]", within)]
+    return [] if now == then else [f"{where}: {now!r:.300}, and it was {then!r:.300}"]
+
+
+@cache
+def arithmetic():
+    """A digest of how this machine rounds: where it is the same, results have the same bits."""
+    import torch
+    rng, sha = np.random.default_rng(0), hashlib.sha256()
+    for size in (3, 5, 16):
+        A = rng.normal(size=(size, size))
+        products = A @ A, A.astype("f4") @ A.astype("f4"), np.linalg.norm(A), np.exp(A), np.log(np.abs(A))
+        for part in (*products, np.linalg.cholesky(A @ A.T + np.eye(size)), np.linalg.eigvalsh(A + A.T)):
+            sha.update(np.asarray(part).tobytes())
+        single = torch.as_tensor(A, dtype=torch.float32)
+        sha.update((single @ single).numpy().tobytes())
+    return sha.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]: write(name)

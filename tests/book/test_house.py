@@ -114,3 +114,20 @@ def test_lint_sees_what_it_looks_for(tmp_path):
     }.items(): assert [said in line for line in places(tmp_path, wrong)] == [True], said
     for wrong, said in {"x = 1\n" * 61: "61 lines", f"x = '{'a' * 100}'": "106 characters", "plot(color='C0')": "C0", "def f():\n" + "    x = 1\n" * 61: "f has 61 lines"}.items():
         assert any(said in line for line in places(tmp_path, words, wrong)), said
+
+
+def test_the_measure_of_the_house_measures():
+    house = runpy.run_path(str(ROOT / "tools" / "house.py"))
+    first = type("First", (), {})
+    second = type("Second", (first,), {})
+    third = type("_Third", (second,), {})
+    other = type("Other", (), {})
+    assert house["ladder"](third, {first, second, third, other}) == ["_Third", "Second", "First"] and house["ladder"](third, {third, first}) == ["_Third"]
+    assert house["rungs"]({first, second, third, other}) == ["Second"]
+    assert house["lines_of_code"]('"""What it is\n\nabout."""\n\n# why\nx = 1\n\ndef f():\n    "One line."\n    return x\n') == 3
+
+    def inside(): return json.dumps({})
+
+    path, = house["trace"](lambda: [inside(), inside()], ROOT / "tests").values()
+    assert path == [(__file__, "inside")] * 2
+

@@ -101,6 +101,9 @@ def test_experiment_runs_at_smoke_size(name, tmp_path):
     result = reproduce(name, SMOKE[name], tmp_path, progress=False)
     assert {path.suffix for path in result.files} == {".csv", ".json", ".png", ".svg"} and result.summary
     assert not [path for path in os.listdir(tmp_path) if "failed" in path]
+    from golden_experiments import changes  # which takes the sizes from here
+    wrong = changes(name, result.files)
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.nightly
