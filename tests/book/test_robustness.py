@@ -286,7 +286,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
 }
 KINDS = {noise.restart: "one", arguments.check_count: "argument"}  # arguments of which the caller is trusted
 SPOKEN = {  # what messages say in place of the argument's name
-    "value": ("choice", "count"), "nodes": ("nodes", "attackers"), "name": ("name", "data", "graph", "path", "file"), "spec": ("participation",),
+    "value": ("choice", "count"), "nodes": ("nodes", "attackers"), "name": ("name", "data", "graph", "path", "file"), "spec": ("participation", "graph"),
     "holdings": ("holdings", "index")}
 
 
