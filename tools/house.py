@@ -7,6 +7,7 @@ import ast
 import csv
 import importlib
 import inspect
+import os
 import pkgutil
 import subprocess
 import sys
@@ -16,11 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import mfdl
+os.environ["OMP_NUM_THREADS"] = "1"  # or threads that wait would count as seconds
 
-ROOT = Path(__file__).parent.parent
+import mfdl  # noqa: E402
+
 PACKAGE = Path(mfdl.__file__).parent
-TABLE = ROOT / "benchmarks" / "house.csv"
+TABLE = Path(__file__).parent.parent / "benchmarks" / "house.csv"
 REPEATS = 3
 KINDS = {  # names that stand for what exists already
     "trust model": ("PNDP", "SecureSum"), "batch scheme": ("PoissonParticipation", "BinsParticipation"),
@@ -125,9 +127,9 @@ def trace(call: Callable[[], object], folder: Path) -> dict[int, list[tuple[str,
 def way(name: str, call: Callable[[], object]) -> Iterator[Row]:
     """How a call goes through the house, once all is imported."""
     call()
-    found = trace(call, PACKAGE)
-    steps = [step for thread in found.values() for step in thread]
-    changes = sum(one[0] != other[0] for thread in found.values() for one, other in zip(thread, thread[1:], strict=False))
+    threads = trace(call, PACKAGE).values()
+    steps = [step for thread in threads for step in thread]
+    changes = sum(one[0] != other[0] for thread in threads for one, other in zip(thread, thread[1:], strict=False))
     checks = Counter(function for _, function in steps if function.startswith("check_"))
     yield f"{name}: calls", len(steps), "of functions of the package"
     yield f"{name}: functions", len(set(steps)), "that differ"
