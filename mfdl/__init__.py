@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 # %% ../nbs/workshop/89_import.ipynb #00000006
 if TYPE_CHECKING:
-    from mfdl.accounting.report import Report as Report
     from mfdl.accounting.account import account as account
+    from mfdl.accounting.account import noisy_gradients_account as noisy_gradients_account
+    from mfdl.accounting.exposure import exposure as exposure
     from mfdl.accounting.online import OnlineAccountant as OnlineAccountant
     from mfdl.accounting.privacy import GaussianDP as GaussianDP
+    from mfdl.accounting.privacy import row_sensitivity as row_sensitivity
     from mfdl.accounting.reactions import Lipschitz as Lipschitz
+    from mfdl.accounting.report import Report as Report
     from mfdl.accounting.schedules import Schedule as Schedule
     from mfdl.accounting.schedules import ScheduledProtocol as ScheduledProtocol
     from mfdl.accounting.sensitivities import sensitivity as sensitivity
+    from mfdl.evidence.auditing import Audit as Audit
     from mfdl.evidence.auditing import audit as audit
     from mfdl.language.algorithms import anti_pgd as anti_pgd
     from mfdl.language.algorithms import corn as corn
@@ -45,22 +49,39 @@ if TYPE_CHECKING:
     from mfdl.language.steps import fresh_noise as fresh_noise
     from mfdl.language.workloads import workload as workload
     from mfdl.learning.checking import check_protocol as check_protocol
+    from mfdl.learning.data import Batches as Batches
+    from mfdl.learning.data import Dataset as Dataset
+    from mfdl.learning.data import cut as cut
+    from mfdl.learning.data import load_data as load_data
+    from mfdl.learning.data import round_robin as round_robin
+    from mfdl.learning.noise_sources import Run as Run
+    from mfdl.learning.simulator import Simulation as Simulation
+    from mfdl.learning.training import Trained as Trained
     from mfdl.learning.training import train as train
     from mfdl.noise.certificates import NotConverged as NotConverged
     from mfdl.noise.coalitions import optimize_coalition as optimize_coalition
+    from mfdl.noise.covariance import Covariance as Covariance
     from mfdl.noise.covariance import optimize_covariance as optimize_covariance
     from mfdl.noise.directions import optimize_space_time as optimize_space_time
     from mfdl.noise.gram import local_gram as local_gram
     from mfdl.noise.insiders import optimize_local as optimize_local
+    from mfdl.noise.kinds import choose_strategy as choose_strategy
     from mfdl.noise.kinds import which_noise as which_noise
+    from mfdl.noise.newton import Strategy as Strategy
     from mfdl.noise.newton import optimize as optimize
     from mfdl.noise.objectives import Objective as Objective
+    from mfdl.noise.space_time import SpaceTime as SpaceTime
+    from mfdl.noise.strategies import load_strategy as load_strategy
+    from mfdl.noise.strategies import save_strategy as save_strategy
     from mfdl.noise.strategies import strategy as strategy
+    from mfdl.workshop.distributed import Peer as Peer
+    from mfdl.workshop.logs import MessageLog as MessageLog
+    from mfdl.workshop.logs import read_log as read_log
+    from mfdl.workshop.network import join as join
     from mfdl.workshop.opacus import noise_for as noise_for
 
 # %% ../nbs/workshop/89_import.ipynb #00000008
 _HOME = {
-    "accounting.report": "Report",
     "language.graphs": "load_graph",
     "language.gossip": "gossip_matrix",
     "language.workloads": "workload",
@@ -70,12 +91,14 @@ _HOME = {
         "dsgd dp_dsgd mf_dsgd anti_pgd muffliato decor corn zip_dl local_dsgd random_walk",
     "language.attackers": "LDP PNDP SecLDP SecureSum",
     "language.participation": "Participation",
-    "accounting.privacy": "GaussianDP",
+    "accounting.report": "Report",
+    "accounting.privacy": "GaussianDP row_sensitivity",
     "accounting.sensitivities": "sensitivity",
     "accounting.reactions": "Lipschitz",
     "accounting.schedules": "Schedule ScheduledProtocol",
-    "accounting.account": "account",
+    "accounting.account": "account noisy_gradients_account",
     "accounting.online": "OnlineAccountant",
+    "accounting.exposure": "exposure",
 }
 
 # %% ../nbs/workshop/89_import.ipynb #89b5f002
@@ -83,17 +106,24 @@ _HOME |= {
     "noise.certificates": "NotConverged",
     "noise.objectives": "Objective",
     "noise.gram": "local_gram",
-    "noise.newton": "optimize",
-    "noise.strategies": "strategy",
-    "noise.covariance": "optimize_covariance",
+    "noise.newton": "optimize Strategy",
+    "noise.strategies": "strategy save_strategy load_strategy",
+    "noise.covariance": "optimize_covariance Covariance",
     "noise.coalitions": "optimize_coalition",
     "noise.directions": "optimize_space_time",
     "noise.insiders": "optimize_local",
-    "noise.kinds": "which_noise",
-    "learning.training": "train",
+    "noise.kinds": "which_noise choose_strategy",
+    "noise.space_time": "SpaceTime",
+    "learning.training": "train Trained",
     "learning.checking": "check_protocol",
-    "evidence.auditing": "audit",
+    "learning.data": "Dataset Batches load_data cut round_robin",
+    "learning.noise_sources": "Run",
+    "learning.simulator": "Simulation",
+    "evidence.auditing": "audit Audit",
     "workshop.opacus": "noise_for",
+    "workshop.logs": "MessageLog read_log",
+    "workshop.network": "join",
+    "workshop.distributed": "Peer",
 }
 
 # %% ../nbs/workshop/89_import.ipynb #getattr0

@@ -74,37 +74,7 @@ def check_account(
     method: str,
     backend: str,
 ) -> list[TrustModel]:
-    """Check the arguments of `account`.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run, of T steps.
-    trust : TrustModel or sequence of TrustModel
-        Who sees what.
-    participation : Participation
-        The steps in which one record can take part.
-    sigma : float
-        Noise standard deviation, divided by the row sensitivity.
-    method : str
-        'exact' or 'bound'.
-    backend : str
-        'auto', 'seen', 'streaming', 'dense' or 'exact'.
-
-    Returns
-    -------
-    list of TrustModel
-        All trust models.
-
-    Raises
-    ------
-    ValueError
-        For arguments that do not fit together.
-
-    References
-    ----------
-    chapter 38.
-    """
+    "Check the arguments of `account`."
     if not isinstance(run, Protocol | MatrixProtocol):
         raise ValueError(f"protocol={run!r:.60}: expected a Protocol, such as dp_dsgd(W, T)")
     trusts = _trust_models(run, trust)
@@ -297,39 +267,7 @@ def expected_work(
     backend: str = "auto",
     updates: Lipschitz | None = None,
 ) -> tuple[str, Cost]:
-    """Estimate what the account of one attacker takes, before any of it is done.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run, of T steps and n nodes.
-    trust : TrustModel
-        The attacker.
-    participation : Participation
-        The steps in which one record can take part.
-    method : {'exact', 'bound'}, optional
-        How sensitivities are computed.
-    backend : str, optional
-        As for `account`.
-    updates : Lipschitz, optional
-        As for `account`.
-
-    Returns
-    -------
-    way : str
-        'closed form', 'what is seen', 'one pass', 'directions' or 'whole view'.
-    cost : Cost
-        Operations and bytes.
-
-    Raises
-    ------
-    NotStreamable
-        Where the account will refuse the run.
-
-    References
-    ----------
-    chapter 38.
-    """
+    "Estimate what the account of one attacker takes, before any of it is done."
     check_participation(participation)
     n = run.n
     run = same_account(run, trust)

@@ -167,95 +167,20 @@ def _practiced(fits: Callable[[float], bool], enough: float) -> float:
 class BinsReport(_InBins):
     """How much an eavesdropper learns about records that are put into batches by lot.
 
-    It is made by `account`. It holds for a run whose batches are really drawn so, with
-    lots that only the node knows, and sums that are divided by a fixed number. Its
-    numbers are bounds by Monte Carlo, and every delta includes the probability that
-    samples mislead. For replaced records the bounds are not tight.
-
-    Parameters
-    ----------
-    protocol : str
-        Name of the run.
-    participation : BinsParticipation
-        How lots are drawn.
-    sigma : float
-        Noise standard deviation, divided by the row sensitivity.
-    victims : tuple
-        Labels of the nodes.
-    cases : tuple of Mixtures
-        The different mixtures of nodes.
-    case : ndarray
-        int (victims,), which of these each victim has.
-    adjacency : str, optional
-        'zero-out' or 'replace-one'; None for the worse of both.
-    row_sensitivity : float, optional
-        By how much one participation can move what a node adds.
-    sampling : Sampling, optional
-        How samples are drawn; see `with_samples`.
-    looks : int, optional
-        For how many sigmas the outcome of samples was looked at.
-
-    References
-    ----------
-    chapter 43; arXiv 2410.06266.
+    It is made by `account`. It holds for a run whose batches are really drawn so, with lots
+    that only the node knows, and sums that are divided by a fixed number. Its numbers are
+    bounds by Monte Carlo, and every delta includes the probability that samples mislead. For
+    replaced records the bounds are not tight.
     """
     def with_samples(
         self, samples: int = 2**18, seed: int = 0, failure: float = 1e-10,
         keep: Path | None = None,
     ) -> "BinsReport":
-        """The same report with other samples.
-
-        Parameters
-        ----------
-        samples : int, optional
-            Of each order; more of them make bounds tighter.
-        seed : int, optional
-            Chosen before the outcome is known.
-        failure : float, optional
-            Probability, at most, that any bound is wrong; every delta is larger.
-        keep : Path, optional
-            A folder for sums of samples, from which an interrupted account goes on.
-
-        Returns
-        -------
-        BinsReport
-            Of the same run.
-
-        Raises
-        ------
-        ValueError
-            For bad arguments.
-
-        References
-        ----------
-        chapter 43.
-        """
+        "The same report with other samples."
         return replace(self, sampling=Sampling(samples, seed, failure, keep and Path(keep)))
 
     def calibrate(self, epsilon: float, delta: float) -> "BinsReport":
-        """The same report with hardly more than the least sigma that is private enough.
-
-        Parameters
-        ----------
-        epsilon : float
-            Not negative.
-        delta : float
-            Larger than the probability that samples mislead.
-
-        Returns
-        -------
-        BinsReport
-            Of which every victim is (epsilon, delta)-DP.
-
-        Raises
-        ------
-        ValueError
-            For bad arguments, if no noise is enough, or for too few samples.
-
-        References
-        ----------
-        chapter 43.
-        """
+        "The same report with hardly more than the least sigma that is private enough."
         enough = calibrate_sigma(max(one.length() for one in self.cases), epsilon, delta)
         if self.participation.bins == 1 or not enough: return replace(self, sigma=enough)
 
@@ -286,34 +211,7 @@ def amplified_by_lots(
     participation: BinsParticipation,
     sigma: float = 1.0,
 ) -> BinsReport:
-    """Privacy of every node's records, which are put into batches by lot.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run, of T steps and n nodes: independent noise, or, with one lot for all
-        epochs, noise that nodes combine in time alone by a strategy C >= 0.
-    trust : TrustModel
-        LDP(): insiders are refused.
-    participation : BinsParticipation
-        Of T steps.
-    sigma : float, optional
-        Standard deviation of each noise variable, divided by the row sensitivity.
-
-    Returns
-    -------
-    BinsReport
-        With one entry for each node.
-
-    Raises
-    ------
-    ValueError
-        If the arguments do not fit together, or if nothing is proved about them.
-
-    References
-    ----------
-    chapter 43; arXiv 2410.06266.
-    """
+    "Privacy of every node's records, which are put into batches by lot."
     if not isinstance(participation, BinsParticipation):
         raise ValueError(f"participation={participation!r}: expected batches by lot, such as "
                          "Participation.balls_in_bins(k, b)")

@@ -77,23 +77,7 @@ _STEP_BY_STEP = Route(
     "noise that is new in every step")
 
 def step_by_step(run: Protocol) -> Independent | None:
-    """What an eavesdropper learns of a run whose noise is new in every step.
-
-    Parameters
-    ----------
-    run : Protocol
-        Of T steps and n nodes.
-
-    Returns
-    -------
-    Independent or None
-        None if the noise depends on other steps or does not cover all gradients, or if
-        the eavesdropper does not hear every model.
-
-    References
-    ----------
-    chapter 34; chapter 36.
-    """
+    "What an eavesdropper learns of a run whose noise is new in every step."
     found = independent(run, LDP())
     too_large = run.sparse and run.n * run.T > MOST_GRADIENTS
     if found is not None or too_large or not _STEP_BY_STEP.fits(run): return found
@@ -102,28 +86,7 @@ def step_by_step(run: Protocol) -> Independent | None:
     return None if np.isnan(told).any() else Independent(1 / told, run.kinds)
 
 def check_overheard(run: Protocol) -> Overheard:
-    """Refuse a run for which amplification is not proved.
-
-    Parameters
-    ----------
-    run : Protocol
-        Of T steps and n nodes.
-
-    Returns
-    -------
-    Overheard
-        What an eavesdropper learns of each node.
-
-    Raises
-    ------
-    ValueError
-        If a model is not heard, or if the noise does not split into n directions or
-        does not cover all gradients.
-
-    References
-    ----------
-    chapter 34; chapter 36.
-    """
+    "Refuse a run for which amplification is not proved."
     found = overheard(run, LDP())
     if found is None or len(found.X) > run.n:  # more than n: of pairs of directions
         raise ValueError(f"protocol={run.name!r}: amplification is proved where an eavesdropper "
@@ -153,32 +116,7 @@ def _lengths(run: Protocol, groups: int) -> tuple[Floats, Ints]:  # (kinds, T), 
 def different(
     run: Protocol, scheme: PoissonParticipation | TruncatedParticipation,
 ) -> tuple[_Cases, Ints]:
-    """Lists of the chances of records, each different one once.
-
-    Parameters
-    ----------
-    run : Protocol
-        Of T steps and n nodes.
-    scheme : PoissonParticipation or TruncatedParticipation
-        Of T steps.
-
-    Returns
-    -------
-    tuple
-        Different cases: for each group of records, lengths of steps at sigma = 1, and
-        how many have each.
-    ndarray
-        int (n,), which of these each node has.
-
-    Raises
-    ------
-    ValueError
-        If nothing is proved about this kind of noise.
-
-    References
-    ----------
-    chapter 36.
-    """
+    "Lists of the chances of records, each different one once."
     rows, which = _lengths(run, scheme.groups)
     tables = rows.reshape(len(rows), scheme.chances, scheme.groups)
     kinds = [tuple(sorted({_chances_of(group) for group in table.T})) for table in tables]
@@ -190,18 +128,8 @@ RAREST = 1e-6  # smaller probabilities count as this one, as their losses vanish
 
 @dataclass(frozen=True)
 class Coin:
-    """How a record takes part in one step: if a coin comes up.
-
-    Parameters
-    ----------
-    q : float
-        Probability that it does.
-
-    References
-    ----------
-    chapter 36.
-    """
-    q: float
+    "How a record takes part in one step: if a coin comes up."
+    q: float  # probability that it does
 
     @property
     def sure(self) -> bool:
@@ -214,26 +142,7 @@ class Coin:
         return 1.0
 
     def losses(self, noise: float, adjacency: str, interval: float) -> "PrivacyLossDistribution":
-        """Privacy loss of the step.
-
-        Parameters
-        ----------
-        noise : float
-            In lengths of a gradient that is zeroed out.
-        adjacency : str
-            'replace-one' or 'zero-out'.
-        interval : float
-            Width of the intervals into which losses are put.
-
-        Returns
-        -------
-        PrivacyLossDistribution
-            With rounding on the safe side.
-
-        References
-        ----------
-        chapter 36.
-        """
+        "Privacy loss of the step."
         with needed_for("a privacy loss distribution", "accountants"):
             from dp_accounting import NeighboringRelation
             from dp_accounting.pld import privacy_loss_distribution as losses
@@ -422,194 +331,41 @@ def _least_sigma(needs: Callable[[float], float], enough: float, epsilon: float)
 class AmplifiedReport(_ByChance):
     """How much an eavesdropper learns about records that take part at random.
 
-    It is made by `account`. It holds for a run whose batches are really drawn so, with
-    coins that only the node knows, and sums that are divided by a fixed number.
-
-    Parameters
-    ----------
-    protocol : str
-        Name of the run.
-    participation : PoissonParticipation
-        How coins are flipped.
-    sigma : float
-        Noise standard deviation, divided by the row sensitivity.
-    victims : tuple
-        Labels of the nodes.
-    cases : tuple
-        What differs between nodes: for each group of records, lengths of steps at
-        sigma = 1, and how many have each.
-    case : ndarray
-        int (victims,), which of these each victim has.
-    adjacency : str, optional
-        'zero-out' or 'replace-one'; None for the worse of both.
-    row_sensitivity : float, optional
-        By how much one participation can move what a node adds.
-
-    References
-    ----------
-    chapter 36; arXiv 2306.08153, Theorem 4.
+    It is made by `account`. It holds for a run whose batches are really drawn so, with coins
+    that only the node knows, and sums that are divided by a fixed number.
     """
 
     @property
     def mu(self) -> Floats:
-        """Nothing, with a warning that says why.
-
-        Returns
-        -------
-        ndarray
-            float64 (0,).
-
-        References
-        ----------
-        chapter 36.
-        """
+        "Nothing, with a warning that says why."
         warnings.warn(_NO_MU, stacklevel=2)
         return np.zeros(0)
 
     def epsilon(self, delta: float) -> "pd.Series":
-        """Smallest epsilon of each victim at this delta.
-
-        Parameters
-        ----------
-        delta : float
-            From 1e-10 (any above 0 where q = 1) to 1.
-
-        Returns
-        -------
-        Series
-            In the order of `victims`.
-
-        Raises
-        ------
-        ValueError
-            For a delta out of this range.
-        ImportError
-            Without dp_accounting (`pip install 'mfdl[accountants]'`).
-
-        References
-        ----------
-        chapter 36.
-        """
+        "Smallest epsilon of each victim at this delta."
         return _series(self, "epsilon", self.measured("epsilon", check_delta(delta), max))
 
     def delta(self, epsilon: float) -> "pd.Series":
-        """Smallest delta of each victim at this epsilon, and no less than 1e-10.
-
-        Parameters
-        ----------
-        epsilon : float
-            From 0.
-
-        Returns
-        -------
-        Series
-            In the order of `victims`; smaller than 1e-10 only if it would be so for
-            sure participation, too.
-
-        Raises
-        ------
-        ValueError
-            If epsilon is not a finite number >= 0.
-
-        References
-        ----------
-        chapter 36.
-        """
+        "Smallest delta of each victim at this epsilon, and no less than 1e-10."
         return _series(self, "delta", self.measured("delta", _finite("epsilon", epsilon), max))
 
     def beta(self, alpha: float) -> "pd.Series":
-        """Trade-off of each victim: how often the best test of level alpha misses.
-
-        Parameters
-        ----------
-        alpha : float
-            Probability of a false alarm, from 0 to 1.
-
-        Returns
-        -------
-        Series
-            In the order of `victims`; never too large.
-
-        Raises
-        ------
-        ValueError
-            If alpha is not a probability.
-
-        References
-        ----------
-        chapter 36; Dong, Roth and Su 2022.
-        """
+        "Trade-off of each victim: how often the best test of level alpha misses."
         if not 0 <= real_number(alpha) <= 1:
             raise ValueError(f"alpha={alpha!r}: expected a probability from 0 to 1")
         return _series(self, "beta", self.measured("beta", real_number(alpha), min))
 
     def advantage(self) -> "pd.Series":
-        """Membership advantage of each victim: delta at epsilon 0.
-
-        Returns
-        -------
-        Series
-            In the order of `victims`, from 0 to 1.
-
-        References
-        ----------
-        chapter 36.
-        """
+        "Membership advantage of each victim: delta at epsilon 0."
         return self.delta(0.0).rename("advantage")
 
     def in_units(self, clip: float, batch: int, adjacency: str) -> "AmplifiedReport":
-        """The same report for clipped gradients, in their units, for one adjacency.
-
-        Parameters
-        ----------
-        clip : float
-            L2 norm to which the gradient of each record is clipped.
-        batch : int
-            The fixed number by which sums are divided, such as the expected batch size.
-        adjacency : str
-            'replace-one' or 'zero-out'.
-
-        Returns
-        -------
-        AmplifiedReport
-            Of that adjacency.
-
-        Raises
-        ------
-        ValueError
-            For an invalid clip norm, batch or adjacency.
-
-        References
-        ----------
-        chapter 36; row sensitivities are in chapter 20.
-        """
+        "The same report for clipped gradients, in their units, for one adjacency."
         moves = row_sensitivity(clip, batch, adjacency)
         return replace(self, adjacency=adjacency, row_sensitivity=moves)
 
     def calibrate(self, epsilon: float, delta: float) -> "AmplifiedReport":
-        """The same report with the least sigma for which every victim is private.
-
-        Parameters
-        ----------
-        epsilon : float
-            Larger than 0.
-        delta : float
-            From 1e-10 (any above 0 where q = 1) to 1.
-
-        Returns
-        -------
-        AmplifiedReport
-            Of which every victim is (epsilon, delta)-DP.
-
-        Raises
-        ------
-        ValueError
-            For bad arguments, and if no noise is enough.
-
-        References
-        ----------
-        chapter 36.
-        """
+        "The same report with the least sigma for which every victim is private."
         squares = [_gaussian(chances, 1.0).mu for groups in self.cases for chances in groups]
         enough = calibrate_sigma(max(squares), epsilon, delta)
         if all(coin.sure for coin in self.coins) or not enough: return replace(self, sigma=enough)
@@ -626,22 +382,7 @@ class AmplifiedReport(_ByChance):
 _USUAL = {"method": "exact", "backend": "auto"}
 
 def refuse_options(**options: object) -> None:
-    """Refuse options of `account` that mean nothing for random participation.
-
-    Parameters
-    ----------
-    **options : object
-        By name; defaults are ignored.
-
-    Raises
-    ------
-    ValueError
-        For any other.
-
-    References
-    ----------
-    chapter 36.
-    """
+    "Refuse options of `account` that mean nothing for random participation."
     for name, value in options.items():
         if value is None or value == _USUAL.get(name): continue
         raise ValueError(f"{name}={value!r}: means nothing for records that take part at random; "
@@ -662,35 +403,7 @@ def check_by_chance(
     sigma: float,
     route: Route,
 ) -> Protocol:
-    """Refuse arguments for which no account of random participation is proved.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run.
-    trust : TrustModel
-        LDP(): insiders are refused.
-    participation : PoissonParticipation, BinsParticipation or TruncatedParticipation
-        Of the steps of the run.
-    sigma : float
-        Standard deviation of each noise variable, divided by the row sensitivity.
-    route : Route
-        The account, with the features that it handles.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    chapter 36.
-    """
+    "Refuse arguments for which no account of random participation is proved."
     if not isinstance(protocol, Protocol):
         raise ValueError(f"protocol={protocol!r:.60}: expected a Protocol, such as dp_dsgd(W, "
                          "T); of matrices from elsewhere it is not known who draws which noise")
@@ -717,34 +430,7 @@ def amplified(
     participation: RandomParticipation,
     sigma: float = 1.0,
 ) -> AmplifiedReport:
-    """Privacy of every node's records, which take part at random.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run, of T steps and n nodes: independent noise, or noise that nodes combine
-        in time alone, with fewer bands than a record's chances are apart.
-    trust : TrustModel
-        LDP(): insiders are refused.
-    participation : PoissonParticipation
-        Of T steps.
-    sigma : float, optional
-        Standard deviation of each noise variable, divided by the row sensitivity.
-
-    Returns
-    -------
-    AmplifiedReport
-        With one entry for each node.
-
-    Raises
-    ------
-    ValueError
-        If the arguments do not fit together, or if nothing is proved about them.
-
-    References
-    ----------
-    chapter 36; arXiv 2306.08153, Theorem 4.
-    """
+    "Privacy of every node's records, which take part at random."
     if not isinstance(participation, PoissonParticipation):
         raise ValueError(f"participation={participation!r}: expected one that is drawn at random, "
                          "such as Participation.poisson(q, T)")

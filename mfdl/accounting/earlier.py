@@ -24,35 +24,8 @@ def _revealed(power: Floats, hears: Bools, variant: str) -> Floats:  # (messages
 def message_by_message(W: Floats, T: int, attacker: int, variant: str = "squared") -> Floats:
     """Earlier accounting of DP-D-SGD under PNDP, message by message.
 
-    The total is at most T. Every step uses the same record, and there is one round of
-    gossip in each.
-
-    Parameters
-    ----------
-    W : ndarray
-        float64 (n, n), gossip matrix.
-    T : int
-        Steps.
-    attacker : int
-        Index of the attacking node.
-    variant : {'squared', 'as_plotted'}, optional
-        Each gradient against the noise of its step, or the formula behind Figure 2 of
-        arXiv 2510.17480.
-
-    Returns
-    -------
-    ndarray
-        float64 (n,), mu^2 * sigma^2 of each victim: the Renyi divergence is alpha / (2
-        sigma^2) times it.
-
-    Raises
-    ------
-    ValueError
-        For what is no gossip matrix, count of steps, node or variant.
-
-    References
-    ----------
-    Cyffers et al. 2022; chapter 41.
+    The total is at most T. Every step uses the same record, and there is one round of gossip in
+    each.
     """
     check_choice("variant", variant, VARIANTS)
     W = check_gossip(W)

@@ -33,72 +33,26 @@ def _objects(entries: list[Any], shape: tuple[int, ...]) -> _Objects:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Numbers into which floats are turned without rounding, and matrices of them.
+    "Numbers into which floats are turned without rounding, and matrices of them."
 
-    Parameters
-    ----------
-    number : callable
-        Takes a float and gives the same number, as an object.
-    matrix : callable
-        Takes rows, columns and a list of numbers, row by row, and gives a matrix.
-
-    References
-    ----------
-    See chapter 25.
-    """
-
-    number: Callable[[float], Any]
+    number: Callable[[float], Any]  # takes a float and gives the same number, as an object
+    # takes rows, columns and a list of numbers, row by row, and gives a matrix
     matrix: Callable[[int, int, list[Any]], Any]
 
     def array(self, M: Floats) -> _Objects:
-        """Turn an array of floats into an array of objects.
-
-        Parameters
-        ----------
-        M : ndarray of any shape
-            The numbers.
-
-        Returns
-        -------
-        ndarray of objects, same shape
-            The same numbers.
-        """
+        "Turn an array of floats into an array of objects."
         values, where = np.unique(M, return_inverse=True)
         exact = _objects([self.number(x) for x in values.tolist()], (len(values),))
         return exact[where.reshape(M.shape)]
 
-    def times(self, X: _Objects, Y: _Objects) -> _Objects:
-        """Multiply two matrices.
-
-        Parameters
-        ----------
-        X : ndarray of objects, shape (a, b)
-            The first.
-        Y : ndarray of objects, shape (b, c)
-            The second.
-
-        Returns
-        -------
-        ndarray of objects, shape (a, c)
-            Their product.
-        """
+    def times(self, X: _Objects, Y: _Objects) -> _Objects:  # (a, b), (b, c) to (a, c)
+        "Multiply two matrices."
         shape = len(X), Y.shape[1]
         if not X.size or not Y.size: return self.array(np.zeros(shape))
         return _objects((self.of(X) * self.of(Y)).entries(), shape)
 
-    def of(self, X: _Objects) -> Any:
-        """Turn an array of objects into a matrix of the library.
-
-        Parameters
-        ----------
-        X : ndarray of objects, shape (a, b)
-            The numbers.
-
-        Returns
-        -------
-        matrix
-            What the library computes with.
-        """
+    def of(self, X: _Objects) -> Any:  # (a, b)
+        "Turn an array of objects into a matrix of the library."
         rows, columns = X.shape
         return self.matrix(rows, columns, X.ravel().tolist())
 
@@ -107,17 +61,7 @@ _PRIME = 2**61 - 1
 LOCK = threading.RLock()  # the precision of balls is a setting of the whole process
 
 def residues() -> Arithmetic:
-    """Give the numbers modulo the prime 2^61 - 1.
-
-    Returns
-    -------
-    Arithmetic
-        For questions of rank.
-
-    References
-    ----------
-    See chapter 25.
-    """
+    "Give the numbers modulo the prime 2^61 - 1."
     from flint import nmod, nmod_mat
 
     def number(x: float) -> nmod:
@@ -260,23 +204,8 @@ def _echelon_form(numbers: Arithmetic, X: _Objects) -> _Objects:  # shape of X
     "The reduced row echelon form."
     return _objects(numbers.of(X).rref()[0].entries(), X.shape)
 
-def matrix_rank(X: NDArray[np.object_]) -> int:
-    """Find the rank of a matrix of residues.
-
-    Parameters
-    ----------
-    X : ndarray of objects, shape (a, b)
-        Residues, as `residues().array` gives them.
-
-    Returns
-    -------
-    int
-        The rank modulo the prime.
-
-    References
-    ----------
-    See chapter 25.
-    """
+def matrix_rank(X: NDArray[np.object_]) -> int:  # (a, b)
+    "Find the rank of a matrix of residues."
     return int(residues().of(X).rank()) if X.size else 0
 
 def _leaking(
@@ -323,12 +252,7 @@ def _ball_information(
 
 # %% ../../nbs/accounting/25_exact.ipynb #25balls2
 class TooLarge(ValueError):
-    """A run too large to be accounted for without rounding.
-
-    References
-    ----------
-    See chapter 25.
-    """
+    "A run too large to be accounted for without rounding."
 
 def _exact_information(
     run: Protocol | MatrixProtocol,
@@ -354,39 +278,14 @@ def _exact_information(
 # %% ../../nbs/accounting/25_exact.ipynb #e0000029
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """What a view tells about each victim's gradients, without rounding.
+    "What a view tells about each victim's gradients, without rounding."
 
-    Parameters
-    ----------
-    P : ndarray of shape (n, T, T)
-        Information about each node, to a relative 1e-15; zero for gradients that leak.
-    uncovered : ndarray of bool, shape (T, n)
-        Gradients that are visible without noise.
-    nodes : tuple
-        Labels of the nodes.
+    P: Floats  # (n, T, T), information about each node, to a relative 1e-15
+    uncovered: Bools  # (T, n), gradients that are visible without noise
+    nodes: tuple[Hashable, ...]  # labels of the nodes
 
-    References
-    ----------
-    See chapter 25.
-    """
-
-    P: Floats
-    uncovered: Bools
-    nodes: tuple[Hashable, ...]
-
-    def information(self, u: int | Ints) -> Floats:
-        """What the view tells about the gradients of a node, or of several.
-
-        Parameters
-        ----------
-        u : int or ndarray of int
-            The node, or an array of nodes, by number.
-
-        Returns
-        -------
-        ndarray of shape (T, T), or (.., T, T) for an array of nodes
-            Positive semi-definite, in units of the noise.
-        """
+    def information(self, u: int | Ints) -> Floats:  # (T, T) and (.., T, T)
+        "What the view tells about the gradients of a node, or of several."
         return np.asarray(self.P[u])
 
     @property
@@ -409,22 +308,7 @@ def _noise_sizes(run: Protocol | MatrixProtocol) -> Floats:  # any shape
     return np.asarray(np.abs(np.concatenate([largest, run.mix.L.diagonal(), basis])))
 
 def check_noise_sizes(run: Protocol | MatrixProtocol) -> None:
-    """Refuse noise whose squares are no floating-point numbers.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        For coefficients of noise below 1e-100 or above 1e100.
-
-    References
-    ----------
-    See chapter 25.
-    """
+    "Refuse noise whose squares are no floating-point numbers."
     sizes = _noise_sizes(run)
     in_range = (sizes == 0) | ((sizes >= _FAINT) & (sizes <= 1 / _FAINT))
     if not in_range.all():
@@ -436,24 +320,7 @@ def check_noise_sizes(run: Protocol | MatrixProtocol) -> None:
 MOST_WORK = 4e10  # operations of elimination, about a minute
 
 def exact_work(run: Protocol | MatrixProtocol, trust: TrustModel) -> float:
-    """Count the operations that elimination takes.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run.
-    trust : TrustModel
-        The attackers, and what they see and know.
-
-    Returns
-    -------
-    float
-        The number of operations, roughly.
-
-    References
-    ----------
-    See chapter 25.
-    """
+    "Count the operations that elimination takes."
     observations = trust.observation(run, coalition_mask(run, trust)).shape[0]
     columns = len(run.variables.step) + run.n * run.T
     return float(observations) ** 2 * columns
@@ -461,32 +328,8 @@ def exact_work(run: Protocol | MatrixProtocol, trust: TrustModel) -> float:
 def exact_leaks(
     run: Protocol | MatrixProtocol,
     trust: TrustModel,
-) -> tuple[Bools, Ints]:
-    """Decide by rank which gradients no noise covers.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run.
-    trust : TrustModel
-        The attackers, and what they see and know.
-
-    Returns
-    -------
-    leaks : ndarray of bool, shape (T, n)
-        Gradients that are visible without noise.
-    rows : ndarray of int, shape (rank,)
-        Independent observations of noise.
-
-    Raises
-    ------
-    TooLarge
-        If elimination would take more than MOST_WORK operations.
-
-    References
-    ----------
-    See chapter 25.
-    """
+) -> tuple[Bools, Ints]:  # (T, n), (rank,)
+    "Decide by rank which gradients no noise covers."
     work = exact_work(run, trust)
     if work > MOST_WORK:
         raise TooLarge(f"{run.name}: floating point cannot tell whether noise covers every "
@@ -505,27 +348,7 @@ def exact_leaks(
 def cost_of_exactness(
     run: Protocol | MatrixProtocol, trust: TrustModel,
 ) -> tuple[float, float]:
-    """Estimate what avoiding rounding costs, where noise surely leaves gaps.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run.
-    trust : TrustModel
-        The attackers, and what they see and know.
-
-    Returns
-    -------
-    operations : float
-        In units of one with floating-point numbers; integers of any length take
-        thousands of them. Zero where noise may cover everything.
-    memory : float
-        Bytes, or zero.
-
-    References
-    ----------
-    See chapter 25.
-    """
+    "Estimate what avoiding rounding costs, where noise surely leaves gaps."
     if isinstance(run, MatrixProtocol): return 0.0, 0.0
     coalition = coalition_mask(run, trust)
     known = trust.knows_noise(run.variables, coalition)
@@ -546,36 +369,10 @@ def _largest_noise(run: Protocol | MatrixProtocol) -> float:
 def by_balls(
     run: Protocol | MatrixProtocol,
     trust: TrustModel,
-    leaks: Bools,
-    rows: Ints,
+    leaks: Bools,  # (T, n)
+    rows: Ints,  # (rank,)
 ) -> Exact:
-    """Find what an attacker learns when it is known which gradients leak.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run.
-    trust : TrustModel
-        The attackers, and what they see and know.
-    leaks : ndarray of bool, shape (T, n)
-        Gradients that are visible without noise, see `exact_leaks`.
-    rows : ndarray of int, shape (rank,)
-        Independent observations of noise, see `exact_leaks`.
-
-    Returns
-    -------
-    Exact
-        What the view tells.
-
-    Raises
-    ------
-    TooLarge
-        If there are too many rows, or noise differs too much in size.
-
-    References
-    ----------
-    See chapter 25.
-    """
+    "Find what an attacker learns when it is known which gradients leak."
     if len(rows) > _MOST_ROWS:
         raise TooLarge(f"{run.name}: noise of very different sizes in {len(rows)} independent "
                        f"observations; expected at most {_MOST_ROWS}, or noise of similar size")
@@ -590,30 +387,6 @@ def exact(
     run: Protocol | MatrixProtocol,
     trust: TrustModel,
 ) -> Exact:
-    """Find what an attacker learns, without rounding.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run.
-    trust : TrustModel
-        The attackers, and what they see and know.
-
-    Returns
-    -------
-    Exact
-        The information about every victim, and the gradients that leak.
-
-    Raises
-    ------
-    ValueError
-        If an attacker is not a node.
-    TooLarge
-        If it would take too long.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 8; chapter 25.
-    """
+    "Find what an attacker learns, without rounding."
     leaks, rows = exact_leaks(run, trust)
     return by_balls(run, trust, leaks, rows)

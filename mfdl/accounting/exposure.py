@@ -164,29 +164,7 @@ def _computed_by(
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00015
 def share_beyond(sampled: int, everybody: int, confidence: float = 0.95) -> float:
-    """Bound the share of attackers that learn more than the worst of a random sample.
-
-    Parameters
-    ----------
-    sampled, everybody : int
-        How many attackers were drawn, uniformly at random, and how many there are.
-    confidence : float, optional
-        Probability with which the bound holds, in (0, 1).
-
-    Returns
-    -------
-    float
-        At most this share of all attackers; 0 if nobody is left out.
-
-    Raises
-    ------
-    ValueError
-        For counts that do not fit together, and what is no confidence.
-
-    References
-    ----------
-    chapter 40.
-    """
+    "Bound the share of attackers that learn more than the worst of a random sample."
     if not 0 < real_number(confidence) < 1:
         raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.95")
     if not 0 < sampled <= everybody:
@@ -227,30 +205,12 @@ def _card(title: str, by: "pd.DataFrame", notes: Sequence[str]) -> str:
 # %% ../../nbs/accounting/40_exposure.ipynb #37e0001b
 @dataclass(frozen=True, eq=False, repr=False)
 class Exposure:
-    """What many attackers learn, by distance.
-
-    Parameters
-    ----------
-    protocol : str
-        Name of the run.
-    nodes : int
-        How many nodes it has.
-    participation : Participation
-        The steps in which a record can take part.
-    sigma : float
-        Noise standard deviation, divided by the row sensitivity.
-    lines : tuple of dict
-        Of each attacker.
-
-    References
-    ----------
-    chapter 40.
-    """
-    protocol: str
-    nodes: int
-    participation: Participation
-    sigma: float
-    lines: tuple[dict[str, Any], ...]
+    "What many attackers learn, by distance."
+    protocol: str  # name of the run
+    nodes: int  # how many nodes it has
+    participation: Participation  # the steps in which a record can take part
+    sigma: float  # noise standard deviation, divided by the row sensitivity
+    lines: tuple[dict[str, Any], ...]  # of each attacker
 
     @cached_property
     def table(self) -> "pd.DataFrame":
@@ -280,18 +240,7 @@ class Exposure:
         return [f"training: mu={most:.4g} is proved for every pair"]
 
     def by_distance(self) -> "pd.DataFrame":
-        """Least, mean and largest mu of all pairs at each distance.
-
-        Returns
-        -------
-        DataFrame
-            Indexed by distance, with the number of pairs, and the largest mu that is
-            proved for training.
-
-        References
-        ----------
-        chapter 40.
-        """
+        "Least, mean and largest mu of all pairs at each distance."
         weighted = self.table.assign(total=self.table["mean"] * self.table.victims)
         by = weighted.groupby("distance", dropna=False).agg(
             pairs=("victims", "sum"), least=("least", "min"), total=("total", "sum"),

@@ -25,27 +25,13 @@ class Gain:
     """What one observation takes away from an error e of the state: K @ V @ e.
 
     What it shows is V @ e, in units of the noise.
-
-    Parameters
-    ----------
-    K : ndarray of shape (d, r)
-        Covariance of the state with the innovations, which are in units of their noise.
-    V : ndarray of shape (r, d)
-        The innovations as combinations of the state.
-    bare : int
-        Messages that show no noise.
-    strength : float
-        Standard deviation of the strongest hidden noise so far.
-
-    References
-    ----------
-    See chapter 27.
     """
 
+    # (d, r), covariance of the state with the innovations, which are in units of their noise
     K: Floats
-    V: Floats
-    bare: int = 0
-    strength: float = 0.0
+    V: Floats  # (r, d), the innovations as combinations of the state
+    bare: int = 0  # messages that show no noise
+    strength: float = 0.0  # standard deviation of the strongest hidden noise so far
 
 # %% ../../nbs/accounting/27_filters.ipynb #27sett01
 STEADY = 1e-12  # what may still change of a recursion that has settled, relative to its size
@@ -54,10 +40,6 @@ class Settling:
     """Watch a recursion whose changes shrink, and tell when it has settled.
 
     If changes keep shrinking at this rate, the rest is less than STEADY of its size.
-
-    References
-    ----------
-    See chapter 27.
     """
 
     def __init__(self) -> None:
@@ -109,29 +91,7 @@ def _update(
 
 # %% ../../nbs/accounting/27_filters.ipynb #27cova03
 def covariance_gains(stages: Sequence[Stage], period: int = 1) -> Iterator[Gain]:
-    """Run the filter by covariances, and reuse its gains once it has settled.
-
-    Parameters
-    ----------
-    stages : sequence of Stage
-        The steps of the run.
-    period : int
-        The number of steps after which the stages (except the first) repeat.
-
-    Yields
-    ------
-    Gain
-        One for each step; the same object where the filter has settled.
-
-    Raises
-    ------
-    Doubtful
-        When hidden noise grows so large that rounding could hide fresh noise.
-
-    References
-    ----------
-    See chapter 27.
-    """
+    "Run the filter by covariances, and reuse its gains once it has settled."
     left = np.zeros_like(stages[0].A)
     past: deque[_Update] = deque(maxlen=period)
     watchers: list[Settling] = []
@@ -162,36 +122,12 @@ def _narrow(root: Floats) -> Floats:  # (d, r), r <= d
     return np.linalg.qr(root.T, mode="r").T  # type: ignore[attr-defined, no-any-return]
 
 # %% ../../nbs/accounting/27_filters.ipynb #00000016
-def root_gain(stage: Stage, root: Floats, strongest: float) -> tuple[Gain, Floats, float]:
-    """Take one step of the filter by square roots.
-
-    Parameters
-    ----------
-    stage : Stage
-        The step.
-    root : ndarray of shape (d, r)
-        Root of the covariance of the last state, given all that was seen before.
-    strongest : float
-        Standard deviation of the strongest noise so far.
-
-    Returns
-    -------
-    gain : Gain
-        What the observation takes away.
-    root : ndarray of shape (d, r + q) or (d, d)
-        Root of what is left.
-    strongest : float
-        The strongest noise, this step included.
-
-    Raises
-    ------
-    Doubtful
-        Where noise is too weak, beside other noise or a gradient, to be told from none.
-
-    References
-    ----------
-    See chapter 27.
-    """
+def root_gain(
+    stage: Stage,
+    root: Floats,  # (d, r)
+    strongest: float,
+) -> tuple[Gain, Floats, float]:  # (d, r + q) and (d, d)
+    "Take one step of the filter by square roots."
     from scipy.linalg import svd
     root = _narrow(np.hstack([stage.A @ root, stage.G]))
     strongest = max(strongest, np.linalg.norm(root, axis=1).max(initial=0))
@@ -212,27 +148,7 @@ def root_gain(stage: Stage, root: Floats, strongest: float) -> tuple[Gain, Float
 
 # %% ../../nbs/accounting/27_filters.ipynb #27root03
 def root_gains(stages: Sequence[Stage]) -> Iterator[Gain]:
-    """Run the filter by square roots: slower, for noise of any rank and size.
-
-    Parameters
-    ----------
-    stages : sequence of Stage
-        The steps of the run.
-
-    Yields
-    ------
-    Gain
-        One for each step.
-
-    Raises
-    ------
-    Doubtful
-        As `root_gain` does.
-
-    References
-    ----------
-    See chapter 27.
-    """
+    "Run the filter by square roots: slower, for noise of any rank and size."
     root = np.zeros((len(stages[0].A), 0))
     strongest = 0.0
     for stage in stages:
@@ -261,24 +177,10 @@ def _covered_rows(
     return covered
 
 # %% ../../nbs/accounting/27_filters.ipynb #27bare03
-def bare_gradients(space: StateSpace) -> Bools:
+def bare_gradients(space: StateSpace) -> Bools:  # (T, m)
     """Find the gradients that no fresh noise of their own step covers.
 
     Only these can leak.
-
-    Parameters
-    ----------
-    space : StateSpace
-        What the attackers do not know of the run.
-
-    Returns
-    -------
-    ndarray of bool, shape (T, m)
-        For each step and hidden node.
-
-    References
-    ----------
-    See chapter 27.
     """
     m = len(space.victims)
     different = {id(stage): stage for stage in space.stages}
@@ -307,25 +209,7 @@ def _well_conditioned(space: StateSpace) -> bool:
 
 # %% ../../nbs/accounting/27_filters.ipynb #0000001b
 class Filter:
-    """A state space with its gains, and what becomes of a shift in a step.
-
-    Parameters
-    ----------
-    space : StateSpace
-        What the attackers do not know of the run.
-    by_roots : bool, optional
-        Whether covariances are kept by their roots, which are right to twice as many
-        digits; by default where noise differs much in size.
-
-    Raises
-    ------
-    Doubtful
-        When rounding could hide weak noise beside strong noise.
-
-    References
-    ----------
-    See chapter 27.
-    """
+    "A state space with its gains, and what becomes of a shift in a step."
 
     def __init__(self, space: StateSpace, by_roots: bool = False) -> None:
         self.space = space
@@ -337,35 +221,13 @@ class Filter:
         self.gains = list(progress_bar(gains, total=space.T, desc="filter", leave=False))
         self._last: tuple[Stage, Gain, Floats] | None = None  # and their transition
 
-    def check(self, rows: Sequence[Floats]) -> None:
-        """Refuse information that rounding may have spoiled.
-
-        Parameters
-        ----------
-        rows : sequence of ndarray of shape (m, s + 1)
-            For each step s, P[s, 0..s] of every victim.
-
-        Raises
-        ------
-        Doubtful
-            Where less than half of its digits are certain.
-        """
+    def check(self, rows: Sequence[Floats]) -> None:  # (m, s + 1)
+        "Refuse information that rounding may have spoiled."
         strength = max(gain.strength for gain in self.gains)
         check_digits([row[:, -1].max() for row in rows], strength, not self.by_roots)
 
-    def transition(self, t: int) -> Floats:
-        """Move an error from before observation t to before observation t + 1.
-
-        Parameters
-        ----------
-        t : int
-            A step that is not the last.
-
-        Returns
-        -------
-        ndarray of shape (d, d)
-            The same object as long as the filter is steady.
-        """
+    def transition(self, t: int) -> Floats:  # (d, d)
+        "Move an error from before observation t to before observation t + 1."
         stage = self.space.stages[t + 1]
         gain = self.gains[t]
         if self._last is None or self._last[0] is not stage or self._last[1] is not gain:
@@ -393,24 +255,10 @@ def _shown(
         shown[:, t, :len(rows)] = rows[:, :m].T
     return shown
 
-def innovation_rows(filtered: Filter) -> list[Floats]:
+def innovation_rows(filtered: Filter) -> list[Floats]:  # (m, s + 1)
     """Find the information about every victim by its definition, from the innovations.
 
     It takes O(T^2 p n^2) operations, with p the nodes that the attackers hear.
-
-    Parameters
-    ----------
-    filtered : Filter
-        The run, with its gains.
-
-    Returns
-    -------
-    list of ndarray of shape (m, s + 1)
-        For each step s, P[s, 0..s] of every victim.
-
-    References
-    ----------
-    See chapter 27.
     """
     T = filtered.space.T
     P = np.zeros((len(filtered.space.victims), T, T))

@@ -524,29 +524,7 @@ def _state(now: _Progress) -> dict[str, np.ndarray]:
 
 # %% ../../nbs/accounting/39_online.ipynb #00000014
 def save(accountant: OnlineAccountant, path: str | Path) -> Path:
-    """Write the state of an accountant to one sealed file.
-
-    Parameters
-    ----------
-    accountant : OnlineAccountant
-        After one step or more.
-    path : str or Path
-        The file.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        Before the first step.
-
-    References
-    ----------
-    See chapter 39; sealed files are in chapter 01.
-    """
+    "Write the state of an accountant to one sealed file."
     if accountant.last is None: raise ValueError("no step so far: nothing to save")
     said = {"account": _about(accountant), "t": accountant.t}
     plain = all(type(node) in (str, int) for node in accountant.nodes or ())
@@ -554,32 +532,7 @@ def save(accountant: OnlineAccountant, path: str | Path) -> Path:
     return seal(path, said, _state(accountant))
 
 def restore(accountant: OnlineAccountant, path: str | Path) -> OnlineAccountant:
-    """Continue a saved account.
-
-    Parameters
-    ----------
-    accountant : OnlineAccountant
-        A new one, made as the saved one was; it is not changed. If its nodes were not
-        said, they are those in the file, where these are texts and integers.
-    path : str or Path
-        The file.
-
-    Returns
-    -------
-    OnlineAccountant
-        As it was when it was saved.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file.
-    ValueError
-        When the file is damaged or about something else.
-
-    References
-    ----------
-    See chapter 39; sealed files are in chapter 01.
-    """
+    "Continue a saved account."
     kept, arrays = unseal(path)
     restored = copy.copy(accountant)
     if restored.nodes is None and kept.get("nodes"):

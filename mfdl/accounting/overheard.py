@@ -31,56 +31,19 @@ class _Covered:
     "What is learned where noise covers every gradient."
     @property
     def leaks(self) -> list[tuple[int, Hashable]]:
-        """Gradients that leak.
-
-        Returns
-        -------
-        list of tuple
-            None: noise covers all of them.
-
-        References
-        ----------
-        chapter 34.
-        """
+        "Gradients that leak."
         return []
 
 # %% ../../nbs/accounting/34_overheard.ipynb #b69870d9
 @dataclass(frozen=True, eq=False)
 class Independent(_Covered):
-    """What is learned from all models, where all noise is independent.
-
-    Parameters
-    ----------
-    strengths : ndarray
-        float64 (d, n), squared, of what each of n nodes adds in each of d kinds of
-        step; inf where a node does not train.
-    kinds : ndarray
-        int (T,), the kind of each step.
-
-    References
-    ----------
-    chapter 34.
-    """
+    "What is learned from all models, where all noise is independent."
+    # float64 (d, n), squared, of what each of n nodes adds in each of d kinds of step
     strengths: Floats
-    kinds: Ints
+    kinds: Ints  # int (T,), the kind of each step
 
     def information(self, u: int | Ints) -> Floats:
-        """What is learned about a node, or an array of nodes, in units of the noise.
-
-        Parameters
-        ----------
-        u : int or ndarray
-            Positions of nodes, int (m,).
-
-        Returns
-        -------
-        ndarray
-            float64 (T, T), or (m, T, T), diagonal.
-
-        References
-        ----------
-        chapter 34.
-        """
+        "What is learned about a node, or an array of nodes, in units of the noise."
         told = 1 / self.strengths[:, np.atleast_1d(u)]
         P = told.T[:, self.kinds, None] * np.eye(len(self.kinds))
         return np.asarray(P[0] if np.ndim(u) == 0 else P)
@@ -89,28 +52,7 @@ class Independent(_Covered):
         self, u: Ints, participation: Participation, method: str = "exact",
         map_fn: Callable[..., Iterable[Floats]] = map,
     ) -> Floats:
-        """Sensitivity of each of some nodes, by a sum over steps.
-
-        Parameters
-        ----------
-        u : ndarray
-            Positions of nodes, int (v,).
-        participation : Participation
-            When records take part.
-        method : {'exact', 'bound'}
-            The sum is exact, and the bound is no larger.
-        map_fn : callable, optional
-            That may share out the work.
-
-        Returns
-        -------
-        ndarray
-            float64 (v,), in units of the noise.
-
-        References
-        ----------
-        chapter 34.
-        """
+        "Sensitivity of each of some nodes, by a sum over steps."
         check_method(method, participation)
         alike, which = np.unique(1 / self.strengths[:, u], axis=1, return_inverse=True)
 
@@ -151,25 +93,7 @@ CLOSED_FORM = Route(
     "backend='dense' with full gossip matrices")
 
 def independent(run: Protocol | MatrixProtocol, trust: TrustModel) -> Independent | None:
-    """What is learned from all messages of a run with independent noise.
-
-    Parameters
-    ----------
-    run : Protocol
-        Of T steps and n nodes.
-    trust : TrustModel
-        The attacker.
-
-    Returns
-    -------
-    Independent or None
-        None for features that are not in CLOSED_FORM, if the attacker misses a model,
-        or if noise depends on other nodes, or is known, or does not cover a gradient.
-
-    References
-    ----------
-    chapter 34; arXiv 2510.17480, Theorem 8.
-    """
+    "What is learned from all messages of a run with independent noise."
     if not isinstance(run, Protocol) or not _overhears(trust): return None
     if not CLOSED_FORM.fits(run) or not all(map(_sends_all, run.distinct)): return None
     coalition = coalition_mask(run, trust)
@@ -185,77 +109,24 @@ class Overheard(_Covered):
     """What an eavesdropper learns where noise splits into directions, or pairs of them.
 
     It is combined in time along each of n directions, and then across n nodes.
-
-    Parameters
-    ----------
-    X : ndarray
-        float64 (m, T, T), information along each direction (m = n), and three for each
-        pair of directions; one for all (1, T, T) where nodes are directions, and all
-        alike.
-    shares : ndarray
-        float64 (n, m), of each X in each node; ones (n, 1) where nodes are all alike.
-
-    References
-    ----------
-    chapter 34.
     """
+    # float64 (m, T, T), information along each direction (m = n), and three for each pair of
+    # directions
     X: Floats
-    shares: Floats
+    shares: Floats  # float64 (n, m), of each X in each node
 
     @property
     def uncovered(self) -> Bools:
-        """Gradients that no noise covers.
-
-        Returns
-        -------
-        ndarray
-            bool (T, n), all False.
-
-        References
-        ----------
-        chapter 34.
-        """
+        "Gradients that no noise covers."
         return np.zeros((self.X.shape[1], len(self.shares)), dtype=bool)
 
     def information(self, u: int | Ints) -> Floats:
-        """What is learned about a node, or an array of nodes, in units of the noise.
-
-        Parameters
-        ----------
-        u : int or ndarray
-            Positions of nodes, int (m,).
-
-        Returns
-        -------
-        ndarray
-            float64 (T, T), or (m, T, T).
-
-        References
-        ----------
-        chapter 34.
-        """
+        "What is learned about a node, or an array of nodes, in units of the noise."
         return np.asarray(np.tensordot(self.shares[u], self.X, axes=1))
 
 # %% ../../nbs/accounting/34_overheard.ipynb #4bac7a38
 def hears_all(run: Protocol, trust: TrustModel) -> bool:
-    """Whether an attacker sees every model after its gradient, and knows nothing else.
-
-    Parameters
-    ----------
-    run : Protocol
-        In which everybody has to train in every step.
-    trust : TrustModel
-        The attacker.
-
-    Returns
-    -------
-    bool
-        False also where messages have noise of their own.
-
-    References
-    ----------
-    chapter 34.
-    """
+    "Whether an attacker sees every model after its gradient, and knows nothing else."
     nobody = coalition_mask(run, trust)
     owner = np.tile(np.arange(run.n), run.T)
     everybody_trains = run.trains.all()
@@ -330,27 +201,7 @@ DIRECTIONS = Route(
     "backend='dense'")
 
 def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | None:
-    """What is learned from all models, where noise splits into directions.
-
-    Parameters
-    ----------
-    run : Protocol
-        Of T steps and n nodes.
-    trust : TrustModel
-        The attacker.
-
-    Returns
-    -------
-    Overheard or None
-        None for features that are not in DIRECTIONS, if the attacker does not see every
-        model right after its gradient, knows noise or a gradient, or if noise does not
-        come apart into directions, all of them strong enough. Sparse gossip matrices
-        are written in full where there is room, unless all nodes are alike.
-
-    References
-    ----------
-    chapter 34.
-    """
+    "What is learned from all models, where noise splits into directions."
     if not isinstance(run, Protocol) or not hears_all(run, trust): return None
     if run.sparse:
         alike = _overheard_alike(run)
@@ -384,24 +235,7 @@ NOISY_GRADIENTS = Route(
     "updates=Lipschitz(c)")
 
 def noisy_gradients(run: Protocol) -> Protocol | None:
-    """Make a run that shows every noisy gradient of another to whoever hears all of it.
-
-    Parameters
-    ----------
-    run : Protocol
-        The run, of T steps and n nodes.
-
-    Returns
-    -------
-    Protocol or None
-        With the same gradients and the same noise, and an exchange in every step in
-        which every node sends its model. None if noise of single messages depends on
-        what enters models, and for features that are not in NOISY_GRADIENTS.
-
-    References
-    ----------
-    chapter 34.
-    """
+    "Make a run that shows every noisy gradient of another to whoever hears all of it."
     if not NOISY_GRADIENTS.fits(run) or not _message_noise_apart(run): return None
     nodes = np.arange(run.n)
     following = csr_array((np.ones(run.n), (nodes, np.roll(nodes, 1))), shape=(run.n, run.n))
@@ -410,25 +244,7 @@ def noisy_gradients(run: Protocol) -> Protocol | None:
     return Protocol(run.nodes, steps, f"noisy gradients of {run.name}")
 
 def shown_noisy_gradients(run: Protocol, trust: TrustModel) -> LDP | SecLDP | None:
-    """Attackers who know what others know, and hear everything.
-
-    Parameters
-    ----------
-    run : Protocol
-        The run.
-    trust : TrustModel
-        The attackers.
-
-    Returns
-    -------
-    LDP, SecLDP or None
-        An eavesdropper if each noise variable is held by its node alone, which gives
-        the same numbers; None for attackers who know noise that none of them holds.
-
-    References
-    ----------
-    chapter 34.
-    """
+    "Attackers who know what others know, and hear everything."
     coalition = coalition_mask(run, trust)
     known = trust.knows_noise(run.variables, coalition)
     inside = SecLDP(trust.nodes) if trust.nodes else LDP()

@@ -21,78 +21,32 @@ from ..language.steps import Route, Step, refuse
 # %% ../../nbs/accounting/29_paths.ipynb #a0000006
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """How differences travel in a run, and where an attacker must not see any.
-
-    Parameters
-    ----------
-    transitions : list of csr_array
-        For each of T steps, what all its exchanges make of the models, (n, n).
-    blocked : ndarray
-        bool (T, n), where a difference would be seen, or could never be hidden later.
-    strength : ndarray
-        float64 (T, n), standard deviation of the noise that a node has for itself.
-    trains : ndarray
-        bool (T, n), which nodes compute a gradient in which step.
-    moves : ndarray
-        float64 (T,), by how much a record moves its node, in row sensitivities: the
-        learning rate.
-    memory : ndarray, optional
-        float64 (n, T, T), absolute values of the strategy C of each node; None if all
-        noise is drawn afresh in the step in which it is added.
-
-    References
-    ----------
-    chapter 29.
-    """
+    "How differences travel in a run, and where an attacker must not see any."
+    # for each of T steps, what all its exchanges make of the models, (n, n)
     transitions: list[csr_array]
-    blocked: Bools
-    strength: Floats
-    trains: Bools
+    blocked: Bools  # bool (T, n), where a difference would be seen, or could never be hidden later
+    strength: Floats  # float64 (T, n), standard deviation of the noise that a node has for itself
+    trains: Bools  # bool (T, n), which nodes compute a gradient in which step
+    # float64 (T,), by how much a record moves its node, in row sensitivities: the learning rate
     moves: Floats
+    # float64 (n, T, T), absolute values of the strategy C of each node
     memory: Floats | None = None
 
     @property
     def leaks(self) -> Bools:
-        """Where a difference would be seen without noise.
-
-        Returns
-        -------
-        ndarray
-            bool (T, n).
-        """
+        "Where a difference would be seen without noise."
         visible: Bools = self.blocked & (self.strength == 0)
         return visible
 
     @property
     def begins_anywhere(self) -> bool:
-        """Whether a record that takes part later is the same case with its end cut off.
-
-        Returns
-        -------
-        bool
-            True if all steps are alike.
-        """
+        "Whether a record that takes part later is the same case with its end cut off."
         if any(step is not self.transitions[0] for step in self.transitions): return False
         kept = (self.blocked, self.strength, self.trains, self.moves)
         return all(bool((array == array[0]).all()) for array in kept)
 
     def among(self, nodes: Ints) -> "Paths":
-        """The same for some nodes, as if there were no others.
-
-        Parameters
-        ----------
-        nodes : ndarray
-            int (m,), positions, in order.
-
-        Returns
-        -------
-        Paths
-            Of T steps and m nodes.
-
-        References
-        ----------
-        chapter 32.
-        """
+        "The same for some nodes, as if there were no others."
         cut = {id(W): csr_array(W[nodes][:, nodes]) for W in self.transitions}
         return Paths(
             [cut[id(W)] for W in self.transitions], self.blocked[:, nodes],
@@ -139,26 +93,7 @@ def _own_strength(run: Protocol, secret: Bools) -> Floats:  # (T, n); secret: (q
 
 # %% ../../nbs/accounting/29_paths.ipynb #a000000e
 def parts_in_time(M: csr_array, n: int, T: int) -> Floats | None:
-    """Split a matrix that combines each of n things in time, and no two of them.
-
-    Parameters
-    ----------
-    M : csr_array
-        Sparse matrix (nT, nT), ordered by step and then by thing.
-    n : int
-        How many things there are, such as nodes.
-    T : int
-        Number of steps.
-
-    Returns
-    -------
-    ndarray or None
-        float64 (n, T, T), one matrix for each thing; None if M combines different ones.
-
-    References
-    ----------
-    chapter 29.
-    """
+    "Split a matrix that combines each of n things in time, and no two of them."
     entries = M.tocoo()
     if M.shape != (n * T, n * T) or ((entries.row - entries.col) % n).any(): return None
     parts = np.zeros((n, T, T))
@@ -213,33 +148,7 @@ def _with_dead_ends(seen: Bools, strength: Floats, transitions: list[csr_array])
 def paths_of(
     run: Protocol | MatrixProtocol, trust: TrustModel, rates: Floats | None = None,
 ) -> Paths:
-    """Collect what the flow theorem needs to know of a run and an attacker.
-
-    Parameters
-    ----------
-    run : Protocol
-        With noise that nodes draw and add themselves, fresh or with a strategy in time.
-    trust : TrustModel
-        The attacker.
-    rates : ndarray, optional
-        float64 (T,), learning rates as multiples of one; all are one by default.
-
-    Returns
-    -------
-    Paths
-        Of all T steps and n nodes.
-
-    Raises
-    ------
-    ValueError
-        For noise on single messages, noise that is recombined between nodes, noise
-        with a memory that nodes share, or in a network with sparse gossip matrices,
-        and matrices of which the steps are not known.
-
-    References
-    ----------
-    chapter 29; the theorem is in chapter 30.
-    """
+    "Collect what the flow theorem needs to know of a run and an attacker."
     run = _proved(run)
     coalition = coalition_mask(run, trust)
     secret = ~trust.knows_noise(run.variables, coalition)

@@ -73,27 +73,7 @@ def _solve_mu(epsilon: float, log_delta: float) -> float:
 
 # %% ../../nbs/accounting/20_privacy.ipynb #20delta2
 def check_delta(delta: float) -> float:
-    """Return a probability that an approximate guarantee can have.
-
-    Parameters
-    ----------
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        The same number.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    See chapter 20.
-    """
+    "Return a probability that an approximate guarantee can have."
     if not 0 < real_number(delta) < 1:
         raise ValueError(f"delta={delta!r}: expected a probability in (0, 1), such as 1e-6")
     return float(delta)
@@ -399,27 +379,7 @@ def row_sensitivity(clip: float, batch_size: int, adjacency: str) -> float:
 
 # %% ../../nbs/accounting/20_privacy.ipynb #20sigma1
 def check_sigma(sigma: float) -> float:
-    """Return a strength of noise for which there is an account.
-
-    Parameters
-    ----------
-    sigma : float
-        Standard deviation of the noise divided by the row sensitivity, > 0.
-
-    Returns
-    -------
-    float
-        The same number.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    See chapter 20.
-    """
+    "Return a strength of noise for which there is an account."
     if not 0 < real_number(sigma) < math.inf:
         baseline = "; for a baseline without noise there is dsgd(W, T)" if real_number(sigma) == 0 else ""
         raise ValueError(f"sigma={sigma!r}: expected a finite number > 0 (noise standard deviation "
@@ -431,30 +391,6 @@ def calibrate_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
     """Find the smallest sigma for which a run is (epsilon, delta)-DP.
 
     It is the sensitivity over mu, on the safe side of the accuracy of mu.
-
-    Parameters
-    ----------
-    sensitivity : float
-        Of the run, in units of the row sensitivity.
-    epsilon : float
-        The target, above 0.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        Noise standard deviation divided by the row sensitivity.
-
-    Raises
-    ------
-    ValueError
-        When the sensitivity is not a finite number >= 0, epsilon or delta is out of
-        range, or sigma is no floating-point number.
-
-    References
-    ----------
-    See chapter 20.
     """
     wanted = f"epsilon={epsilon}"
     if not 0 <= real_number(sensitivity) < math.inf:

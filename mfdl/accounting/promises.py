@@ -39,27 +39,7 @@ def _planned_steps(
 
 # %% ../../nbs/accounting/32_promises.ipynb #cases100
 def new_differences(paths: Paths, victims: Ints, on: Bools) -> Floats:
-    """What differs anew in each case.
-
-    Parameters
-    ----------
-    paths : Paths
-        Of T steps and n nodes.
-    victims : ndarray
-        int (k,), the node whose record it is.
-    on : ndarray
-        bool (k, T), the steps in which the record takes part.
-
-    Returns
-    -------
-    ndarray
-        float64 (T, n, k): at the victim as much as a record moves it in the step, 0
-        elsewhere.
-
-    References
-    ----------
-    chapter 32.
-    """
+    "What differs anew in each case."
     s = np.zeros((*paths.blocked.shape, len(victims)))
     for case, u in enumerate(victims):
         s[on[case], u, case] = paths.moves[on[case]]
@@ -100,72 +80,29 @@ def _proved_by_plans(
 # %% ../../nbs/accounting/32_promises.ipynb #00000008
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """What one attacker can learn at most about each of m victims, with the proofs.
-
-    Parameters
-    ----------
-    paths : Paths
-        What the proofs need to know of the run, of T steps and n nodes.
-    participation : Participation
-        The steps in which a record can take part.
-    updates : Lipschitz
-        How strongly the updates of all nodes but the attackers react.
-    victims : ndarray
-        int (m,), nodes outside of the coalition.
-    sensitivity : ndarray
-        float64 (m,), in units of row sensitivity over noise; inf where a gradient is
-        seen without noise.
-    lower : ndarray
-        float64 (m,), no plan proves less; nan where that is not known.
-    routes : ndarray
-        str (m,), 'flow', 'signed', or 'together' for the plan of all who are far away.
-    near : ndarray
-        int (p,), nodes among which victims have plans of their own: all, or in a large
-        network those around the attackers.
-    plans : ndarray or None
-        float64 (T, p, k), what noise pays for in all k cases of the victims that are
-        near; None if proofs were not kept.
-    multipliers : Multipliers or None
-        For m * cases; None without a second route.
-
-    References
-    ----------
-    chapter 32.
-    """
-    paths: Paths
-    participation: Participation
-    updates: Lipschitz
-    victims: Ints
-    sensitivity: Floats
-    lower: Floats
+    "What one attacker can learn at most about each of m victims, with the proofs."
+    paths: Paths  # what the proofs need to know of the run, of T steps and n nodes
+    participation: Participation  # the steps in which a record can take part
+    updates: Lipschitz  # how strongly the updates of all nodes but the attackers react
+    victims: Ints  # int (m,), nodes outside of the coalition
+    sensitivity: Floats  # float64 (m,), in units of row sensitivity over noise
+    lower: Floats  # float64 (m,), no plan proves less
+    # str (m,), 'flow', 'signed', or 'together' for the plan of all who are far away
     routes: NDArray[np.str_]
+    # int (p,), nodes among which victims have plans of their own: all, or in a large network
+    # those around the attackers
     near: Ints
+    # float64 (T, p, k), what noise pays for in all k cases of the victims that are near
     plans: Floats | None
-    multipliers: Multipliers | None
+    multipliers: Multipliers | None  # for m * cases
 
     def verify(self) -> float:
         """Check every kept proof once more, without the search that found it.
 
-        What is checked is arithmetic: that the kept plans and multipliers prove, for
-        the constants of `updates`, no more than is promised. The constants themselves
-        are assumed. Any numbers make a plan if nobody pays for more than there is, and
-        any positive multipliers a bound, so what is computed here holds whatever was
-        kept.
-
-        Returns
-        -------
-        float
-            By how much a sensitivity that is proved exceeds the promised one,
-            relatively: rounding.
-
-        Raises
-        ------
-        ValueError
-            Where less is proved than promised, or proofs were not kept.
-
-        References
-        ----------
-        chapter 32.
+        What is checked is arithmetic: that the kept plans and multipliers prove, for the
+        constants of `updates`, no more than is promised. The constants themselves are
+        assumed. Any numbers make a plan if nobody pays for more than there is, and any
+        positive multipliers a bound, so what is computed here holds whatever was kept.
         """
         if self.plans is None:
             raise ValueError("proofs were not kept: expected fewer attackers at a time")
@@ -209,29 +146,7 @@ def _portions(numbers: int, victims: Ints) -> list[Ints]:
 
 # %% ../../nbs/accounting/32_promises.ipynb #routes03
 def relative_rates(rates: ArrayLike, T: int) -> Floats:
-    """Learning rates as multiples of their mean.
-
-    Parameters
-    ----------
-    rates : array_like
-        (T,), learning rates.
-    T : int
-        Number of steps.
-
-    Returns
-    -------
-    ndarray
-        float64 (T,), of mean 1.
-
-    Raises
-    ------
-    ValueError
-        For what are no T positive numbers.
-
-    References
-    ----------
-    chapter 32.
-    """
+    "Learning rates as multiples of their mean."
     values = numbers_or_nan(rates)
     if values.shape != (T,) or not (np.isfinite(values) & (values > 0)).all():
         raise ValueError(f"rates={rates!r}: expected {T} positive numbers, one for each step")
@@ -240,34 +155,7 @@ def relative_rates(rates: ArrayLike, T: int) -> Floats:
 def check_lipschitz(
     updates: object, T: int, n: int, rates: ArrayLike | None = None,
 ) -> Lipschitz:
-    """Return the Lipschitz constants of the steps of a run.
-
-    Parameters
-    ----------
-    updates : object
-        What was given as one.
-    T : int
-        Number of steps.
-    n : int
-        Number of nodes.
-    rates : array_like, optional
-        (T,), learning rates, if they change.
-
-    Returns
-    -------
-    Lipschitz
-        With constants of each step, where these follow from a loss and learning rates.
-
-    Raises
-    ------
-    ValueError
-        For anything but `Lipschitz`, constants for other numbers of steps or nodes, and
-        constants that depend on learning rates which are not those of the run.
-
-    References
-    ----------
-    chapter 32.
-    """
+    "Return the Lipschitz constants of the steps of a run."
     if not isinstance(updates, Lipschitz):
         raise ValueError(f"updates={updates!r}: expected Lipschitz(c), such as Lipschitz(1) "
                          "for clipped convex losses of one output (chapter 30)")
@@ -290,29 +178,7 @@ def check_updates(
     updates: Lipschitz | None,
     rates: ArrayLike | None,
 ) -> None:
-    """Raise a ValueError where a bound for reactions, or rates, is needed and missing.
-
-    Parameters
-    ----------
-    protocol : Protocol or MatrixProtocol
-        The run, of T steps.
-    trusts : list of TrustModel
-        The attackers.
-    updates : Lipschitz or None
-        The bound.
-    rates : array_like or None
-        (T,), learning rates.
-
-    Raises
-    ------
-    ValueError
-        For rates without a bound, a bound of another size, and runs of which no paths
-        are known.
-
-    References
-    ----------
-    chapter 32.
-    """
+    "Raise a ValueError where a bound for reactions, or rates, is needed and missing."
     if rates is not None:
         relative_rates(rates, protocol.T)
     if updates is not None:
@@ -327,22 +193,7 @@ def check_updates(
         paths_of(protocol, model)
 
 def shares_noise(run: Protocol) -> bool:
-    """Tell whether plans cannot count all noise of a run.
-
-    Parameters
-    ----------
-    run : Protocol
-        The run.
-
-    Returns
-    -------
-    bool
-        Whether nodes share some noise, or combine some in time.
-
-    References
-    ----------
-    chapter 32.
-    """
+    "Tell whether plans cannot count all noise of a run."
     if not all(step.noise.fresh for step in run.distinct): return True
     adders = [np.diff(step.noise.mix.tocsc().indptr) for step in run.distinct]
     return any(count.max(initial=0) > 1 for count in adders)
@@ -498,43 +349,7 @@ def promise(
     tol: float = 1e-3,
     keep: bool = True,
 ) -> Promise:
-    """Sensitivities that hold whatever gradients react to, and their proofs.
-
-    Parameters
-    ----------
-    run : Protocol
-        With noise that nodes draw themselves, fresh or with a strategy in time.
-    trust : TrustModel
-        The attacker.
-    participation : Participation
-        The steps in which a record can take part.
-    updates : Lipschitz
-        How strongly the updates of all nodes but the attackers react. Assumed; a number
-        is the largest over all steps.
-    rates : array_like, optional
-        (T,), learning rates, if they change: any multiple of them, but these themselves
-        where constants depend on them (`Lipschitz.of`).
-    tol : float, optional
-        Relative gap between the plan and the best one, at which the search ends.
-    keep : bool, optional
-        Whether to keep the proofs.
-
-    Returns
-    -------
-    Promise
-        For each of m victims, in units of row sensitivity over noise.
-
-    Raises
-    ------
-    ValueError
-        For protocols for which nothing is proved: noise on messages, or shared or
-        recombined between nodes with a memory; matrices of which the steps are not
-        known; and constants that depend on other learning rates than are given.
-
-    References
-    ----------
-    chapter 32: gradients that react, reactions with a direction (ours).
-    """
+    "Sensitivities that hold whatever gradients react to, and their proofs."
     relative = None if rates is None else relative_rates(rates, run.T)
     updates = check_lipschitz(updates, run.T, run.n, rates)
     paths = paths_of(run, trust, relative)

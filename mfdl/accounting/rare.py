@@ -27,35 +27,13 @@ from ..ground.randomness import check_seed
 # %% ../../nbs/accounting/42_rare.ipynb #r420006
 @dataclass(frozen=True, eq=False)
 class Mixtures:
-    """Mixtures of bell curves, compared with one around 0, in several rounds.
-
-    Parameters
-    ----------
-    grams : tuple of ndarray
-        float64 (b, b) each: inner products of the b centers of a round, in units of
-        the noise.
-    counts : tuple of int
-        In how many rounds each Gram matrix occurs.
-
-    References
-    ----------
-    chapter 42.
-    """
+    "Mixtures of bell curves, compared with one around 0, in several rounds."
+    # float64 (b, b) each: inner products of the b centers of a round, in units of the noise
     grams: tuple[Floats, ...]
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # in how many rounds each Gram matrix occurs
 
     def length(self) -> float:
-        """Length of the centers farthest from 0, one from each round, put together.
-
-        Returns
-        -------
-        float
-            The mu at sigma = 1 if the attacker knew which center was drawn.
-
-        References
-        ----------
-        chapter 42.
-        """
+        "Length of the centers farthest from 0, one from each round, put together."
         squares = [gram.diagonal().max() * count for gram, count in zip(
             self.grams, self.counts, strict=True)]
         return math.sqrt(sum(squares))
@@ -203,35 +181,13 @@ def _draw(
 # %% ../../nbs/accounting/42_rare.ipynb #r42001c
 @dataclass(frozen=True)
 class Sampling:
-    """How samples are drawn: how many, from which seed, and with which risk.
-
-    Parameters
-    ----------
-    samples : int, optional
-        How many of each order, at least 2.
-    seed : int, optional
-        Chosen before the outcome is known.
-    failure : float, optional
-        Probability, at most, that any bound is wrong, in (0, 1).
-    keep : Path, optional
-        A folder for sums of samples, from which an interrupted account goes on.
-    practice : bool, optional
-        Use different samples, meant for choosing what to bound.
-
-    Raises
-    ------
-    ValueError
-        For bad arguments.
-
-    References
-    ----------
-    chapter 42.
-    """
-    samples: int = 2**18
-    seed: int = 0
-    failure: float = 1e-10
+    "How samples are drawn: how many, from which seed, and with which risk."
+    samples: int = 2**18  # how many of each order, at least 2
+    seed: int = 0  # chosen before the outcome is known
+    failure: float = 1e-10  # probability, at most, that any bound is wrong, in (0, 1)
+    # a folder for sums of samples, from which an interrupted account goes on
     keep: Path | None = None
-    practice: bool = False
+    practice: bool = False  # use different samples, meant for choosing what to bound
 
     def __post_init__(self) -> None:
         if check_count("samples", self.samples) < 2:
@@ -471,32 +427,16 @@ def _beta(curve: _Single | _Chained, failure: float, alpha: float) -> float:
 class SampledCurve:
     """Bounds on epsilon, delta and beta of mixtures of bell curves, from samples.
 
-    Every delta includes the probability that samples mislead. Without rounds, nothing
-    is learned.
-
-    Parameters
-    ----------
-    mixtures : Mixtures
-        In units of the noise.
-    noise : float
-        Standard deviation, larger than 0.
-    sampling : Sampling, optional
-        How samples are drawn.
-    looks : int, optional
-        On how many curves a claim depends: any of their bounds fails with probability
-        `sampling.failure` at most.
-    replaced : bool, optional
-        Compare two mixtures, rather than one with a bell curve around 0.
-
-    References
-    ----------
-    chapter 42; arXiv 2410.06266.
+    Every delta includes the probability that samples mislead. Without rounds, nothing is
+    learned.
     """
-    mixtures: Mixtures
-    noise: float
-    sampling: Sampling = Sampling()
+    mixtures: Mixtures  # in units of the noise
+    noise: float  # standard deviation, larger than 0
+    sampling: Sampling = Sampling()  # how samples are drawn
+    # on how many curves a claim depends: any of their bounds fails with probability
+    # `sampling.failure` at most
     looks: int = 1
-    replaced: bool = False
+    replaced: bool = False  # compare two mixtures, rather than one with a bell curve around 0
 
     @property
     def _bounds(self) -> _Single | _Chained:
@@ -504,64 +444,14 @@ class SampledCurve:
         return _Chained(half) if self.replaced else half
 
     def epsilon(self, delta: float) -> float:
-        """Bound on epsilon at this delta.
-
-        Parameters
-        ----------
-        delta : float
-            Larger than the probability that samples mislead.
-
-        Returns
-        -------
-        float
-            An upper bound.
-
-        Raises
-        ------
-        ValueError
-            For a smaller delta, or for too few samples.
-
-        References
-        ----------
-        chapter 42.
-        """
+        "Bound on epsilon at this delta."
         return _epsilon(self._bounds, self.sampling, delta) if self.mixtures.grams else 0.0
 
     def delta(self, epsilon: float) -> float:
-        """Bound on delta at this epsilon.
-
-        Parameters
-        ----------
-        epsilon : float
-            Not negative.
-
-        Returns
-        -------
-        float
-            An upper bound.
-
-        References
-        ----------
-        chapter 42.
-        """
+        "Bound on delta at this epsilon."
         return _delta(self._bounds, self.sampling.failure, epsilon) if self.mixtures.grams else 0.0
 
     def beta(self, alpha: float) -> float:
-        """Bound on how often the best test of level alpha misses.
-
-        Parameters
-        ----------
-        alpha : float
-            Probability of a false alarm, from 0 to 1.
-
-        Returns
-        -------
-        float
-            A lower bound.
-
-        References
-        ----------
-        chapter 42.
-        """
+        "Bound on how often the best test of level alpha misses."
         if not self.mixtures.grams: return 1 - alpha
         return _beta(self._bounds, self.sampling.failure, alpha)

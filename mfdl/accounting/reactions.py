@@ -31,24 +31,7 @@ def _in_time(matrices: Floats, values: Floats) -> Floats:  # (T, n, k); (n, T, T
 
 # %% ../../nbs/accounting/30_reactions.ipynb #plan0001
 def spent(paths: Paths, paid: Floats) -> Floats:
-    """Compute how far a plan shifts noise, in standard deviations.
-
-    Parameters
-    ----------
-    paths : Paths
-        Of T steps and n nodes.
-    paid : ndarray
-        float64 (T, n, k), what noise pays for, in k cases.
-
-    Returns
-    -------
-    ndarray
-        float64 (T, n, k), infinite where somebody pays who has no noise.
-
-    References
-    ----------
-    chapter 30.
-    """
+    "Compute how far a plan shifts noise, in standard deviations."
     able = _able(paths)
     if paths.memory is None:
         shifts = paid / _deviations(paths)
@@ -57,24 +40,7 @@ def spent(paths: Paths, paid: Floats) -> Floats:
     return np.where(able | (paid == 0), shifts, np.inf)
 
 def plan_cost(paths: Paths, paid: Floats) -> Floats:
-    """Compute what plans cost: the squared mu that they prove, for sigma = 1.
-
-    Parameters
-    ----------
-    paths : Paths
-        Of T steps and n nodes.
-    paid : ndarray
-        float64 (T, n, k), what noise pays for, in k cases.
-
-    Returns
-    -------
-    ndarray
-        float64 (k,), infinite where somebody pays who has no noise.
-
-    References
-    ----------
-    chapter 30.
-    """
+    "Compute what plans cost: the squared mu that they prove, for sigma = 1."
     cost: Floats = (spent(paths, paid)**2).sum(axis=(0, 1))
     return cost
 
@@ -111,29 +77,7 @@ def _differences(paths: Paths, c: Floats, s: Floats, paid: Floats) -> Floats:  #
 
 # %% ../../nbs/accounting/30_reactions.ipynb #plan0006
 def plan_at(paths: Paths, c: Floats, s: Floats, most: Floats) -> Floats:
-    """Make the plan in which everybody pays up to a limit, and no more than there is.
-
-    Parameters
-    ----------
-    paths : Paths
-        Of T steps and n nodes.
-    c : ndarray
-        float64 (T, n), Lipschitz constants of the updates of each step, or (n,).
-    s : ndarray
-        float64 (T, n, k), what differs anew in each step, in k cases.
-    most : ndarray
-        float64 (T, n, k), limits of what is paid; where a difference would be seen all
-        is paid.
-
-    Returns
-    -------
-    ndarray
-        float64 (T, n, k), what noise pays for.
-
-    References
-    ----------
-    chapter 30.
-    """
+    "Make the plan in which everybody pays up to a limit, and no more than there is."
     c = np.broadcast_to(c, paths.blocked.shape)
     paid = np.empty_like(s)
     d = s[0]
@@ -216,35 +160,8 @@ def best_plans(
 ) -> tuple[Floats, Floats, Floats]:
     """Find the cheapest plans of what travels on and what noise pays for.
 
-    Solves min sum_t |(d_t - m_t) / strength_t|^2 over plans 0 <= m_t <= d_t with m_t =
-    0 where a difference would be seen, and d_{t+1} = c_{t+1} * (W_t m_t) + s_{t+1}.
-
-    Parameters
-    ----------
-    paths : Paths
-        Of T steps and n nodes.
-    c : ndarray
-        float64 (T, n), Lipschitz constants of the updates of each step, or (n,).
-    s : ndarray
-        float64 (T, n, k), what differs anew in each step, in k cases.
-    tol : float, optional
-        Relative gap between a plan and its lower bound at which a case is solved.
-    max_iter : int, optional
-        Largest number of rounds.
-
-    Returns
-    -------
-    paid : ndarray
-        float64 (T, n, k), what noise pays for, d - m: a plan, also where the gap is
-        larger.
-    cost : ndarray
-        float64 (k,), the squared mu that it proves, for sigma = 1.
-    bound : ndarray
-        float64 (k,), no plan costs less.
-
-    References
-    ----------
-    chapter 30.
+    Solves min sum_t |(d_t - m_t) / strength_t|^2 over plans 0 <= m_t <= d_t with m_t = 0 where
+    a difference would be seen, and d_{t+1} = c_{t+1} * (W_t m_t) + s_{t+1}.
     """
     c = np.broadcast_to(c, paths.blocked.shape)
     paid = _first_plans(paths, c, s)
@@ -276,22 +193,7 @@ SMOOTHNESS = {  # of a loss, for features of norm 1
 
 # %% ../../nbs/accounting/30_reactions.ipynb #lipsch02
 def numbers_or_nan(given: object) -> Floats:
-    """What is given, as float64; nan, which fails every comparison, for no numbers.
-
-    Parameters
-    ----------
-    given : object
-        A number, an array, or anything else.
-
-    Returns
-    -------
-    ndarray
-        float64, of the same shape; a scalar nan for what are no numbers.
-
-    References
-    ----------
-    chapter 30.
-    """
+    "What is given, as float64; nan, which fails every comparison, for no numbers."
     try:
         return np.array(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -313,36 +215,12 @@ def _read_constants(c: object, centre: object) -> tuple[Floats, Floats]:  # both
 # %% ../../nbs/accounting/30_reactions.ipynb #lipsch04
 @dataclass(frozen=True)
 class GradientSteps:
-    """Gradient steps on a linear predictor, clipped for each record.
-
-    Parameters
-    ----------
-    loss : str
-        'huber' or 'logistic', of one scalar output; 'squared' or 'softmax', of any
-        number of outputs.
-    feature_norm : float
-        Largest norm of a record's features, with the 1 of an intercept in it.
-    step : float
-        The learning rate, or the largest one if it changes.
-    ridge : float
-        lam of a term lam / 2 * norm(x)^2 whose gradient is added after clipping.
-    clip_active : bool
-        Whether a record's gradient may be clipped; matters for softmax only.
-
-    Raises
-    ------
-    ValueError
-        For a loss without a known constant, and numbers that are not positive.
-
-    References
-    ----------
-    chapter 30.
-    """
-    loss: str
-    feature_norm: float
-    step: float
-    ridge: float
-    clip_active: bool
+    "Gradient steps on a linear predictor, clipped for each record."
+    loss: str  # 'huber' or 'logistic', of one scalar output
+    feature_norm: float  # largest norm of a record's features, with the 1 of an intercept in it
+    step: float  # the learning rate, or the largest one if it changes
+    ridge: float  # lam of a term lam / 2 * norm(x)^2 whose gradient is added after clipping
+    clip_active: bool  # whether a record's gradient may be clipped
 
     def __post_init__(self) -> None:
         check_choice("loss", self.loss, SMOOTHNESS)
@@ -355,24 +233,7 @@ class GradientSteps:
         check_flag("clip_active", self.clip_active)
 
     def constants(self, rates: Floats) -> tuple[Floats, Floats]:
-        """Constant and centre of x -> x - rate * gradient for each learning rate.
-
-        Parameters
-        ----------
-        rates : ndarray
-            float64, learning rates.
-
-        Returns
-        -------
-        c : ndarray
-            float64, of the same shape.
-        centre : ndarray
-            float64, of the same shape.
-
-        References
-        ----------
-        chapter 30.
-        """
+        "Constant and centre of x -> x - rate * gradient for each learning rate."
         reaction = rates * SMOOTHNESS[self.loss] * self.feature_norm**2
         kept = 1 - rates * self.ridge
         if self.loss == "softmax" and self.clip_active: return np.abs(kept) + reaction, kept

@@ -68,44 +68,13 @@ class _Findings:
 
 # %% ../../nbs/accounting/35_report.ipynb #b0000008
 def in_short(nodes: Sequence[Hashable]) -> str:
-    """An attacker in a few words.
-
-    Parameters
-    ----------
-    nodes : sequence
-        Labels of the attacking nodes; none for an eavesdropper.
-
-    Returns
-    -------
-    str
-        The labels, joined by plus signs; one that has a plus sign itself in quotes.
-
-    References
-    ----------
-    chapter 35.
-    """
+    "An attacker in a few words."
     if not nodes: return "an eavesdropper"
     return " + ".join(repr(node) if " + " in str(node) else str(node) for node in nodes)
 
 # %% ../../nbs/accounting/35_report.ipynb #35a0f1a5
 def worst_first(mu: Floats) -> Ints:
-    """Order pairs by what is learned, the most first.
-
-    Parameters
-    ----------
-    mu : ndarray
-        float64 (pairs,), or sensitivities.
-
-    Returns
-    -------
-    ndarray
-        int64 (pairs,), places of `mu`; those equal up to rounding stay in their order,
-        so that the same pair is the worst on every machine.
-
-    References
-    ----------
-    chapter 35.
-    """
+    "Order pairs by what is learned, the most first."
     with np.errstate(over="ignore"):
         return np.argsort(-mu.astype(np.float32), kind="stable")
 
@@ -224,20 +193,7 @@ def _converted(found: _Findings, name: str, convert: Callable[[float], float]) -
 
 # %% ../../nbs/accounting/35_report.ipynb #ddd6b3c4
 def plot_spread(by: "pd.DataFrame", ax: "Axes") -> None:
-    """Draw the mean, least and largest mu of each distance, on a logarithmic scale.
-
-    Parameters
-    ----------
-    by : DataFrame
-        Indexed by distance, with columns least, mean and largest; all are finite, and
-        means larger than 0.
-    ax : Axes
-        Where to draw.
-
-    References
-    ----------
-    chapter 35.
-    """
+    "Draw the mean, least and largest mu of each distance, on a logarithmic scale."
     from mfdl.ground.figures import PALETTE
     below = (by["mean"] - by.least).clip(lower=0)
     above = (by.largest - by["mean"]).clip(lower=0)
@@ -257,21 +213,7 @@ def _left_out(frame: "pd.DataFrame") -> str:
     return "\n".join(f"not shown: {n} pairs {kind}" for kind, n in counts.items() if n)
 
 def plot_distance(frame: "pd.DataFrame", ax: "Axes") -> None:
-    """Draw the mean, least and largest mu at each distance, on a logarithmic scale.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        With columns distance and mu, as of `Report.to_frame`. What has no place on the
-        scale is counted, not drawn: mu that are 0 or infinite, and pairs without a
-        path.
-    ax : Axes
-        Where to draw.
-
-    References
-    ----------
-    chapter 35.
-    """
+    "Draw the mean, least and largest mu at each distance, on a logarithmic scale."
     from mfdl.ground.figures import PALETTE
     drawn = np.isfinite(frame.distance) & np.isfinite(frame.mu) & (frame.mu > 0)
     by = frame[drawn].groupby("distance").mu
@@ -294,19 +236,7 @@ def _scale(mu: Floats) -> float:
     return float(mu[np.isfinite(mu)].max(initial=0)) or 1.0
 
 def plot_heatmap(frame: "pd.DataFrame", ax: "Axes") -> None:
-    """Draw mu for every attacker (row) and victim (column).
-
-    Parameters
-    ----------
-    frame : DataFrame
-        With columns attacker, victim and mu, as of `Report.to_frame`.
-    ax : Axes
-        Where to draw.
-
-    References
-    ----------
-    chapter 35.
-    """
+    "Draw mu for every attacker (row) and victim (column)."
     with needed_for("drawing", "notebooks"): import seaborn as sns
     frame = frame.assign(attacker=frame.attacker.map(_label), victim=frame.victim.map(_literal))
     table = frame.pivot(index="attacker", columns="victim", values="mu")
@@ -324,19 +254,7 @@ def plot_heatmap(frame: "pd.DataFrame", ax: "Axes") -> None:
 _BARS = 15
 
 def plot_victims(frame: "pd.DataFrame", ax: "Axes") -> None:
-    """Draw the largest mu of each victim; of many, that of the most exposed.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        With columns victim and mu, as of `Report.to_frame`.
-    ax : Axes
-        Where to draw.
-
-    References
-    ----------
-    chapter 35.
-    """
+    "Draw the largest mu of each victim; of many, that of the most exposed."
     import pandas as pd
     from mfdl.ground.figures import PALETTE
     place, victims = pd.factorize(frame.victim.to_numpy())

@@ -27,32 +27,8 @@ from mfdl.language.protocol import (
 from ..language.steps import Route, features_of, fingerprint, read_only, refuse
 
 # %% ../../nbs/accounting/37_schedules.ipynb #2d224cb0
-def check_rates(lr: ArrayLike, T: int, argument: str = "lr") -> Floats:
-    """Return one learning rate for each step.
-
-    Parameters
-    ----------
-    lr : float or array (T,)
-        Positive numbers below 1e30.
-    T : int
-        Number of steps.
-    argument : str, optional
-        What the caller calls them.
-
-    Returns
-    -------
-    ndarray (T,)
-        float64.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    chapter 37.
-    """
+def check_rates(lr: ArrayLike, T: int, argument: str = "lr") -> Floats:  # (T,) to (T,)
+    "Return one learning rate for each step."
     expected = f"a positive number below 1e30, or {T} of them, one for each step"
     rates = real_array(argument, lr, expected)
     if rates.shape not in ((), (T,)) or not rates.size:
@@ -62,26 +38,7 @@ def check_rates(lr: ArrayLike, T: int, argument: str = "lr") -> Floats:
     return np.broadcast_to(rates, T)
 
 def check_damping(name: str, value: float, limit: float) -> None:
-    """Refuse what is negative, or so large that a node alone would diverge.
-
-    Parameters
-    ----------
-    name : str
-        What the caller calls it.
-    value : float
-        Momentum, weight decay or curvature.
-    limit : float
-        What it has to be smaller than.
-
-    Raises
-    ------
-    ValueError
-        For what is not in [0, limit).
-
-    References
-    ----------
-    chapter 37.
-    """
+    "Refuse what is negative, or so large that a node alone would diverge."
     if 0 <= real_number(value) < limit: return
     raise ValueError(f"{name}={value!r}: expected a number in [0, {limit:.4g}), "
                      "for which a node alone does not overshoot more and more")
@@ -398,22 +355,7 @@ def _same_every_step(protocol: Protocol, trust: TrustModel) -> bool:
 
 # %% ../../nbs/accounting/37_schedules.ipynb #c9000d80
 def without_schedule(run: Protocol | MatrixProtocol) -> Protocol | MatrixProtocol:
-    """Return the same run with plain steps.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        With or without a schedule.
-
-    Returns
-    -------
-    Protocol or MatrixProtocol
-        Without one; in general it tells other things.
-
-    References
-    ----------
-    chapter 37.
-    """
+    "Return the same run with plain steps."
     return run.protocol if isinstance(run, ScheduledProtocol) else run
 
 _SAME = Route(
@@ -426,24 +368,7 @@ _SAME = Route(
 def same_account(
     run: Protocol | MatrixProtocol, trust: TrustModel,
 ) -> Protocol | MatrixProtocol:
-    """Return a run that tells an attacker the same, without a schedule if possible.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        With or without a schedule.
-    trust : TrustModel
-        The attacker.
-
-    Returns
-    -------
-    Protocol or MatrixProtocol
-        The plain run where a theorem says that its account is the same; else the run.
-
-    References
-    ----------
-    chapter 37, both theorems.
-    """
+    "Return a run that tells an attacker the same, without a schedule if possible."
     if not isinstance(run, ScheduledProtocol) or not _SAME.fits(run): return run
     plain = run.protocol
     schedule = run.schedule
@@ -473,31 +398,6 @@ def through_schedule(
     """What an attacker learns of a run with a schedule, from its whole view.
 
     It is for gradients that do not react to messages.
-
-    Parameters
-    ----------
-    run : ScheduledProtocol
-        The run.
-    trust : TrustModel
-        The attacker.
-    backend : str, optional
-        'exact' is refused: nothing is computed without rounding.
-
-    Returns
-    -------
-    Factorization
-        In floating point.
-
-    Raises
-    ------
-    NotStreamable
-        For another backend than the dense one.
-    Doubtful
-        Where floating point cannot tell noise from none.
-
-    References
-    ----------
-    chapter 37; arXiv 2510.17480, Theorem 8.
     """
     if backend == "exact":
         raise NotStreamable(f"backend='exact': {run.name} is accounted for in floating point; "
@@ -516,26 +416,8 @@ def rates_matter(
 ) -> bool:
     """Tell whether learning rates change what attackers learn who know every model.
 
-    Noise of one step hides a gradient of another better or worse, unless the model of
-    everybody who acts is seen at once.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        Without a schedule.
-    trust : TrustModel
-        The attacker.
-    rates : array_like or None
-        (T,), learning rates; None if they do not change.
-
-    Returns
-    -------
-    bool
-        False only where it is proved that they do not matter.
-
-    References
-    ----------
-    chapter 37, first theorem.
+    Noise of one step hides a gradient of another better or worse, unless the model of everybody
+    who acts is seen at once.
     """
     if rates is None or np.ptp(np.asarray(rates, dtype=float)) == 0: return False
     if not isinstance(run, Protocol): return True
@@ -545,26 +427,7 @@ def rates_matter(
 def refuse_rates(
     run: Protocol | MatrixProtocol, trusts: list[TrustModel], rates: ArrayLike | None,
 ) -> None:
-    """Raise a ValueError where learning rates matter.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        Without a schedule, if `rates` are given.
-    trusts : list of TrustModel
-        The attackers.
-    rates : array_like or None
-        (T,), learning rates; None if they do not change.
-
-    Raises
-    ------
-    ValueError
-        If they change what one of the attackers learns.
-
-    References
-    ----------
-    chapter 37.
-    """
+    "Raise a ValueError where learning rates matter."
     for one in trusts:
         if rates_matter(run, one, rates):
             raise ValueError(
@@ -575,27 +438,7 @@ def refuse_rates(
 def holds_in_training(
     run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
 ) -> bool:
-    """Tell whether an account of attackers who know every model holds for training.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        Without a schedule, if `rates` are given.
-    trust : TrustModel
-        The attacker.
-    rates : array_like or None
-        (T,), learning rates; None if they do not change.
-
-    Returns
-    -------
-    bool
-        False for rates that matter, and for insiders of a kind of one's own: what they
-        know of themselves is not known here.
-
-    References
-    ----------
-    chapter 17; chapter 37.
-    """
+    "Tell whether an account of attackers who know every model holds for training."
     usual = not trust.nodes or type(trust) in _INSIDERS
     return usual and not rates_matter(run, trust, rates)
 
@@ -610,34 +453,7 @@ _PROMISED = Route(
 def rates_for_promises(
     run: Protocol | MatrixProtocol, asked: bool, rates: ArrayLike | None = None,
 ) -> tuple[Protocol | MatrixProtocol, Any]:  # run, rates
-    """Return the plain run and its learning rates, for a promise.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        With or without a schedule.
-    asked : bool
-        Whether a promise is asked for; if not, the run is returned as it is.
-    rates : array_like, optional
-        (T,), learning rates of a run without a schedule.
-
-    Returns
-    -------
-    run : Protocol or MatrixProtocol
-        Without a schedule, where a promise is asked for.
-    rates : array_like or None
-        (T,), its learning rates.
-
-    Raises
-    ------
-    ValueError
-        For a schedule and rates beside it, and for momentum or weight decay, with which
-        nothing is proved.
-
-    References
-    ----------
-    chapter 37; chapter 32.
-    """
+    "Return the plain run and its learning rates, for a promise."
     if not isinstance(run, ScheduledProtocol): return run, rates
     if rates is not None:
         raise ValueError(f"rates: {run.name} has learning rates of its own; expected None")

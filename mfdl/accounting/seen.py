@@ -81,32 +81,8 @@ def _fresh_strengths(
         strengths.append(found[key])
     return np.array(strengths)
 
-def fresh_strength(step: Step, unknown: Bools, near: Ints) -> Floats:
-    """Standard deviation of what nodes add in a step, for noise that is drawn in it.
-
-    Parameters
-    ----------
-    step : Step
-        Of n nodes, which draw q variables.
-    unknown : ndarray
-        bool (q,), the variables that the attackers do not know.
-    near : ndarray
-        Positions of the nodes, int (m,).
-
-    Returns
-    -------
-    ndarray, (m,)
-        In units of a variable.
-
-    Raises
-    ------
-    NotStreamable
-        For noise that nodes share, and gradients without noise.
-
-    References
-    ----------
-    chapter 33.
-    """
+def fresh_strength(step: Step, unknown: Bools, near: Ints) -> Floats:  # (m,)
+    "Standard deviation of what nodes add in a step, for noise that is drawn in it."
     if step.noise.basis is not None: raise _refuse("nodes share noise")
     mix = step.noise.mix
     hides = unknown[step.noise.q - mix.shape[1]:]
@@ -158,24 +134,10 @@ def _strategy_inverse(run: Protocol, unknown: Bools, coalition: Bools) -> Floats
 # %% ../../nbs/accounting/33_seen.ipynb #seen0016
 @dataclass(frozen=True)
 class Cost:
-    """What an account is expected to take.
-
-    Parameters
-    ----------
-    flops : float
-        Operations with floating-point numbers.
-    memory : float
-        Bytes.
-    nodes : int
-        Of the network.
-
-    References
-    ----------
-    chapter 33.
-    """
-    flops: float
-    memory: float
-    nodes: int
+    "What an account is expected to take."
+    flops: float  # operations with floating-point numbers
+    memory: float  # bytes
+    nodes: int  # of the network
 
     def seconds(self) -> float:
         "How long it takes here, at the speed at which matrices are multiplied now."
@@ -196,45 +158,19 @@ _PER_NODE = 1e-4  # seconds, of reading a network and of writing a report
 # %% ../../nbs/accounting/33_seen.ipynb #seen0017
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What attackers see of a run: which gradients and which noise, row by row.
-
-    Parameters
-    ----------
-    rows : tuple of csr_array, (p, m)
-        For each of the T steps, what is seen of the models right after its gradients.
-    gossip : tuple of tuples of csr_array, (m, m)
-        For each step, what its exchanges make of the models.
-    strengths : ndarray, (T, m), or None
-        Standard deviation of the fresh noise of each node and step.
-    N : ndarray, (T, T)
-        How each node combines its variables in time.
-    trains : ndarray of bool, (T, m)
-        Who takes a gradient.
-    near : ndarray of int, (m,)
-        The hidden nodes from which something can arrive.
-    victims : ndarray of int, (n - a,)
-        All hidden nodes.
-    nodes : tuple
-        Labels of all n nodes.
-    complete : bool
-        Whether the attackers know every model from which a gradient is computed.
-    uniform : bool
-        Whether all steps are alike, but for how noise is combined in time.
-
-    References
-    ----------
-    chapter 33; arXiv 2510.17480, Theorem 8.
-    """
+    "What attackers see of a run: which gradients and which noise, row by row."
+    # (p, m), for each of the T steps, what is seen of the models right after its gradients
     rows: tuple[csr_array, ...]
+    # (m, m), for each step, what its exchanges make of the models
     gossip: tuple[tuple[csr_array, ...], ...]
-    strengths: Floats
-    N: Floats
-    trains: Bools
-    near: Ints
-    victims: Ints
-    nodes: tuple[Hashable, ...]
-    complete: bool
-    uniform: bool
+    strengths: Floats  # (T, m), standard deviation of the fresh noise of each node and step
+    N: Floats  # (T, T), how each node combines its variables in time
+    trains: Bools  # (T, m), who takes a gradient
+    near: Ints  # (m,), the hidden nodes from which something can arrive
+    victims: Ints  # (n - a,), all hidden nodes
+    nodes: tuple[Hashable, ...]  # labels of all n nodes
+    complete: bool  # whether the attackers know every model from which a gradient is computed
+    uniform: bool  # whether all steps are alike, but for how noise is combined in time
 
     @property
     def T(self) -> int:
@@ -306,31 +242,7 @@ SEEN = Route(
     "gossip matrices", NotStreamable)
 
 def see(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen:
-    """Write down what attackers see of a run.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run; one that is known by its matrices alone is refused.
-    trust : TrustModel
-        The attackers.
-
-    Returns
-    -------
-    Seen
-        Rows, weights and noise.
-
-    Raises
-    ------
-    NotStreamable
-        For features that are not in SEEN, noise that nodes share or combine in
-        different ways, gradients without noise, and attackers who do not know their
-        own models.
-
-    References
-    ----------
-    chapter 33.
-    """
+    "Write down what attackers see of a run."
     coalition = coalition_mask(run, trust)
     run = check_streamable(run, trust, coalition, SEEN)
     observed = round_observations(run, trust.observation(run, coalition))
@@ -487,22 +399,7 @@ def _entries(seen: Seen, groups: list[Ints]) -> int:
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0030
 class FromSeen:
-    """What is learned about each victim, from what is seen.
-
-    Parameters
-    ----------
-    seen : Seen
-        Of the run.
-
-    Raises
-    ------
-    Doubtful
-        Where what is seen nearly repeats itself.
-
-    References
-    ----------
-    chapter 33; arXiv 2510.17480, Theorem 8.
-    """
+    "What is learned about each victim, from what is seen."
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
@@ -521,18 +418,7 @@ class FromSeen:
         return np.zeros((self.seen.T, len(self.seen.nodes)), dtype=bool)
 
     def information(self, u: int | Ints) -> Floats:
-        """What is learned about a node, or an array of nodes, in units of the noise.
-
-        Parameters
-        ----------
-        u : int or ndarray
-            Positions of nodes, int (v,).
-
-        Returns
-        -------
-        ndarray
-            float64 (T, T), or (v, T, T).
-        """
+        "What is learned about a node, or an array of nodes, in units of the noise."
         seen = self.seen
         wanted = np.atleast_1d(u)
         P = np.zeros((len(wanted), seen.T, seen.T))
@@ -547,24 +433,7 @@ class FromSeen:
         self, u: Ints, participation: Participation, method: str = "exact",
         map_fn: Callable[..., Iterable[Floats]] = map,
     ) -> Floats:
-        """Sensitivity of each of some nodes, computing only what some pattern needs.
-
-        Parameters
-        ----------
-        u : ndarray
-            Positions of hidden nodes, int (v,).
-        participation : Participation
-            When records take part.
-        method : {'exact', 'bound'}
-            How sensitivities are computed.
-        map_fn : callable, optional
-            That may share out the work.
-
-        Returns
-        -------
-        ndarray
-            float64 (v,), in units of the noise.
-        """
+        "Sensitivity of each of some nodes, computing only what some pattern needs."
         seen = self.seen
         groups = _needed(seen, participation, method)
         scheme = participation
@@ -584,29 +453,8 @@ class FromSeen:
         return values
 
 # %% ../../nbs/accounting/33_seen.ipynb #seenown1
-def own_strategy(run: Protocol) -> Floats:
-    """Return the strategy in time of the noise that each node alone draws.
-
-    Parameters
-    ----------
-    run : Protocol
-        The run, of T steps.
-
-    Returns
-    -------
-    ndarray, (T, T)
-        C: each node adds inv(C) @ its variables.
-
-    Raises
-    ------
-    NotStreamable
-        For noise that nodes share, or combine in different ways; Doubtful where
-        rounding may have spoiled C.
-
-    References
-    ----------
-    chapter 33; arXiv 2510.17480, Section 4.
-    """
+def own_strategy(run: Protocol) -> Floats:  # (T, T)
+    "Return the strategy in time of the noise that each node alone draws."
     everything = np.ones(run.drawn[-1], dtype=bool)
     nobody = np.zeros(run.n, dtype=bool)
     return strategy_in_time(*_in_both_matrices(run, everything, nobody))
@@ -615,26 +463,7 @@ def own_strategy(run: Protocol) -> Floats:
 def expected_cost(
     seen: Seen, participation: Participation | None = None, method: str = "exact",
 ) -> Cost:
-    """Estimate what the account of an attacker takes, before any of it is done.
-
-    Parameters
-    ----------
-    seen : Seen
-        Of the run.
-    participation : Participation, optional
-        When records take part; once in the run by default.
-    method : {'exact', 'bound'}
-        How sensitivities are computed.
-
-    Returns
-    -------
-    Cost
-        Operations and bytes.
-
-    References
-    ----------
-    chapter 33.
-    """
+    "Estimate what the account of an attacker takes, before any of it is done."
     sizes = (seen.first[-1] - seen.first[:-1]).astype(float)
     total = sizes[0]
     mixed = not np.array_equal(seen.N, np.eye(seen.T))
@@ -654,24 +483,7 @@ def expected_cost(
 MEMORY_SHARE = 0.5  # of the machine, that an account may take where nobody says how much
 
 def check_memory(seen: Seen, limit: float | None = None) -> None:
-    """Refuse what does not fit into memory, before any of it is computed.
-
-    Parameters
-    ----------
-    seen : Seen
-        Of the run.
-    limit : float, optional
-        Bytes that may be taken; MEMORY_SHARE of the memory of this machine by default.
-
-    Raises
-    ------
-    ValueError
-        If it would take more.
-
-    References
-    ----------
-    chapter 33.
-    """
+    "Refuse what does not fit into memory, before any of it is computed."
     import os
     more = "" if limit is None else ", or a larger memory_limit"
     if limit is None:

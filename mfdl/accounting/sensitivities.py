@@ -19,28 +19,8 @@ _FINITE = (
     "a comparison could make a small sensitivity of them"
 )
 
-def check_information(P: Floats) -> Floats:
-    """Check that a matrix can be information about a node.
-
-    Parameters
-    ----------
-    P : ndarray of shape (k, k)
-        Information about one node in the steps of one pattern.
-
-    Returns
-    -------
-    ndarray of shape (k, k)
-        The same matrix as float64, and exactly symmetric.
-
-    Raises
-    ------
-    ValueError
-        If it is not finite, symmetric and positive semi-definite (to 1e-9 of its size).
-
-    References
-    ----------
-    See chapter 23.
-    """
+def check_information(P: Floats) -> Floats:  # (k, k) to (k, k)
+    "Check that a matrix can be information about a node."
     P = real_array("P", P, _FINITE)
     if P.ndim != 2 or P.shape[0] != P.shape[1] or not len(P):
         raise ValueError(
@@ -96,24 +76,7 @@ def sensitivity(P: Floats, method: str = "exact") -> float:
 MAX_PATTERNS = 100_000  # that are listed
 
 def check_method(method: str, participation: Participation) -> None:
-    """Check that sensitivities can be computed in this way.
-
-    Parameters
-    ----------
-    method : str
-        'exact' or 'bound'.
-    participation : Participation
-        When records take part.
-
-    Raises
-    ------
-    ValueError
-        If the method is unknown, or exact and impossible for this participation.
-
-    References
-    ----------
-    See chapter 23.
-    """
+    "Check that sensitivities can be computed in this way."
     check_participation(participation)
     exact = check_choice("method", method, METHODS) == "exact"
     if exact and participation.count > MAX_PATTERNS:
@@ -160,37 +123,13 @@ def _relaxed_square(P: Floats, participation: Participation) -> float:  # P (T, 
 
 # %% ../../nbs/accounting/23_sensitivities.ipynb #00000024
 def worst_sensitivities(
-    P: Floats,
+    P: Floats,  # (m, T, T)
     participation: Participation,
     method: str = "exact",
-) -> Floats:
+) -> Floats:  # (m,)
     """Find the sensitivity of each node: that of the worst pattern of a scheme.
 
     With more than 100000 patterns 'bound' is relaxed: each step counts with its worst.
-
-    Parameters
-    ----------
-    P : ndarray of shape (m, T, T)
-        Information about each node in every step, trusted to be semi-definite.
-    participation : Participation
-        When records take part.
-    method : str
-        'exact' or 'bound', see `sensitivity`.
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        Sensitivities (not their squares).
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, numbers are not finite, the method is unknown, or it is
-        exact for a participation of more than 100000 patterns.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 8; chapter 23.
     """
     check_method(method, participation)
     P = real_array("P", P, _FINITE)
@@ -209,35 +148,11 @@ def worst_sensitivities(
     return np.sqrt(_worst_squares(P, patterns, bounds))
 
 def worst_sensitivity(
-    P: Floats,
+    P: Floats,  # (T, T)
     participation: Participation,
     method: str = "exact",
 ) -> float:
-    """Find the sensitivity of one node: that of the worst pattern of a scheme.
-
-    Parameters
-    ----------
-    P : ndarray of shape (T, T)
-        Information about the node in every step, trusted to be semi-definite.
-    participation : Participation
-        When records take part.
-    method : str
-        'exact' or 'bound', see `sensitivity`.
-
-    Returns
-    -------
-    float
-        The sensitivity (not its square).
-
-    Raises
-    ------
-    ValueError
-        As `worst_sensitivities` does.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 8; chapter 23.
-    """
+    "Find the sensitivity of one node: that of the worst pattern of a scheme."
     check_method(method, participation)
     P = real_array("P", P, _FINITE)
     if P.ndim != 2:

@@ -18,27 +18,12 @@ class Certificate:
     """Two-sided proof of squared sensitivities: lower <= sens^2 <= upper.
 
     Of one matrix of shape (k, k), or of each in a stack of shape (m, k, k).
-
-    Parameters
-    ----------
-    upper : ndarray, scalar or of shape (m,)
-        Sum of y, for a y with Diag(y) - P positive semi-definite.
-    lower : ndarray, scalar or of shape (m,)
-        <P, Y> of a feasible Y.
-    y : ndarray of shape (k,) or (m, k)
-        The dual point.
-    Y : ndarray of shape (k, k) or (m, k, k)
-        The primal point: inner products of the worst shifts.
-
-    References
-    ----------
-    See chapter 21.
     """
 
-    upper: Floats
-    lower: Floats
-    y: Floats
-    Y: Floats
+    upper: Floats  # (m,), sum of y, for a y with Diag(y) - P positive semi-definite
+    lower: Floats  # (m,), <P, Y> of a feasible Y
+    y: Floats  # (k,) and (m, k), the dual point
+    Y: Floats  # (k, k) and (m, k, k), the primal point: inner products of the worst shifts
 
     @property
     def gap(self) -> Floats:
@@ -46,23 +31,8 @@ class Certificate:
         return (self.upper - self.lower) / np.maximum(self.upper, np.finfo(float).tiny)
 
 # %% ../../nbs/accounting/21_shifts.ipynb #00000012
-def best_signs(P: Floats) -> Floats:
-    """Find signs of parallel shifts that no change of a single sign improves.
-
-    Parameters
-    ----------
-    P : ndarray of shape (m, k, k)
-        A stack of positive semi-definite matrices.
-
-    Returns
-    -------
-    ndarray of shape (m, k)
-        Entries -1 and 1.
-
-    References
-    ----------
-    See chapter 21.
-    """
+def best_signs(P: Floats) -> Floats:  # (m, k, k) to (m, k)
+    "Find signs of parallel shifts that no change of a single sign improves."
     every = np.arange(len(P))  # those in which a change may still help
     diagonal = np.diagonal(P, axis1=1, axis2=2)
     signs = np.where(P[every, diagonal.argmax(axis=1)] < 0, -1.0, 1.0)

@@ -66,73 +66,25 @@ def _before_update(
 # %% ../../nbs/accounting/31_signed.ipynb #00000009
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    """A proof for k cases: all positive numbers prove a bound.
-
-    Parameters
-    ----------
-    profile : ndarray
-        float64 (T, k, n), x: what differs before the updates of each step.
-    slack : ndarray
-        float64 (T, k), tau: for the steps in which a record takes part again.
-
-    References
-    ----------
-    chapter 31.
-    """
-    profile: Floats
-    slack: Floats
+    "A proof for k cases: all positive numbers prove a bound."
+    profile: Floats  # float64 (T, k, n), x: what differs before the updates of each step
+    slack: Floats  # float64 (T, k), tau: for the steps in which a record takes part again
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """What one pass backwards finds for k cases.
-
-    Parameters
-    ----------
-    q : ndarray
-        float64 (k,), the bound on the squared mu, for sigma = 1.
-    costs : list of ndarray
-        For each step float64 (k, n, n), M: the price of what differs after updates.
-    travels : list of ndarray
-        For each step float64 (k, n, n), what noise leaves of it.
-    reacted : list of ndarray
-        For each step float64 (k, n, n), what the worst updates make of what differs
-        before.
-
-    References
-    ----------
-    chapter 31.
-    """
-    q: Floats
+    "What one pass backwards finds for k cases."
+    q: Floats  # float64 (k,), the bound on the squared mu, for sigma = 1
+    # for each step float64 (k, n, n), M: the price of what differs after updates
     costs: list[Floats]
-    travels: list[Floats]
+    travels: list[Floats]  # for each step float64 (k, n, n), what noise leaves of it
+    # for each step float64 (k, n, n), what the worst updates make of what differs before
     reacted: list[Floats]
 
 # %% ../../nbs/accounting/31_signed.ipynb #cases001
 def all_cases(
     paths: Paths, victims: Sequence[int] | Ints, patterns: Sequence[Sequence[int]],
 ) -> tuple[Ints, Bools]:
-    """Every victim with every pattern of participations, patterns innermost.
-
-    Parameters
-    ----------
-    paths : Paths
-        Of T steps and n nodes.
-    victims : sequence of int
-        Positions of m nodes.
-    patterns : sequence of sequence of int
-        Sets of steps.
-
-    Returns
-    -------
-    of_whom : ndarray
-        int (k,), the victim of each case.
-    on : ndarray
-        bool (k, T), the steps in which its record takes part.
-
-    References
-    ----------
-    chapter 31.
-    """
+    "Every victim with every pattern of participations, patterns innermost."
     takes_part = np.zeros((len(patterns), len(paths.blocked)), dtype=bool)
     for row, pattern in zip(takes_part, patterns, strict=True):
         row[list(pattern)] = True
@@ -143,30 +95,7 @@ def all_cases(
 def signed_pass(
     paths: Paths, updates: Lipschitz, victims: Ints, on: Bools, given: Multipliers,
 ) -> Pass:
-    """The bound that multipliers prove, in one pass backwards.
-
-    Parameters
-    ----------
-    paths : Paths
-        Of T steps and n nodes, with fresh noise.
-    updates : Lipschitz
-        How strongly updates react, with their centre.
-    victims : ndarray
-        int (k,), the victim of each case.
-    on : ndarray
-        bool (k, T), the steps in which its record takes part.
-    given : Multipliers
-        Of k cases.
-
-    Returns
-    -------
-    Pass
-        The bounds, and what the worst updates are.
-
-    References
-    ----------
-    chapter 31.
-    """
+    "The bound that multipliers prove, in one pass backwards."
     T, n = paths.blocked.shape
     cases = np.arange(len(victims))
     c, e = updates.along(paths)
@@ -225,32 +154,7 @@ SIGNED = Route(
 def best_signed(
     paths: Paths, updates: Lipschitz, victims: Ints, on: Bools, rounds: int = 6,
 ) -> tuple[Floats, Multipliers]:
-    """The best bound on what k cases give away, and what proves it.
-
-    Parameters
-    ----------
-    paths : Paths
-        Of T steps and n nodes, with fresh noise.
-    updates : Lipschitz
-        How strongly updates react, with their centre.
-    victims : ndarray
-        int (k,), the victim of each case.
-    on : ndarray
-        bool (k, T), the steps in which its record takes part.
-    rounds : int, optional
-        How many passes there are.
-
-    Returns
-    -------
-    q : ndarray
-        float64 (k,), bounds on the squared mu, for sigma = 1.
-    multipliers : Multipliers
-        `signed_pass` finds these bounds for them.
-
-    References
-    ----------
-    chapter 31.
-    """
+    "The best bound on what k cases give away, and what proves it."
     k, T = on.shape
     n = paths.blocked.shape[1]
     tried = Multipliers(np.ones((T, k, n)), np.ones((T, k)))

@@ -235,26 +235,11 @@ def _solve(best: _Best) -> None:
         best.offer(i, new_y, new_Y, _GAP / 100)
 
 # %% ../../nbs/accounting/22_solver.ipynb #00000017
-def certify(P: Floats) -> Certificate:
+def certify(P: Floats) -> Certificate:  # (k, k) and (m, k, k)
     """Solve max <P, Y>, Y positive semi-definite with unit diagonal, from both sides.
 
-    The upper side holds whether or not the solver converged. The gap is at most 1e-10,
-    or 1e-6 for k > 128, up to rounding. The matrices are not checked; `sensitivity`
-    checks its own.
-
-    Parameters
-    ----------
-    P : ndarray of shape (k, k) or (m, k, k)
-        A positive semi-definite matrix, or a stack of them.
-
-    Returns
-    -------
-    Certificate
-        Both sides of the squared sensitivity, of the matrix or of each in the stack.
-
-    References
-    ----------
-    See chapter 22; after Helmberg, Rendl, Vanderbei and Wolkowicz (1996).
+    The upper side holds whether or not the solver converged. The gap is at most 1e-10, or 1e-6
+    for k > 128, up to rounding. The matrices are not checked; `sensitivity` checks its own.
     """
     if P.ndim == 2:
         one = certify(P[None])

@@ -24,46 +24,18 @@ from ..language.steps import Round, Route, Step, refuse
 
 # %% ../../nbs/accounting/26_state_space.ipynb #00000009
 class NotStreamable(ValueError):
-    """A run or an attacker without a state-space form, which the dense route handles.
-
-    References
-    ----------
-    See chapter 26; the dense route is that of chapter 19.
-    """
+    "A run or an attacker without a state-space form, which the dense route handles."
 
 class Doubtful(NotStreamable):
-    """Noise that floating point cannot tell from none.
-
-    References
-    ----------
-    See chapter 26, and chapter 25 for arithmetic that can.
-    """
+    "Noise that floating point cannot tell from none."
 
 def check_digits(
     information: ArrayLike, strength: float, squared: bool,
 ) -> None:
     """Refuse what rounding may have spoiled: more than half of all digits are in doubt.
 
-    Noise that is nearly cancelled lets information grow, and with it what becomes of
-    rounding errors.
-
-    Parameters
-    ----------
-    information : array_like
-        About single gradients, in units of a noise variable.
-    strength : float
-        Standard deviation of the strongest noise beside them.
-    squared : bool
-        Whether it was computed from covariances, and not from their roots.
-
-    Raises
-    ------
-    Doubtful
-        For information that is large beside what the noise leaves of it.
-
-    References
-    ----------
-    chapter 26; the recursion is in chapter 27.
+    Noise that is nearly cancelled lets information grow, and with it what becomes of rounding
+    errors.
     """
     lost = strength * float(np.sqrt(np.max(information, initial=0)))
     if not EPS * (lost**2 if squared else lost) <= NOISE_FLOOR:
@@ -72,32 +44,9 @@ def check_digits(
             "that rounding may hide what is left; expected noise that is cancelled less"
         )
 
-
 # %% ../../nbs/accounting/26_state_space.ipynb #26digit1
-def strategy_in_time(D: Floats, L: Floats) -> Floats:
-    """Find the strategy of a node that adds a, with L @ a = D @ its variables.
-
-    Parameters
-    ----------
-    D : ndarray, (T, T)
-        Lower-triangular, with no zero on the diagonal.
-    L : ndarray, (T, T)
-        Lower-triangular, with no zero on the diagonal.
-
-    Returns
-    -------
-    ndarray, (T, T)
-        C = inv(D) @ L; each column is right to half of all digits or more.
-
-    Raises
-    ------
-    Doubtful
-        Where rounding may have spoiled a column.
-
-    References
-    ----------
-    See chapter 26; arXiv 2510.17480, Section 4.
-    """
+def strategy_in_time(D: Floats, L: Floats) -> Floats:  # (T, T), (T, T) to (T, T)
+    "Find the strategy of a node that adds a, with L @ a = D @ its variables."
     from scipy.linalg import solve_triangular
     C = solve_triangular(D, L, lower=True)
     inverse = solve_triangular(D, np.eye(len(D)), lower=True)
@@ -108,62 +57,29 @@ def strategy_in_time(D: Floats, L: Floats) -> Floats:
                        "expected a strategy that is better conditioned")
     return np.asarray(C, dtype=np.float64)
 
-
 # %% ../../nbs/accounting/26_state_space.ipynb #26stage2
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One step of what is hidden: state = A @ (last state) + G @ noise + gradients.
+    "One step of what is hidden: state = A @ (last state) + G @ noise + gradients."
 
-    Parameters
-    ----------
-    A : ndarray of shape (d, d)
-        What becomes of the last state; not used in the first step.
-    G : ndarray of shape (d, q)
-        What fresh noise adds to the state.
-    H : ndarray of shape (p, d)
-        Orthonormal rows; the attackers see H @ state.
-
-    References
-    ----------
-    See chapter 26.
-    """
-
-    A: Floats
-    G: Floats
-    H: Floats
+    A: Floats  # (d, d), what becomes of the last state
+    G: Floats  # (d, q), what fresh noise adds to the state
+    H: Floats  # (p, d), orthonormal rows
 
 @dataclass(frozen=True, eq=False)
 class StateSpace:
     """What an attacker does not know of a run, step by step.
 
     A state starts with the models of the hidden nodes.
-
-    Parameters
-    ----------
-    stages : tuple of Stage
-        One for each of the T steps; steps that are alike share one object.
-    trains : ndarray of bool, shape (T, m)
-        Which hidden nodes take a gradient.
-    victims : ndarray of int, shape (m,)
-        The hidden nodes.
-    reached : ndarray of bool, shape (T, m)
-        Gradients of which anything arrives at the attackers, by the pattern of weights.
-    nodes : tuple
-        Labels of all n nodes.
-    complete : bool
-        Whether the attackers know every model from which a gradient is computed.
-
-    References
-    ----------
-    See chapter 26.
     """
 
-    stages: tuple[Stage, ...]
-    trains: Bools
-    victims: Ints
+    stages: tuple[Stage, ...]  # one for each of the T steps
+    trains: Bools  # (T, m), which hidden nodes take a gradient
+    victims: Ints  # (m,), the hidden nodes
+    # (T, m), gradients of which anything arrives at the attackers, by the pattern of weights
     reached: Bools
-    nodes: tuple[Hashable, ...]
-    complete: bool
+    nodes: tuple[Hashable, ...]  # labels of all n nodes
+    complete: bool  # whether the attackers know every model from which a gradient is computed
 
     @property
     def T(self) -> int:
@@ -242,32 +158,12 @@ def _through(rows: Floats, Ws: Sequence[Floats | csr_array]) -> Floats:  # (o, m
     return rows
 
 def seen_rows(
-    observed: Sequence[Floats], Ws: Sequence[Floats | csr_array],
-) -> Floats:
+    observed: Sequence[Floats],  # (o, m)
+    Ws: Sequence[Floats | csr_array],  # (m, m)
+) -> Floats:  # (p, m)
     """Find an orthonormal basis of what is seen of hidden models in a step.
 
     It is a basis of the rows O_0, O_1 W_0, O_2 W_1 W_0, ..
-
-    Parameters
-    ----------
-    observed : sequence of ndarray, (o, m)
-        For each round, combinations of the m hidden models that are seen in it.
-    Ws : sequence of ndarray or csr_array, (m, m)
-        For each round, what it makes of the hidden models.
-
-    Returns
-    -------
-    ndarray, (p, m)
-        Orthonormal rows.
-
-    Raises
-    ------
-    Doubtful
-        Where rows are too nearly alike to be told apart in floating point.
-
-    References
-    ----------
-    See chapter 26.
     """
     if not observed: return np.zeros((0, 0))
     first = observed[0]
@@ -287,21 +183,9 @@ def seen_rows(
 # %% ../../nbs/accounting/26_state_space.ipynb #0000000d
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What is observed in the rounds of a run, each different matrix once.
-
-    Parameters
-    ----------
-    pieces : list of csr_array, (o, messages of a round)
-        The different observations of a round.
-    rounds : list of tuples of int
-        For each step, which of them in each of its rounds.
-
-    References
-    ----------
-    See chapter 26.
-    """
-    pieces: list[csr_array]
-    rounds: list[tuple[int, ...]]
+    "What is observed in the rounds of a run, each different matrix once."
+    pieces: list[csr_array]  # (o, messages of a round), the different observations of a round
+    rounds: list[tuple[int, ...]]  # for each step, which of them in each of its rounds
 
     def of(self, t: int) -> list[csr_array]:
         "What is observed in each round of a step, (o, messages of the round)."
@@ -335,31 +219,10 @@ def _block(
     return rows.data[entries], rows.indices[entries] - start, pointers - pointers[0]
 
 def round_observations(
-    run: Protocol, observed: csr_array,
+    run: Protocol,
+    observed: csr_array,  # (o, messages)
 ) -> Observed:
-    """Split what is observed by rounds.
-
-    Parameters
-    ----------
-    run : Protocol
-        The run.
-    observed : csr_array, (o, messages)
-        Combinations of its messages.
-
-    Returns
-    -------
-    Observed
-        What is observed in each round.
-
-    Raises
-    ------
-    NotStreamable
-        Where messages of several rounds are combined.
-
-    References
-    ----------
-    See chapter 26.
-    """
+    "Split what is observed by rounds."
     sizes = [len(one.senders) for step in run.steps for one in step.rounds]
     starts = np.cumsum([0, *sizes])
     rows = observed[np.diff(observed.indptr) > 0]
@@ -390,33 +253,11 @@ def _keep(nodes: Bools) -> csr_array:  # (n,) -> (n, n)
     return csr_array(entries, shape=(len(nodes), len(nodes)))
 
 def heard_rows(
-    one: Round, observed: csr_array, coalition: Bools,
-) -> csr_array:
-    """Write down what is observed in a round, by sender.
-
-    Parameters
-    ----------
-    one : Round
-        The round, of n nodes.
-    observed : csr_array, (o, messages of the round)
-        Combinations of its messages.
-    coalition : ndarray of bool, (n,)
-        The attackers.
-
-    Returns
-    -------
-    csr_array, (rows, n)
-        Combinations of the models of hidden nodes, none of them empty.
-
-    Raises
-    ------
-    NotStreamable
-        Unless the attackers can compute their own averages.
-
-    References
-    ----------
-    See chapter 26.
-    """
+    one: Round,
+    observed: csr_array,  # (o, messages of the round)
+    coalition: Bools,  # (n,)
+) -> csr_array:  # (rows, n)
+    "Write down what is observed in a round, by sender."
     senders = one.senders
     placed = (observed.data, senders[observed.indices], observed.indptr)
     rows = csr_array(placed, shape=(observed.shape[0], one.n)) @ _keep(~coalition)
@@ -434,37 +275,10 @@ def heard_rows(
 def check_streamable(
     run: Protocol | MatrixProtocol,
     trust: TrustModel,
-    coalition: Bools,
+    coalition: Bools,  # (n,)
     route: Route,
 ) -> Protocol:
-    """Refuse runs and attackers that have no recursion.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run, of n nodes.
-    trust : TrustModel
-        What the attackers see and know.
-    coalition : ndarray of bool, (n,)
-        The attackers.
-    route : Route
-        Which recursion it is.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    NotStreamable
-        For features that the route does not handle, and attackers who know other
-        gradients than their own.
-
-    References
-    ----------
-    See chapter 26.
-    """
+    "Refuse runs and attackers that have no recursion."
     refuse(route, run)
     assert isinstance(run, Protocol)  # or it would have been refused
     if (trust.knows_gradient(np.arange(run.n), coalition) != coalition).any():
@@ -610,27 +424,8 @@ def _stages(
     return tuple(stages)
 
 # %% ../../nbs/accounting/26_state_space.ipynb #26run004
-def knows_all_models(run: Protocol, coalition: Bools, observed: Observed) -> bool:
-    """Tell whether attackers know every model from which a gradient is computed.
-
-    Parameters
-    ----------
-    run : Protocol
-        The run, of n nodes.
-    coalition : ndarray of bool, (n,)
-        The attackers.
-    observed : Observed
-        What they observe.
-
-    Returns
-    -------
-    bool
-        Whether they do.
-
-    References
-    ----------
-    See chapter 26.
-    """
+def knows_all_models(run: Protocol, coalition: Bools, observed: Observed) -> bool:  # (n,)
+    "Tell whether attackers know every model from which a gradient is computed."
     alone = [seen_alone(piece) for piece in observed.pieces]
     known = np.ones(run.n, dtype=bool)
     complete = True
@@ -669,32 +464,7 @@ def state_space(
     run: Protocol | MatrixProtocol,
     trust: TrustModel,
 ) -> StateSpace:
-    """Write what an attacker does not know of a run as a recursion over its steps.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run; one that is known by its matrices alone has no recursion.
-    trust : TrustModel
-        The attackers, and what they see and know.
-
-    Returns
-    -------
-    StateSpace
-        One stage for each step; steps that are alike share one.
-
-    Raises
-    ------
-    NotStreamable
-        For features that are not in ONE_PASS, and for attackers who do not know their
-        own models.
-    ValueError
-        If an attacker is not a node.
-
-    References
-    ----------
-    See chapter 26.
-    """
+    "Write what an attacker does not know of a run as a recursion over its steps."
     coalition = coalition_mask(run, trust)
     streamable = check_streamable(run, trust, coalition, ONE_PASS)
     observed = round_observations(streamable, trust.observation(run, coalition))

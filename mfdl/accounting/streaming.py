@@ -196,25 +196,11 @@ def _packed_rows(m: int, T: int) -> list[Floats]:  # of T arrays (m, s + 1)
     packed = np.empty(m * T * (T + 1) // 2)
     return [packed[end - m * (s + 1):end].reshape(m, s + 1) for s, end in enumerate(ends)]
 
-def gramian_rows(filtered: Filter) -> list[Floats]:
+def gramian_rows(filtered: Filter) -> list[Floats]:  # (m, s + 1)
     """Find the information about every victim by observability Gramians.
 
-    It takes O(WINDOW n^3) operations for each step, and O(n^2) once the filter is
-    steady and old shifts are nearly forgotten.
-
-    Parameters
-    ----------
-    filtered : Filter
-        The run, with its gains.
-
-    Returns
-    -------
-    list of ndarray of shape (m, s + 1)
-        For each step s, P[s, 0..s] of every victim.
-
-    References
-    ----------
-    See chapter 28.
+    It takes O(WINDOW n^3) operations for each step, and O(n^2) once the filter is steady and
+    old shifts are nearly forgotten.
     """
     space = filtered.space
     m = len(space.victims)
@@ -243,50 +229,16 @@ def _of_gradients(
 # %% ../../nbs/accounting/28_streaming.ipynb #00000025
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """What a view tells about each victim's gradients, from one pass over the run.
+    "What a view tells about each victim's gradients, from one pass over the run."
 
-    Parameters
-    ----------
-    rows : list of ndarray of shape (m, s + 1)
-        For each step s, P[s, 0..s] of every victim.
-    uncovered : ndarray of bool, shape (T, n)
-        Gradients that are visible without noise, or may be.
-    certain : bool
-        Whether they are: no noise at all, or none of them.
-    victims : ndarray of int, shape (m,)
-        The hidden nodes.
-    nodes : tuple
-        Labels of all n nodes.
+    rows: list[Floats]  # (m, s + 1), for each step s, P[s, 0..s] of every victim
+    uncovered: Bools  # (T, n), gradients that are visible without noise, or may be
+    certain: bool  # whether they are: no noise at all, or none of them
+    victims: Ints  # (m,), the hidden nodes
+    nodes: tuple[Hashable, ...]  # labels of all n nodes
 
-    References
-    ----------
-    See chapter 28.
-    """
-
-    rows: list[Floats]
-    uncovered: Bools
-    certain: bool
-    victims: Ints
-    nodes: tuple[Hashable, ...]
-
-    def information(self, u: int | Ints) -> Floats:
-        """What the view tells about the gradients of a node, or of several.
-
-        Parameters
-        ----------
-        u : int or ndarray of int
-            The node, or an array of nodes, by number.
-
-        Returns
-        -------
-        ndarray of shape (T, T), or (.., T, T) for an array of nodes
-            Positive semi-definite, in units of the noise.
-
-        Raises
-        ------
-        ValueError
-            If a node is in the coalition.
-        """
+    def information(self, u: int | Ints) -> Floats:  # (T, T) and (.., T, T)
+        "What the view tells about the gradients of a node, or of several."
         if not np.isin(u, self.victims).all():
             raise ValueError(
                 f"u={u!r}: expected nodes outside the coalition, among {self.victims}"
@@ -324,27 +276,6 @@ def stream(space: StateSpace) -> Streamed:
     """Find what a view tells about each victim, in one pass over the run.
 
     A Kalman filter follows what is hidden; it is read in the cheaper of two ways.
-
-    Parameters
-    ----------
-    space : StateSpace
-        What the attackers do not know of the run.
-
-    Returns
-    -------
-    Streamed
-        The information about every victim, and the gradients that leak.
-
-    Raises
-    ------
-    NotStreamable
-        When rounding could hide weak noise beside strong noise.
-    ValueError
-        For more steps than fit into memory.
-
-    References
-    ----------
-    See chapter 28.
     """
     pairs = len(space.victims) * space.T * (space.T + 1) / 2
     check_fits(f"T={space.T}: pairs of steps of {len(space.victims)} victims", 8 * pairs,

@@ -54,21 +54,7 @@ def _mixed(parts: _Parts) -> "PrivacyLossDistribution":
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400009
 class OthersTold(_CutCoin):
-    """A coin, for an attacker who is told which other places are in the batch.
-
-    Parameters
-    ----------
-    q : float
-        Probability that it comes up.
-    places : int
-        How many places for records there are, each with such a coin.
-    largest : int
-        Size of a batch, smaller than `places`; more are cut at random.
-
-    References
-    ----------
-    chapter 44.
-    """
+    "A coin, for an attacker who is told which other places are in the batch."
     @property
     def chances(self) -> list[tuple[float, float]]:
         "Probability of each case that is told, and the chance of taking part in it."
@@ -92,21 +78,7 @@ class OthersTold(_CutCoin):
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c440000f
 class PushesOut(_CutCoin):
-    """A coin, for an attacker who is told which record it pushes out of a full batch.
-
-    Parameters
-    ----------
-    q : float
-        Probability that it comes up.
-    places : int
-        How many places for records there are, each with such a coin.
-    largest : int
-        Size of a batch, smaller than `places`; more are cut at random.
-
-    References
-    ----------
-    arXiv 2508.15089; chapter 44.
-    """
+    "A coin, for an attacker who is told which record it pushes out of a full batch."
     @property
     def reach(self) -> float:
         "How far a record can move what is seen, in lengths of its step."
@@ -126,34 +98,9 @@ class PushesOut(_CutCoin):
 class TruncatedReport(AmplifiedReport):
     """How much an eavesdropper learns about records in batches of a largest size.
 
-    It is made by `account`. It holds for a run whose batches are really drawn, and cut,
-    as its participation does it, with coins that only the node knows, for nodes that
-    hold no more records than it says, and for neighbours with the same number of
-    places.
-
-    Parameters
-    ----------
-    protocol : str
-        Name of the run.
-    participation : TruncatedParticipation
-        How coins are flipped, and batches are cut.
-    sigma : float
-        Noise standard deviation, divided by the row sensitivity.
-    victims : tuple
-        Labels of the nodes.
-    cases : tuple
-        What differs between nodes: for each group of records, lengths of steps at
-        sigma = 1, and how many have each.
-    case : ndarray
-        int (victims,), which of these each victim has.
-    adjacency : str, optional
-        'zero-out' or 'replace-one'; None for the worse of both.
-    row_sensitivity : float, optional
-        By how much one participation can move what a node adds.
-
-    References
-    ----------
-    chapter 44; arXiv 2508.15089.
+    It is made by `account`. It holds for a run whose batches are really drawn, and cut, as its
+    participation does it, with coins that only the node knows, for nodes that hold no more
+    records than it says, and for neighbours with the same number of places.
     """
     @property
     def coins(self) -> tuple[Coin, ...]:
@@ -186,34 +133,7 @@ def amplified_if_cut(
     participation: TruncatedParticipation,
     sigma: float = 1.0,
 ) -> TruncatedReport:
-    """Privacy of every node's records in batches that are drawn by coins, and cut.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run, of T steps and n nodes: independent noise, or noise that nodes combine
-        in time alone, with fewer bands than a record's chances are apart.
-    trust : TrustModel
-        LDP(): insiders are refused.
-    participation : TruncatedParticipation
-        Of T steps.
-    sigma : float, optional
-        Standard deviation of each noise variable, divided by the row sensitivity.
-
-    Returns
-    -------
-    TruncatedReport
-        With one entry for each node.
-
-    Raises
-    ------
-    ValueError
-        If the arguments do not fit together, or if nothing is proved about them.
-
-    References
-    ----------
-    chapter 44; arXiv 2508.15089.
-    """
+    "Privacy of every node's records in batches that are drawn by coins, and cut."
     if not isinstance(participation, TruncatedParticipation):
         raise ValueError(f"participation={participation!r}: expected batches that are cut, such "
                          "as Participation.truncated_poisson(q, T, records, largest)")

@@ -36,30 +36,13 @@ from ..learning.simulator import Simulation
 # %% ../../nbs/evidence/70_auditing.ipynb #00000007
 @dataclass(frozen=True, eq=False)
 class WorstCase:
-    """A record that is as hard to hide as any, and the best test for it.
-
-    Parameters
-    ----------
-    victim : int
-        Index of the node.
-    pattern : tuple of int
-        The steps in which the record takes part.
-    shifts : ndarray of shape (T, d)
-        Its gradient in each step, in rows of norm 1.
-    weights : ndarray of shape (m, d)
-        Of the test: the likelihood ratio is a function of sum(weights * view).
-    mu : float
-        How far apart the record moves the two clouds, for sigma = 1; inf for a leak.
-
-    References
-    ----------
-    See chapter 70.
-    """
-    victim: int
-    pattern: tuple[int, ...]
-    shifts: Floats
+    "A record that is as hard to hide as any, and the best test for it."
+    victim: int  # index of the node
+    pattern: tuple[int, ...]  # the steps in which the record takes part
+    shifts: Floats  # (T, d), its gradient in each step, in rows of norm 1
+    # (m, d), of the test: the likelihood ratio is a function of sum(weights * view)
     weights: Floats
-    mu: float
+    mu: float  # how far apart the record moves the two clouds, for sigma = 1
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000008
 _AS_LARGE = 1 - 1e-7  # a share of the largest value that counts as being as large
@@ -126,32 +109,6 @@ def worst_case(
     """Find two inputs that the attacker tells apart as well as any.
 
     They come from the Y of the semidefinite program for the sensitivity.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run, of T steps.
-    trust : TrustModel
-        The attackers.
-    participation : Participation
-        In which of the T steps a record can take part.
-    victim : hashable, optional
-        Label of the node whose record it is; by default the one that is worst off.
-
-    Returns
-    -------
-    WorstCase
-        The record, and the best test for it.
-
-    Raises
-    ------
-    ValueError
-        For a participation of another length, and for a victim that is unknown or an
-        attacker.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 8; chapter 70.
     """
     if participation.T != protocol.T:
         raise ValueError(
@@ -243,24 +200,10 @@ def _plan(
 # %% ../../nbs/evidence/70_auditing.ipynb #00000011
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """What an attacker has after each of R runs.
-
-    Parameters
-    ----------
-    messages : ndarray of shape (R, m, d)
-        Those it sees, in units of the noise's standard deviation.
-    noise : ndarray of shape (R, h, d)
-        The variables that it can draw itself from the seeds it was dealt.
-    held : ndarray of bool, shape (q,)
-        Which of all variables these are.
-
-    References
-    ----------
-    See chapter 70.
-    """
-    messages: Floats
-    noise: Floats
-    held: Bools
+    "What an attacker has after each of R runs."
+    messages: Floats  # (R, m, d), those it sees, in units of the noise's standard deviation
+    noise: Floats  # (R, h, d), the variables that it can draw itself from the seeds it was dealt
+    held: Bools  # (q,), which of all variables these are
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000012
 def _regenerate(
@@ -303,39 +246,7 @@ def replay(
     secure: bool = False,
     protect: str = "record",
 ) -> Transcript:
-    """Train once for each secret with the real code, and keep what the attacker gets.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        What is run.
-    trust : TrustModel
-        The attackers.
-    participation : Participation
-        Cyclic, as batches are.
-    case : WorstCase
-        The record in question.
-    scale : float
-        Standard deviation of a noise variable, for gradients that are clipped to 1.
-    sign : float
-        1: the record takes part, 0: an empty one does, -1: the opposite one.
-    secrets : sequence of int
-        One for each run.
-    secure : bool
-        Whether noise comes from a cryptographic generator, see `Run`.
-    protect : str
-        'record', or 'node' where the mean gradient of a node is clipped; then each
-        step has another batch, and all of those of the victim change.
-
-    Returns
-    -------
-    Transcript
-        What the attacker has after each run.
-
-    References
-    ----------
-    See chapter 70.
-    """
+    "Train once for each secret with the real code, and keep what the attacker gets."
     b = protocol.T if protect == "node" else participation.b
     data, batches = _plan(case, protocol.n, b, sign, protect)
     lr = _LR / max(1.0, scale)
@@ -358,30 +269,12 @@ def replay(
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000017
 def likelihood_ratio(
-    protocol: Protocol, trust: TrustModel, case: WorstCase, transcript: Transcript,
-) -> Floats:
-    """The value of the best test for each run, if all is as the account assumes.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        What is run.
-    trust : TrustModel
-        The attackers.
-    case : WorstCase
-        The record in question, with the weights of the test.
-    transcript : Transcript
-        What the attackers have after each of R runs.
-
-    Returns
-    -------
-    ndarray of shape (R,)
-        A number for each run, the larger, the more it speaks for the record.
-
-    References
-    ----------
-    Neyman and Pearson 1933; chapter 70.
-    """
+    protocol: Protocol,
+    trust: TrustModel,
+    case: WorstCase,
+    transcript: Transcript,
+) -> Floats:  # (R,)
+    "The value of the best test for each run, if all is as the account assumes."
     coalition = coalition_mask(protocol, trust)
     known = trust.knows_noise(protocol.variables, coalition)
     effect = (trust.observation(protocol, coalition) @ protocol.M_Z)[:, known]
@@ -396,28 +289,10 @@ def _features(transcript: Transcript, rng: np.random.Generator) -> Floats:  # (R
     rows = parts.reshape(len(parts), -1)
     return np.asarray(rows + 1e-4 * rng.normal(size=rows.shape))
 
-def learned(without: Transcript, with_it: Transcript) -> tuple[Floats, Floats]:
+def learned(without: Transcript, with_it: Transcript) -> tuple[Floats, Floats]:  # (R/2,), (R/2,)
     """Learn a linear test from one half of the runs, and apply it to the other half.
 
     It knows nothing of the algorithm.
-
-    Parameters
-    ----------
-    without : Transcript
-        Of R runs without the record.
-    with_it : Transcript
-        Of R runs with it.
-
-    Returns
-    -------
-    without : ndarray of shape (R/2,)
-        Values of the test for the second half of the runs without the record.
-    with_it : ndarray of shape (R/2,)
-        The same with it.
-
-    References
-    ----------
-    Fisher 1936; chapter 70.
     """
     with needed_for("an audit", "train"):
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -436,24 +311,10 @@ BEYOND = 50.0  # a mu that is as good as infinite
 
 @dataclass(frozen=True)
 class Interval:
-    """The mu of a test, with confidence limits.
-
-    Parameters
-    ----------
-    low : float
-        Lower limit, at least 0.
-    estimate : float
-        Difference of the means, in standard deviations.
-    high : float
-        Upper limit; inf where the estimate is above 50.
-
-    References
-    ----------
-    See chapter 70.
-    """
-    low: float
-    estimate: float
-    high: float
+    "The mu of a test, with confidence limits."
+    low: float  # lower limit, at least 0
+    estimate: float  # difference of the means, in standard deviations
+    high: float  # upper limit
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000001a
 def _check_values(name: str, values: Floats) -> Floats:  # (N,)
@@ -478,34 +339,10 @@ def _noncentral_t(t: float, freedom: int, shift: float) -> tuple[float, float]:
     return float(above), float(below)
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000001b
-def interval(without: Floats, with_it: Floats, confidence: float) -> Interval:
+def interval(without: Floats, with_it: Floats, confidence: float) -> Interval:  # (N0,), (N1,)
     """How many standard deviations two normal samples of one variance are apart.
 
     The limits are exact, from the noncentral t distribution, and never below 0.
-
-    Parameters
-    ----------
-    without : ndarray of shape (N0,)
-        At least 2 values of a test, without the record.
-    with_it : ndarray of shape (N1,)
-        At least 2 values with it.
-    confidence : float
-        In (0, 1).
-
-    Returns
-    -------
-    Interval
-        The distance and its limits.
-
-    Raises
-    ------
-    ValueError
-        For fewer than 2 values on a side, values that are not finite, or a confidence
-        outside of (0, 1).
-
-    References
-    ----------
-    See chapter 70.
     """
     from scipy.optimize import brentq
     tail = (1 - check_confidence(confidence)) / 2
@@ -532,31 +369,7 @@ def interval(without: Floats, with_it: Floats, confidence: float) -> Interval:
 _POWER = 0.95  # how often the smallest mu that an audit names would have refuted the claim
 
 def least_refutable(claimed: float, replays: int, confidence: float) -> float:
-    """The smallest true mu that would refute a claim in 95 of 100 audits.
-
-    Parameters
-    ----------
-    claimed : float
-        The mu that is tested.
-    replays : int
-        Runs with the record, and as many without it; at least 2.
-    confidence : float
-        Of the interval, in (0, 1).
-
-    Returns
-    -------
-    float
-        Above the claim; inf for an infinite claim.
-
-    Raises
-    ------
-    ValueError
-        For a confidence outside of (0, 1).
-
-    References
-    ----------
-    See chapter 70.
-    """
+    "The smallest true mu that would refute a claim in 95 of 100 audits."
     from scipy.optimize import brentq
     tail = (1 - check_confidence(confidence)) / 2
     if not claimed <= BEYOND: return float("inf")
@@ -566,7 +379,6 @@ def least_refutable(claimed: float, replays: int, confidence: float) -> float:
     just = brentq(lambda t: _noncentral_t(t, freedom, claimed * root)[0] - tail, 0, far)
     often = brentq(lambda s: _noncentral_t(just, freedom, s)[1] - (1 - _POWER), 0, far * 40)
     return float(often / root)
-
 
 # %% ../../nbs/evidence/70_auditing.ipynb #0000001f
 def _largest_share(count: Ints, N: int, risk: float) -> Floats:  # (m,)
@@ -586,37 +398,14 @@ def _epsilons(
     return np.asarray(np.log(np.maximum(1 - beta - delta, 1e-300) / alpha))
 
 def epsilon_shown(
-    without: Floats, with_it: Floats, delta: float, confidence: float,
+    without: Floats,  # (N0,)
+    with_it: Floats,  # (N1,)
+    delta: float,
+    confidence: float,
 ) -> float:
     """A lower bound for epsilon that assumes nothing.
 
     False alarms and misses of a threshold are counted.
-
-    Parameters
-    ----------
-    without : ndarray of shape (N0,)
-        At least 2 values of a test, without the record.
-    with_it : ndarray of shape (N1,)
-        At least 2 values with it.
-    delta : float
-        In (0, 1).
-    confidence : float
-        Of the bound, in (0, 1).
-
-    Returns
-    -------
-    float
-        An epsilon that is shown, at least 0.
-
-    Raises
-    ------
-    ValueError
-        For fewer than 2 values on a side, values that are not finite, or a delta or
-        confidence outside of (0, 1).
-
-    References
-    ----------
-    Clopper and Pearson 1934; chapter 70.
     """
     risk = (1 - check_confidence(confidence)) / 2  # half for each of two limits
     check_delta(delta)

@@ -30,34 +30,7 @@ def epsilon_guessed(
     delta: float,
     confidence: float = 0.95,
 ) -> float:
-    """A lower bound for epsilon from guesses which records were trained on, in one run.
-
-    Parameters
-    ----------
-    correct, guesses : int
-        Guesses that were right, and all that were made.
-    canaries : int
-        Records whose presence was decided by a fair coin each, as many as guesses or
-        more.
-    delta : float
-        In (0, 1).
-    confidence : float, optional
-        Of the bound.
-
-    Returns
-    -------
-    float
-        An epsilon that is refuted at this confidence; 0 if none is.
-
-    Raises
-    ------
-    ValueError
-        For counts that do not fit together, and for probabilities that are none.
-
-    References
-    ----------
-    Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846), Theorem 5.2; chapter 72.
-    """
+    "A lower bound for epsilon from guesses which records were trained on, in one run."
     from scipy.optimize import brentq
     check_delta(delta)
     if not 0 < real_number(confidence) < 1:

@@ -26,25 +26,11 @@ class Estimate:
     """What an attacker computes about gradients.
 
     There is one unknown for each node and each of b batches.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (b, n, m)
-        The estimate is `weights @ messages`.
-    gradients : ndarray of shape (b, n, d)
-        What is estimated; nan where it is not determined.
-    deviation : ndarray of shape (b, n)
-        Standard deviation of the error in each coordinate; inf where not determined.
-    determined : ndarray of bool, shape (b, n)
-        Where messages have a combination with this gradient in it, and no other.
-
-    References
-    ----------
-    El Mrini, Cyffers and Bellet 2024; chapter 74.
     """
-    weights: Floats
-    gradients: Floats
-    deviation: Floats
+    weights: Floats  # (b, n, m), the estimate is `weights @ messages`
+    gradients: Floats  # (b, n, d), what is estimated
+    deviation: Floats  # (b, n), standard deviation of the error in each coordinate
+    # (b, n), where messages have a combination with this gradient in it, and no other
     determined: Bools
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #0000000c
@@ -77,39 +63,15 @@ def _estimator(v: View, f: Factorization) -> Floats:  # (unknowns, m)
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #0000000e
 def estimate(
-    v: View, messages: Floats, scale: float = 0.0, b: int | None = None,
+    v: View,
+    messages: Floats,  # (m, d)
+    scale: float = 0.0,
+    b: int | None = None,
 ) -> Estimate:
     """Best linear unbiased estimate of all gradients, when no other is known.
 
     It is weighted least squares. Combinations that reach the attacker with less than
     NOISE_FLOOR of the strongest's weight count as not seen.
-
-    Parameters
-    ----------
-    v : View
-        Of an attacker who sees m combinations of messages.
-    messages : ndarray of shape (m, d)
-        What is left of them without what the attacker knows, in units of gradients, as
-        `observed` returns it.
-    scale : float
-        Standard deviation of each noise variable, in the same units; 0: no noise.
-    b : int, optional
-        Gradients of steps t, t + b, .. are taken to be the same; by default each is an
-        unknown of its own.
-
-    Returns
-    -------
-    Estimate
-        Of b unknowns for each node.
-
-    Raises
-    ------
-    ValueError
-        For arguments that do not fit together.
-
-    References
-    ----------
-    Without noise El Mrini, Cyffers and Bellet 2024; chapter 74.
     """
     if not isinstance(v, View):
         expected = "expected a View, such as view(dsgd(W, T), PNDP([node]))"
@@ -138,34 +100,10 @@ def estimate(
     )
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000014
-def image_of(gradient: Floats, outputs: int, inputs: int) -> Floats:
+def image_of(gradient: Floats, outputs: int, inputs: int) -> Floats:  # (d,) to (inputs,)
     """Read the record that went into the first layer off a gradient.
 
     It is exact if the gradient is that of one record and without noise.
-
-    Parameters
-    ----------
-    gradient : ndarray of shape (d,)
-        Its first entries are those of a linear layer with bias: weights row by row,
-        then biases.
-    outputs : int
-        Of that layer.
-    inputs : int
-        Of that layer.
-
-    Returns
-    -------
-    ndarray of shape (inputs,)
-        The record.
-
-    Raises
-    ------
-    ValueError
-        Where there is nothing to read.
-
-    References
-    ----------
-    See chapter 74.
     """
     gradient = real_array("gradient", gradient, "one that is determined")
     weights = check_count("outputs", outputs) * check_count("inputs", inputs)
@@ -185,30 +123,8 @@ def image_of(gradient: Floats, outputs: int, inputs: int) -> Floats:
         )
     return np.asarray(row[:-1] / row[-1])
 
-def picture_error(image: Floats, record: Floats) -> float:
-    """Relative distance of a record from the nearest multiple of an image.
-
-    Parameters
-    ----------
-    image : ndarray of shape (inputs,)
-        What was read.
-    record : ndarray of shape (inputs,)
-        What it should be.
-
-    Returns
-    -------
-    float
-        From 0 (the same, but for brightness) to 1 (nothing in common).
-
-    Raises
-    ------
-    ValueError
-        For what is not finite numbers, and for different shapes.
-
-    References
-    ----------
-    See chapter 74.
-    """
+def picture_error(image: Floats, record: Floats) -> float:  # (inputs,), (inputs,)
+    "Relative distance of a record from the nearest multiple of an image."
     image = real_array("image", image)
     record = real_array("record", record)
     if image.shape != record.shape:
@@ -224,29 +140,12 @@ class Recorded:
     """One training run as it happened, in units of gradients.
 
     Its messages are M_G @ gradients + scale * M_Z @ noise, up to rounding in float32.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        What was run.
-    scale : float
-        Standard deviation of each noise variable.
-    messages : ndarray of shape (m, d)
-        Initial weights minus each message, divided by the learning rate.
-    gradients : ndarray of shape (nT, d)
-        As they were clipped.
-    noise : ndarray of shape (q, d)
-        Standard normal.
-
-    References
-    ----------
-    arXiv 2510.17480, Definition 4; chapter 74.
     """
-    protocol: Protocol
-    scale: float
-    messages: Floats
-    gradients: Floats
-    noise: Floats
+    protocol: Protocol  # what was run
+    scale: float  # standard deviation of each noise variable
+    messages: Floats  # (m, d), initial weights minus each message, divided by the learning rate
+    gradients: Floats  # (nT, d), as they were clipped
+    noise: Floats  # (q, d), standard normal
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000018
 def _added(protocol: Protocol, messages: Floats) -> Floats:  # (m, d) to (nT, d)
@@ -300,28 +199,7 @@ def _check_fresh(simulation: "Simulation") -> None:
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #00000019
 def play(simulation: "Simulation") -> list[Recorded]:
-    """Run a simulation to its end, and put down what was sent, computed and drawn.
-
-    Parameters
-    ----------
-    simulation : Simulation
-        A fresh one, with record=True and one learning rate.
-
-    Returns
-    -------
-    list of Recorded
-        One for each run.
-
-    Raises
-    ------
-    ValueError
-        For a simulation whose messages are not all there, or whose noise cannot be
-        drawn again.
-
-    References
-    ----------
-    See chapter 74.
-    """
+    "Run a simulation to its end, and put down what was sent, computed and drawn."
     for run in simulation.runs:
         _check_run(run)
     _check_fresh(simulation)
@@ -339,25 +217,8 @@ def play(simulation: "Simulation") -> list[Recorded]:
         for i, run in enumerate(simulation.runs)
     ]
 
-def observed(played: Recorded, trust: TrustModel) -> Floats:
-    """The messages that an attacker sees, less the gradients and noise that it knows.
-
-    Parameters
-    ----------
-    played : Recorded
-        The run.
-    trust : TrustModel
-        The attackers.
-
-    Returns
-    -------
-    ndarray of shape (m, d)
-        In units of gradients, and in the order of view(protocol, trust).
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 14; chapter 74.
-    """
+def observed(played: Recorded, trust: TrustModel) -> Floats:  # (m, d)
+    "The messages that an attacker sees, less the gradients and noise that it knows."
     protocol = played.protocol
     coalition = coalition_mask(protocol, trust)
     held = trust.knows_noise(protocol.variables, coalition)

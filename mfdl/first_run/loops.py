@@ -19,51 +19,19 @@ def _clipped(gradient: Floats, clip: float) -> Floats:  # (d,)
     return gradient if length <= clip else gradient * (clip / length)
 
 def train_in_loops(
-    W: Floats,
+    W: Floats,  # (n, n)
     gradient: Callable[[Floats, Floats, float], Floats],
-    X: Floats,
-    y: Floats,
-    batches: Ints,
-    noise: Floats,
+    X: Floats,  # (records, features)
+    y: Floats,  # (records,)
+    batches: Ints,  # (n, b, m)
+    noise: Floats,  # (T, n, d)
     clip: float,
     lr: float,
-    start: Floats,
-) -> tuple[Floats, Floats]:
+    start: Floats,  # (d,)
+) -> tuple[Floats, Floats]:  # (n, d), (T, n, d)
     """Train in plain loops over steps, nodes and records.
 
     This is the reference for everything that trains faster. It checks no argument.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n)
-        Gossip matrix.
-    gradient : callable
-        gradient(model, features, target) of one record, (d,).
-    X : ndarray, (records, features)
-        Features of all records.
-    y : ndarray, (records,)
-        Their targets.
-    batches : ndarray of int, (n, b, m)
-        Records in each of the b batches of a node, which come in turn; -1 for none.
-    noise : ndarray, (T, n, d)
-        Noise that is added to the gradient of each node in each of T steps.
-    clip : float
-        Norm to which gradients of records are clipped.
-    lr : float
-        Learning rate.
-    start : ndarray, (d,)
-        The model with which all nodes begin.
-
-    Returns
-    -------
-    models : ndarray, (n, d)
-        Models of all nodes after the last step.
-    sent : ndarray, (T, n, d)
-        What each node sends in each step.
-
-    References
-    ----------
-    chapter 47; arXiv 2510.17480, Algorithm 1.
     """
     T, n, d = noise.shape
     models = np.tile(start, (n, 1))

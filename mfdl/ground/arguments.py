@@ -26,31 +26,7 @@ Bools = NDArray[np.bool_]  # arrays of bool
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000007
 def check_choice(argument: str, value: object, choices: Iterable[str]) -> str:
-    """Return a value that is one of several names.
-
-    Parameters
-    ----------
-    argument : str
-        What the caller calls it.
-    value : object
-        What was given.
-    choices : iterable of str
-        The names that exist.
-
-    Returns
-    -------
-    str
-        The value.
-
-    Raises
-    ------
-    ValueError
-        For anything else; it offers the nearest names, or lists all.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Return a value that is one of several names."
     names = list(choices)
     if isinstance(value, str) and value in names: return value
     near = get_close_matches(str(value), names, n=3, cutoff=0.6)
@@ -60,31 +36,7 @@ def check_choice(argument: str, value: object, choices: Iterable[str]) -> str:
 
 # %% ../../nbs/ground/00_arguments.ipynb #0000000a
 def check_count(argument: str, value: object, what: str = "") -> int:
-    """Return a value that is an integer of at least one.
-
-    Parameters
-    ----------
-    argument : str
-        What the caller calls it.
-    value : object
-        What was given.
-    what : str
-        What it counts, for the error message.
-
-    Returns
-    -------
-    int
-        The value.
-
-    Raises
-    ------
-    ValueError
-        For anything but an integer from 1 to 2^63 - 1.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Return a value that is an integer of at least one."
     said = f" is {what}" if what else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
         raise ValueError(f"{argument}={value!r:.80}{said}: expected an integer >= 1")
@@ -94,23 +46,7 @@ def check_count(argument: str, value: object, what: str = "") -> int:
 
 # %% ../../nbs/ground/00_arguments.ipynb #0000000d
 def real_number(value: object) -> float:
-    """Return a real number as a float, and nan for anything else.
-
-    Parameters
-    ----------
-    value : object
-        What was given.
-
-    Returns
-    -------
-    float
-        The value, infinite if it is too large for a float; nan, which fails every
-        comparison, for what is no real number.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Return a real number as a float, and nan for anything else."
     if isinstance(value, bool) or not isinstance(value, numbers.Real): return math.nan
     try:
         return float(value)
@@ -119,27 +55,7 @@ def real_number(value: object) -> float:
 
 # %% ../../nbs/ground/00_arguments.ipynb #c0f1d002
 def check_confidence(confidence: float) -> float:
-    """Return the confidence of an interval or a test.
-
-    Parameters
-    ----------
-    confidence : float
-        What was given.
-
-    Returns
-    -------
-    float
-        The value.
-
-    Raises
-    ------
-    ValueError
-        For anything but a number between 0 and 1.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Return the confidence of an interval or a test."
     if not 0 < real_number(confidence) < 1:
         raise ValueError(f"confidence={confidence!r:.60}: expected a number in (0, 1), "
                          "such as 0.95")
@@ -147,53 +63,13 @@ def check_confidence(confidence: float) -> float:
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000010
 def check_flag(argument: str, value: object) -> bool:
-    """Return a value that is True or False.
-
-    Parameters
-    ----------
-    argument : str
-        What the caller calls it.
-    value : object
-        What was given.
-
-    Returns
-    -------
-    bool
-        The value.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Return a value that is True or False."
     if isinstance(value, bool | np.bool_): return bool(value)
     raise ValueError(f"{argument}={value!r:.80}: expected True or False")
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000013
 def check_plain(argument: str, values: object) -> None:
-    """Refuse what would lose its meaning as a plain array.
-
-    Parameters
-    ----------
-    argument : str
-        What the caller calls it.
-    values : object
-        Anything that NumPy would read as an array.
-
-    Raises
-    ------
-    ValueError
-        For a masked array, and for a table whose rows are in another order than its
-        columns.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Refuse what would lose its meaning as a plain array."
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{argument} is a masked array, whose mask would be ignored: "
                          f"expected numbers everywhere, such as {argument}.filled(0)")
@@ -206,31 +82,7 @@ def check_plain(argument: str, values: object) -> None:
 
 # %% ../../nbs/ground/00_arguments.ipynb #00000014
 def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> Floats:
-    """Return values as float64.
-
-    Parameters
-    ----------
-    argument : str
-        What the caller calls it.
-    values : array_like, any shape
-        What was given.
-    expected : str
-        What the caller expects, for the error message.
-
-    Returns
-    -------
-    ndarray of float64, the same shape
-        The values.
-
-    Raises
-    ------
-    ValueError
-        For anything but finite real numbers.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Return values as float64."
     check_plain(argument, values)
     try:
         found = np.asarray(values).astype(float, casting="same_kind", copy=False)
@@ -243,68 +95,19 @@ def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> F
 
 # %% ../../nbs/ground/00_arguments.ipynb #880df120
 def composed(name: Any) -> Any:
-    """Return a name in the form of Unicode in which equal texts are equal.
-
-    Parameters
-    ----------
-    name : object
-        The name of a node.
-
-    Returns
-    -------
-    object
-        A text in the composed form (NFC), and anything else as it is.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Return a name in the form of Unicode in which equal texts are equal."
     return normalize("NFC", name) if isinstance(name, str) else name
 
 # %% ../../nbs/ground/00_arguments.ipynb #remedy01
 def without_remedy(error: Exception) -> str:
-    """Return what an error says is wrong, without what was expected.
-
-    Parameters
-    ----------
-    error : Exception
-        Of a function whose arguments are not those of the caller.
-
-    Returns
-    -------
-    str
-        Its message up to "expected".
-
-    References
-    ----------
-    chapter 00
-    """
+    "Return what an error says is wrong, without what was expected."
     return re.split("[;:,.] expected ", str(error), maxsplit=1, flags=re.IGNORECASE)[0]
 
 # %% ../../nbs/ground/00_arguments.ipynb #b2ee3a9b
 _SHARE = 0.5  # of the memory of the machine, that one call may take
 
 def check_fits(what: str, needed: float, expected: str) -> None:
-    """Refuse work that would not fit into memory, before any of it is done.
-
-    Parameters
-    ----------
-    what : str
-        The argument and its size, for the error message.
-    needed : float
-        Bytes that it is expected to take.
-    expected : str
-        What the caller expects, for the error message.
-
-    Raises
-    ------
-    ValueError
-        If that is more than half of the memory of this machine.
-
-    References
-    ----------
-    chapter 00
-    """
+    "Refuse work that would not fit into memory, before any of it is done."
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > _SHARE * there:
         raise ValueError(f"{what}, which takes about {needed / 1e9:.3g} GB of {there / 1e9:.3g} "

@@ -35,24 +35,7 @@ def _escaped(value: object, place: str) -> str:
 
 # %% ../../nbs/ground/06_cards.ipynb #03680cfb
 def html_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Make a small table in HTML.
-
-    Parameters
-    ----------
-    head : sequence
-        Names of the columns; none for a table without a heading.
-    rows : iterable of sequences
-        The contents of the cells; floats are shown with four digits, all else as text.
-
-    Returns
-    -------
-    str
-        A table element.
-
-    References
-    ----------
-    chapter 06.
-    """
+    "Make a small table in HTML."
     def line(kind: str, cells: Iterable[object]) -> str:
         inside = "".join(f"<{kind}>{_escaped(cell, 'cell')}</{kind}>" for cell in cells)
         return f"<tr>{inside}</tr>"
@@ -78,24 +61,7 @@ def _inline(svg: str) -> str:
 
 # %% ../../nbs/ground/06_cards.ipynb #34f0ac20
 def inline_svg(draw: Callable[["Axes"], object], size: tuple[float, float] = (3.4, 2.2)) -> str:
-    """Draw a small picture as a part of a page.
-
-    Parameters
-    ----------
-    draw : callable
-        A function that takes the Axes to draw on.
-    size : tuple of float, optional
-        Width and height, in inches.
-
-    Returns
-    -------
-    str
-        An svg element, the same for the same picture; empty if Matplotlib is missing.
-
-    References
-    ----------
-    chapter 06.
-    """
+    "Draw a small picture as a part of a page."
     try:
         with needed_for("drawing", "notebooks"):
             import matplotlib.style
@@ -111,26 +77,8 @@ def inline_svg(draw: Callable[["Axes"], object], size: tuple[float, float] = (3.
     return _inline(file.getvalue())
 
 # %% ../../nbs/ground/06_cards.ipynb #227bbcf3
-def condensed(M: Floats | csr_array, most: int = 48) -> Floats:
-    """Reduce a large matrix to one entry for each of its blocks.
-
-    Parameters
-    ----------
-    M : ndarray or csr_array (rows, columns)
-        Full or sparse.
-    most : int, optional
-        The largest number of rows and columns that are left.
-
-    Returns
-    -------
-    ndarray
-        float64 (r, c), with r and c at most `most`: the entry of the largest absolute
-        value of each square block.
-
-    References
-    ----------
-    chapter 06.
-    """
+def condensed(M: Floats | csr_array, most: int = 48) -> Floats:  # (rows, columns)
+    "Reduce a large matrix to one entry for each of its blocks."
     size = max(1, *(-(-length // most) for length in M.shape))
     entries = coo_array(M)
     rows, columns = (-(-length // size) for length in M.shape)
@@ -142,20 +90,8 @@ def condensed(M: Floats | csr_array, most: int = 48) -> Floats:
     return np.where(above >= -below, above, below).reshape(rows, columns)
 
 # %% ../../nbs/ground/06_cards.ipynb #f3f47a41
-def draw_matrix(M: Floats | csr_array, ax: "Axes") -> None:
-    """Draw a matrix: blue is positive, red negative, zero is like the page.
-
-    Parameters
-    ----------
-    M : ndarray or csr_array (rows, columns)
-        Full or sparse; blocks of a large one are drawn as one cell each.
-    ax : Axes
-        The Axes to draw on.
-
-    References
-    ----------
-    chapter 06.
-    """
+def draw_matrix(M: Floats | csr_array, ax: "Axes") -> None:  # (rows, columns)
+    "Draw a matrix: blue is positive, red negative, zero is like the page."
     with needed_for("drawing", "notebooks"): from matplotlib import colormaps
     small = condensed(M)
     negative, positive = colormaps[COLORMAPS["signed"]]([0.1, 0.9])
@@ -173,20 +109,8 @@ def draw_matrix(M: Floats | csr_array, ax: "Axes") -> None:
 # %% ../../nbs/ground/06_cards.ipynb #99bc509e
 _MOST_ON_CIRCLE = 64
 
-def draw_links(links: Bools | csr_array, ax: "Axes") -> None:
-    """Draw a network as a circle of nodes, or, if it is large, as blocks of its matrix.
-
-    Parameters
-    ----------
-    links : ndarray or csr_array (n, n)
-        Who is linked to whom, full or sparse.
-    ax : Axes
-        The Axes to draw on.
-
-    References
-    ----------
-    chapter 06.
-    """
+def draw_links(links: Bools | csr_array, ax: "Axes") -> None:  # (n, n)
+    "Draw a network as a circle of nodes, or, if it is large, as blocks of its matrix."
     n = links.shape[0]
     if n > _MOST_ON_CIRCLE:
         draw_matrix(csr_array(links, dtype=float), ax)
@@ -209,32 +133,7 @@ def html_card(
     draw: Callable[["Axes"], object] | None = None,
     size: tuple[float, float] = (3.4, 2.2),
 ) -> str:
-    """Make the card of a result: a table, a picture, and what they assume.
-
-    Parameters
-    ----------
-    title : str
-        The heading.
-    head : sequence
-        Names of the columns; none for a table without a heading.
-    rows : iterable of sequences
-        The rows of the table, which should be few.
-    notes : iterable of str
-        Sentences below the table, on what the numbers assume and what is left out.
-    draw : callable, optional
-        A function that takes the Axes to draw on; without it there is no picture.
-    size : tuple of float, optional
-        Width and height of the picture, in inches.
-
-    Returns
-    -------
-    str
-        A div element.
-
-    References
-    ----------
-    chapter 06.
-    """
+    "Make the card of a result: a table, a picture, and what they assume."
     picture = "" if draw is None else inline_svg(draw, size)
     beside = '<div style="display: flex; flex-wrap: wrap; gap: 1em; align-items: flex-start">'
     below = "".join(f"<div>{_escaped(note, 'sentence')}</div>" for note in notes)

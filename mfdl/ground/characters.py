@@ -21,27 +21,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/ground/07_characters.ipynb #chars004
 def idx(content: bytes) -> NDArray[Any]:
-    """Read an array in IDX format, of bytes or of 32-bit integers.
-
-    Parameters
-    ----------
-    content : bytes
-        The contents of a whole file.
-
-    Returns
-    -------
-    ndarray of uint8 or int32, any shape
-        The array, with the shape that the file gives.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    chapter 07; LeCun et al. 1998.
-    """
+    "Read an array in IDX format, of bytes or of 32-bit integers."
     kinds: dict[int, np.dtype[Any]] = {8: np.dtype(np.uint8), 12: np.dtype(">i4")}
     known = len(content) >= 4 and content[:2] == b"\0\0" and content[2] in kinds
     if not known or not content[3]:
@@ -57,47 +37,12 @@ def idx(content: bytes) -> NDArray[Any]:
 
 # %% ../../nbs/ground/07_characters.ipynb #chars009
 def pixels(images: NDArray[Any]) -> NDArray[np.float32]:
-    """Turn bytes into grey values from 0 to 1.
-
-    Parameters
-    ----------
-    images : ndarray of uint8
-        Bytes, in an array of any shape.
-
-    Returns
-    -------
-    ndarray of float32
-        Grey values, in the same shape.
-
-    References
-    ----------
-    chapter 07.
-    """
+    "Turn bytes into grey values from 0 to 1."
     return images.astype(np.float32) / np.float32(255)
 
 # %% ../../nbs/ground/07_characters.ipynb #chars019
 def turned(content: bytes) -> bytes:
-    """Turn pictures in IDX: their rows become columns.
-
-    Parameters
-    ----------
-    content : bytes
-        The contents of a whole file, with pictures of as many rows as columns.
-
-    Returns
-    -------
-    bytes
-        The same file, with every picture turned.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    chapter 07; Cohen et al. 2017.
-    """
+    "Turn pictures in IDX: their rows become columns."
     pictures = idx(content)
     if pictures.ndim != 3 or pictures.shape[1] != pictures.shape[2]:
         raise ValueError(f"content has shape {pictures.shape}: expected (pictures, rows, rows)")
@@ -143,32 +88,7 @@ def _femnist_folder() -> Path:
             "Without it, 'mnist' has writers, too") from None
 
 def read_characters(path: str | Path | None = None) -> "pd.DataFrame":
-    """Read the tables of FEMNIST, which are in Parquet files.
-
-    Parameters
-    ----------
-    path : str or Path, optional
-        A folder with the files, or with folders of them; by default downloaded.
-
-    Returns
-    -------
-    DataFrame
-        A table with columns image, float32 (28, 28) from 0 to 1, writer_id and
-        character.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file, or nothing could be downloaded.
-    ValueError
-        For a file that is damaged or has other contents.
-    ImportError
-        If an extra is missing.
-
-    References
-    ----------
-    chapter 07; Caldas et al. 2018.
-    """
+    "Read the tables of FEMNIST, which are in Parquet files."
     import pandas as pd
     with needed_for("data='femnist'", "femnist"):
         import PIL  # noqa: F401, pictures are read with it

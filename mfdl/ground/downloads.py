@@ -20,17 +20,7 @@ from .files import needed_for
 
 # %% ../../nbs/ground/02_downloads.ipynb #00000006
 def data_folders() -> list[Path]:
-    """Return where data sets are looked for on this machine.
-
-    Returns
-    -------
-    list of Path
-        The folder in `MFDL_DATA` when that is set, then the user's cache.
-
-    References
-    ----------
-    chapter 02
-    """
+    "Return where data sets are looked for on this machine."
     from platformdirs import user_cache_path
     given = os.environ.get("MFDL_DATA")
     cache = user_cache_path("mfdl")
@@ -38,107 +28,26 @@ def data_folders() -> list[Path]:
 
 # %% ../../nbs/ground/02_downloads.ipynb #find0001
 def find_file(name: str) -> Path | None:
-    """Find a file of a data set on this machine.
-
-    Parameters
-    ----------
-    name : str
-        `folder/file`, as its data set calls it.
-
-    Returns
-    -------
-    Path or None
-        The file, as it is or gzipped; None when it is not on this machine.
-
-    References
-    ----------
-    chapter 02
-    """
+    "Find a file of a data set on this machine."
     paths = (folder / (name + suffix) for folder in data_folders() for suffix in ("", ".gz"))
     return next((path for path in paths if path.is_file()), None)
 
 # %% ../../nbs/ground/02_downloads.ipynb #read0001
 def unzipped(content: bytes, source: object) -> bytes:
-    """Unpack the content of a gzip file.
-
-    Parameters
-    ----------
-    content : bytes
-        All of the file.
-    source : object
-        Where it comes from, for the error message.
-
-    Returns
-    -------
-    bytes
-        What was packed.
-
-    Raises
-    ------
-    ValueError
-        For a file that ends before its compressed content does.
-
-    References
-    ----------
-    chapter 02
-    """
+    "Unpack the content of a gzip file."
     try:
         return gzip.decompress(content)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"path={str(source)!r}: not a complete gzip file ({error})") from None
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file, unpacked when its name ends in .gz.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    bytes
-        Its content.
-
-    Raises
-    ------
-    ValueError
-        For a file that ends before its compressed content does.
-
-    References
-    ----------
-    chapter 02
-    """
+    "Read a file, unpacked when its name ends in .gz."
     content = path.read_bytes()
     return unzipped(content, path) if path.suffix == ".gz" else content
 
 # %% ../../nbs/ground/02_downloads.ipynb #00000008
 def checked(content: bytes, sha256: str, source: object) -> bytes:
-    """Return a content whose checksum is right.
-
-    Parameters
-    ----------
-    content : bytes
-        All of a file.
-    sha256 : str
-        The digest that it has to have, in hexadecimal.
-    source : object
-        Where it comes from, for the error message.
-
-    Returns
-    -------
-    bytes
-        The content.
-
-    Raises
-    ------
-    ValueError
-        For any other content.
-
-    References
-    ----------
-    chapter 02
-    """
+    "Return a content whose checksum is right."
     found = hashlib.sha256(content).hexdigest()
     if found == sha256: return content
     raise ValueError(f"{source}: damaged or changed: expected SHA256 {sha256}, found {found}. "
@@ -170,38 +79,7 @@ def fetch(
     unpack: Callable[[Path], bytes],
     path: str | Path | None = None,
 ) -> bytes:
-    """Return the content of a data file, checked, from wherever it is found first.
-
-    Parameters
-    ----------
-    name : str
-        `folder/file` in a data folder.
-    sha256 : str
-        The digest of the file, unpacked.
-    url : str
-        Where its owner publishes it.
-    unpack : callable
-        Path -> bytes: takes the file out of what that address gives.
-    path : str or Path, optional
-        The file, when it is not where it is looked for.
-
-    Returns
-    -------
-    bytes
-        The content: of `path`, of a file in a data folder, or of what its owner
-        publishes, which is then kept in the user's cache.
-
-    Raises
-    ------
-    ValueError
-        When it is damaged.
-    FileNotFoundError
-        When it is nowhere.
-
-    References
-    ----------
-    chapter 02
-    """
+    "Return the content of a data file, checked, from wherever it is found first."
     found = Path(path) if path else find_file(name)
     if found and not os.path.isfile(found):
         raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
@@ -232,22 +110,7 @@ def _unpacked(read: Callable[[Path], bytes], member: str, archive: Path) -> byte
 
 # %% ../../nbs/ground/02_downloads.ipynb #0000000c
 def tar_member(member: str) -> Callable[[Path], bytes]:
-    """Return a function that unpacks one file of a tar archive.
-
-    Parameters
-    ----------
-    member : str
-        The file's name inside.
-
-    Returns
-    -------
-    callable
-        Path -> bytes; raises ValueError for an archive that is not whole, or lacks it.
-
-    References
-    ----------
-    chapter 02
-    """
+    "Return a function that unpacks one file of a tar archive."
     def read(archive: Path) -> bytes:
         with tarfile.open(archive) as tar:
             file = tar.extractfile(member)
@@ -257,22 +120,7 @@ def tar_member(member: str) -> Callable[[Path], bytes]:
 
 # %% ../../nbs/ground/02_downloads.ipynb #zipmb001
 def zip_member(member: str) -> Callable[[Path], bytes]:
-    """Return a function that unpacks one file of a zip archive.
-
-    Parameters
-    ----------
-    member : str
-        The file's name inside, without its folder.
-
-    Returns
-    -------
-    callable
-        Path -> bytes; raises ValueError for an archive that is not whole, or lacks it.
-
-    References
-    ----------
-    chapter 02
-    """
+    "Return a function that unpacks one file of a zip archive."
     def read(archive: Path) -> bytes:
         with zipfile.ZipFile(archive) as whole:
             names = [name for name in whole.namelist() if Path(name).name == member]

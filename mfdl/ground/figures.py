@@ -54,27 +54,7 @@ METHOD_NAMES = {  # of methods in code
 
 # %% ../../nbs/ground/04_figures.ipynb #palmetha
 def method_name(method: str) -> str:
-    """Return the name of a method in legends.
-
-    Parameters
-    ----------
-    method : str
-        Its name in code or in legends, and after a comma what a variant does otherwise.
-
-    Returns
-    -------
-    str
-        Such as "AntiPGD" for "anti_pgd".
-
-    Raises
-    ------
-    ValueError
-        For a method that has no colour.
-
-    References
-    ----------
-    chapter 04
-    """
+    "Return the name of a method in legends."
     known, comma, variant = method.partition(",")
     name = METHOD_NAMES.get(known, known) + comma + variant
     if name.partition(",")[0] in METHOD_COLORS: return name
@@ -83,22 +63,7 @@ def method_name(method: str) -> str:
 
 # %% ../../nbs/ground/04_figures.ipynb #palmethc
 def method_color(method: str) -> str:
-    """Return the colour of a method, which is that of its variants, too.
-
-    Parameters
-    ----------
-    method : str
-        As `method_name` takes it; a method without a colour is an error.
-
-    Returns
-    -------
-    str
-        Such as "#009E73".
-
-    References
-    ----------
-    chapter 04
-    """
+    "Return the colour of a method, which is that of its variants, too."
     return METHOD_COLORS[method_name(method).partition(",")[0]]
 
 # %% ../../nbs/ground/04_figures.ipynb #sight002
@@ -124,20 +89,6 @@ def color_distance(one: str, other: str) -> float:
     """Return how different two colours look to those who tell them apart the least.
 
     Readers who see all colours, and those with protanopia and with deuteranopia.
-
-    Parameters
-    ----------
-    one, other : str
-        Such as "#009E73".
-
-    Returns
-    -------
-    float
-        The least of the three distances in CIELAB; 100 is black beside white.
-
-    References
-    ----------
-    chapter 04; Machado, Oliveira and Fernandes 2009; CIE 1976.
     """
     lights = np.array([_light(one), _light(other)]).T
     return float(min(np.linalg.norm(_lab(S @ lights) @ [1, -1]) for S in _SEEN.values()))
@@ -180,24 +131,6 @@ def save_figure(fig: "Figure", stem: str | Path, frame: pd.DataFrame) -> list[Pa
     """Save a figure as SVG and PNG (150 dpi), with its numbers as CSV beside it.
 
     Equal figures give equal bytes.
-
-    Parameters
-    ----------
-    fig : matplotlib.figure.Figure
-        The figure.
-    stem : str or Path
-        Path without suffix; its folder is made if it is missing.
-    frame : DataFrame
-        The numbers that the figure shows.
-
-    Returns
-    -------
-    list of Path
-        The files written: stem.svg, stem.png, stem.csv.
-
-    References
-    ----------
-    chapter 04
     """
     with needed_for("drawing", "notebooks"): import matplotlib as mpl
     stem = Path(stem)

@@ -29,17 +29,7 @@ import numpy as np
 
 # %% ../../nbs/ground/01_files.ipynb #00000006
 def settle(*paths: str | Path) -> None:
-    """Return when files and folders are on the disk, not only in memory.
-
-    Parameters
-    ----------
-    *paths : str or Path
-        Files and folders that exist.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Return when files and folders are on the disk, not only in memory."
     for path in paths:
         if os.name == "nt" and os.path.isdir(path): continue  # there a folder cannot be opened
         handle = os.open(path, os.O_RDONLY)
@@ -50,31 +40,7 @@ def settle(*paths: str | Path) -> None:
 
 # %% ../../nbs/ground/01_files.ipynb #whole002
 def check_place(argument: str, path: str | Path) -> Path:
-    """Return a path at which a file can be written, as far as that can be seen before.
-
-    Parameters
-    ----------
-    argument : str
-        What the caller calls it.
-    path : str or Path
-        The file, which may be there already.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no folder to write it in.
-    IsADirectoryError
-        For a folder.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Return a path at which a file can be written, as far as that can be seen before."
     shown = f"{argument}={str(path)!r}"
     file = Path(path)
     if file.is_dir():
@@ -85,31 +51,7 @@ def check_place(argument: str, path: str | Path) -> Path:
     return file
 
 def write_whole(path: str | Path, content: bytes, mode: int = 0o666) -> Path:
-    """Write a file, all or nothing, whatever happens and whoever else writes it.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    content : bytes
-        All of what it shall hold.
-    mode : int
-        Who may read and write it, less what the user's umask takes away.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    FileNotFoundError, IsADirectoryError
-        As `check_place` says.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Write a file, all or nothing, whatever happens and whoever else writes it."
     path = check_place("path", path)
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}.unfinished")
     try:
@@ -125,17 +67,7 @@ def write_whole(path: str | Path, content: bytes, mode: int = 0o666) -> Path:
 
 # %% ../../nbs/ground/01_files.ipynb #00000008
 def version() -> str:
-    """Return the version of this package, as files carry it.
-
-    Returns
-    -------
-    str
-        Major, minor and patch version with dots between.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Return the version of this package, as files carry it."
     import mfdl
     return mfdl.__version__
 
@@ -149,31 +81,7 @@ def _described(about: dict[str, Any]) -> str:
 
 # %% ../../nbs/ground/01_files.ipynb #seal0002
 def seal(path: str | Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
-    """Write a description and arrays to one file, all or nothing, for this user only.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    about : dict
-        What the file is about: anything that JSON can hold.
-    arrays : dict of str to ndarray, any shape
-        Numbers or texts, by name.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        For what could not be read again without running code.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Write a description and arrays to one file, all or nothing, for this user only."
     entries = {"about": np.array(_described(about)), "version": np.array(version())}
     for name, value in arrays.items():
         if np.asarray(value).dtype.hasobject:
@@ -220,31 +128,7 @@ def _read_archive(path: str | Path, content: bytes) -> tuple[str, Any, dict[str,
 
 # %% ../../nbs/ground/01_files.ipynb #00000009
 def unseal(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read what `seal` wrote.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-
-    Returns
-    -------
-    about : dict
-        What the file is about.
-    arrays : dict of str to ndarray, any shape
-        The arrays by name.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file.
-    ValueError
-        For a damaged file, one that `seal` did not write, or another major version.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Read what `seal` wrote."
     shown = f"path={str(path)!r}"
     if Path(path).is_dir():
         raise ValueError(f"{shown}: is a folder; expected a file of this project")
@@ -267,17 +151,7 @@ def unseal(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 # %% ../../nbs/ground/01_files.ipynb #0000000f
 @cache
 def package_code() -> dict[str, str]:
-    """Return the package's version and one digest of all its modules.
-
-    Returns
-    -------
-    dict
-        `version`, and under `code` the SHA-256 digest of the modules' names and texts.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Return the package's version and one digest of all its modules."
     import mfdl
     sha = hashlib.sha256()
     folder = Path(mfdl.__file__).parent
@@ -287,23 +161,7 @@ def package_code() -> dict[str, str]:
 
 # %% ../../nbs/ground/01_files.ipynb #abbe9ab5
 def json_values(content: Any) -> Any:
-    """Return values as JSON can hold them, which has no infinity.
-
-    Parameters
-    ----------
-    content : object
-        Lists, tuples and dictionaries of anything.
-
-    Returns
-    -------
-    object
-        The same, with numbers that are not finite as the texts 'inf', '-inf' and
-        'nan'; `float` reads them.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Return values as JSON can hold them, which has no infinity."
     if isinstance(content, dict):
         return {key: json_values(value) for key, value in content.items()}
     if isinstance(content, list | tuple): return [json_values(value) for value in content]
@@ -313,29 +171,7 @@ def json_values(content: Any) -> Any:
 # %% ../../nbs/ground/01_files.ipynb #00000012
 @contextmanager
 def needed_for(what: str, extra: str) -> Iterator[None]:
-    """Say what to install where an import inside this context fails.
-
-    Parameters
-    ----------
-    what : str
-        What a reader wanted.
-    extra : str
-        The extra of this project that brings what is imported inside.
-
-    Returns
-    -------
-    context manager
-        Around the imports.
-
-    Raises
-    ------
-    ImportError
-        For a missing module: what needs it, and how to install it.
-
-    References
-    ----------
-    chapter 01
-    """
+    "Say what to install where an import inside this context fails."
     try:
         yield
     except ModuleNotFoundError as error:
@@ -347,22 +183,7 @@ _SHOWN = ContextVar("_SHOWN", default=True)
 
 @contextmanager
 def bars_shown(wanted: bool) -> Iterator[None]:
-    """Show progress bars inside this context, or none.
-
-    Parameters
-    ----------
-    wanted : bool
-        False for none.
-
-    Returns
-    -------
-    context manager
-        Around work.
-
-    References
-    ----------
-    chapter 01.
-    """
+    "Show progress bars inside this context, or none."
     before = _SHOWN.set(wanted and _SHOWN.get())
     try:
         yield
@@ -405,21 +226,7 @@ def _kernel() -> Any:
     return getattr(ipython and ipython.get_ipython(), "kernel", None)
 
 def bar_options() -> dict[str, Any]:
-    """Say where a progress bar is drawn, and how.
-
-    Returns
-    -------
-    dict
-        Options of tqdm. In a terminal and in a notebook that somebody looks at there is
-        a bar after two seconds. A notebook that a program executes has none: its kernel
-        cannot ask anybody (``_allow_stdin``), and a bar would remain among the outputs;
-        it goes into the file that `TOLD` names, if one is named. Elsewhere there is a
-        line on standard error every ten seconds.
-
-    References
-    ----------
-    chapter 01.
-    """
+    "Say where a progress bar is drawn, and how."
     if _is_seen(): return {"delay": 2}
     if _kernel() is None: return {"file": _Lines(), "mininterval": 1, "ncols": 0}
     if TOLD not in os.environ: return {"disable": True}
@@ -427,24 +234,7 @@ def bar_options() -> dict[str, Any]:
     return {"file": place, "delay": 2, "ncols": 70, "ascii": True}
 
 def progress_bar(steps: Iterable[Any] | None = None, **options: Any) -> Any:
-    """Show how far a long piece of work is, where somebody is there to see it.
-
-    Parameters
-    ----------
-    steps : iterable, optional
-        What to go through; without it the bar is moved by its method ``update``.
-    **options
-        Of tqdm, such as ``total`` and ``desc``; ``disable=True`` shows no bar at all.
-
-    Returns
-    -------
-    tqdm
-        With the items of `steps`, drawn as `bar_options` says.
-
-    References
-    ----------
-    chapter 01.
-    """
+    "Show how far a long piece of work is, where somebody is there to see it."
     with warnings.catch_warnings(action="ignore"):  # about ipywidgets that are not there
         from tqdm import auto, std
     hidden = options.pop("disable", False) or not _SHOWN.get()
@@ -452,21 +242,10 @@ def progress_bar(steps: Iterable[Any] | None = None, **options: Any) -> Any:
     made = std.tqdm if "file" in where else auto.tqdm
     return made(steps, **where | options)
 
-
 # %% ../../nbs/ground/01_files.ipynb #370624b9
 @contextmanager
 def worker_threads() -> Iterator[ThreadPoolExecutor]:
-    """Offer a thread for each processor; an interruption cancels what has not begun.
-
-    Returns
-    -------
-    context manager
-        That gives a ThreadPoolExecutor.
-
-    References
-    ----------
-    chapter 01.
-    """
+    "Offer a thread for each processor; an interruption cancels what has not begun."
     pool = ThreadPoolExecutor(os.cpu_count() or 1)
     try:
         yield pool
@@ -478,28 +257,7 @@ def worker_threads() -> Iterator[ThreadPoolExecutor]:
 def map_with_bar(
     pool: ThreadPoolExecutor, work: Callable[[Any], Any], parts: Iterable[Any], desc: str,
 ) -> Iterable[Any]:
-    """Share work among threads, and show how far it is.
-
-    Parameters
-    ----------
-    pool : ThreadPoolExecutor
-        The threads.
-    work : callable
-        Of one part.
-    parts : iterable
-        What there is to do.
-    desc : str
-        What the bar is called.
-
-    Returns
-    -------
-    iterable
-        Results in the order of the parts.
-
-    References
-    ----------
-    chapter 01.
-    """
+    "Share work among threads, and show how far it is."
     each = list(parts)
     found: Iterable[Any] = progress_bar(
         pool.map(work, each), total=len(each), desc=desc, leave=False)

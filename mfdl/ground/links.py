@@ -382,35 +382,7 @@ def _unknown(names: Sequence[Any], shown: str) -> ValueError:
 
 # %% ../../nbs/ground/05_links.ipynb #18a90899
 def read_frame(frame: "pd.DataFrame", columns: str | Sequence[Any] | None = None) -> nx.Graph:
-    """Read an undirected simple graph from a table with a link in each row.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        The table.
-    columns : str or list, optional
-        What the columns are: the names of the two ends and, if there is one, of the
-        weight; or a word for each column, 'time i j'. By default, two columns with
-        known names (such as source and target), or the only two columns.
-
-    Returns
-    -------
-    networkx.Graph
-        A graph without loops. The columns that were used are in
-        `graph.graph["columns"]`, and weights that are not all 1 are the edge attribute
-        'weight'.
-
-    Raises
-    ------
-    ValueError
-        If it is unclear which columns are the ends, for missing names, for weights
-        that are not numbers or contradict each other, for arrows without their reverse,
-        and without any link.
-
-    References
-    ----------
-    chapter 05
-    """
+    "Read an undirected simple graph from a table with a link in each row."
     import pandas as pd
     if not isinstance(frame, pd.DataFrame):
         raise ValueError(f"graph={frame!r:.60}: expected the name of a graph, the path of a file, "
@@ -563,31 +535,7 @@ def _text_table(text: str, shown: str, columns: object) -> _Table:
 
 # %% ../../nbs/ground/05_links.ipynb #5a60743e
 def simple_graph(graph: nx.Graph, shown: str = "graph") -> nx.Graph:
-    """Return an undirected simple graph that says the same as another graph.
-
-    Parameters
-    ----------
-    graph : networkx.Graph
-        Any graph: if directed, with each edge in both directions; perhaps with
-        parallel edges.
-    shown : str
-        The name of the graph in errors.
-
-    Returns
-    -------
-    networkx.Graph
-        A copy without loops; weights that are not all 1 are the attribute 'weight'.
-
-    Raises
-    ------
-    ValueError
-        For an edge without its reverse, for weights that are not numbers, differ
-        between directions or belong to parallel edges, and without any edge.
-
-    References
-    ----------
-    chapter 05
-    """
+    "Return an undirected simple graph that says the same as another graph."
     if not isinstance(graph, nx.Graph):
         raise ValueError(f"{shown} is a {type(graph).__name__}: expected a networkx.Graph")
     place = {node: i for i, node in enumerate(graph)}
@@ -834,37 +782,7 @@ def _content(path: Path, shown: str) -> bytes:
     return read_bytes(path)
 
 def read_graph(path: str | Path, columns: str | Sequence[str] | None = None) -> nx.Graph:
-    """Read an undirected simple graph from a file.
-
-    Parameters
-    ----------
-    path : str or Path
-        A table of links (an edge list) as text, or a file whose name ends in one of
-        FORMATS; gzipped if its name ends in .gz. A table from standard input is '-'.
-    columns : str or list of str, optional
-        For a table: a word for each column, such as 'i j weight' or 'time i j'; or the
-        names, in its header, of the two ends and perhaps of the weight.
-
-    Returns
-    -------
-    networkx.Graph
-        A graph without loops and parallel edges. Weights that are not all 1 are the
-        edge attribute 'weight', and a warning says so. For a table with a header, the
-        columns that were used are in `graph.graph["columns"]`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        For a file that is empty, malformed, too large for the memory, of a format that
-        is not read, directed, or without an edge between two different nodes; and for a
-        table that can be read in two ways.
-
-    References
-    ----------
-    chapter 05
-    """
+    "Read an undirected simple graph from a file."
     shown = f"path={str(path)!r}"
     content = _content(Path(path), shown)
     if not content.strip():

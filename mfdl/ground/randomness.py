@@ -20,29 +20,7 @@ from .arguments import Floats, check_count, real_number
 SEED_BITS = 128
 
 def check_seed(argument: str, seed: object) -> int:
-    """Return a seed that is an integer of up to 128 bits.
-
-    Parameters
-    ----------
-    argument : str
-        What the caller calls it.
-    seed : object
-        What was given.
-
-    Returns
-    -------
-    int
-        The seed.
-
-    Raises
-    ------
-    ValueError
-        For anything else. It never shows the number, which may be a secret.
-
-    References
-    ----------
-    chapter 03
-    """
+    "Return a seed that is an integer of up to 128 bits."
     expected = f"expected an integer from 0 to 2^{SEED_BITS} - 1"
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ValueError(f"{argument} is of type {type(seed).__name__}: {expected}")
@@ -52,65 +30,18 @@ def check_seed(argument: str, seed: object) -> int:
 
 # %% ../../nbs/ground/03_randomness.ipynb #00000009
 def fresh_secret() -> int:
-    """Draw a secret that nobody knows, from the operating system's generator.
-
-    Returns
-    -------
-    int
-        Of 128 bits.
-
-    References
-    ----------
-    chapter 03
-    """
+    "Draw a secret that nobody knows, from the operating system's generator."
     return secrets.randbits(SEED_BITS)
 
 def derive_seed(secret: int, *purpose: int) -> int:
-    """Derive the seed for one purpose; different purposes give unrelated seeds.
-
-    Parameters
-    ----------
-    secret : int
-        Up to 128 bits.
-    *purpose : int
-        Run, group and so on: up to 128 bits each.
-
-    Returns
-    -------
-    int
-        SHA-256 of secret and purpose, cut to 128 bits.
-
-    Raises
-    ------
-    ValueError
-        When secret or purpose is not an integer of up to 128 bits.
-
-    References
-    ----------
-    chapter 03
-    """
+    "Derive the seed for one purpose; different purposes give unrelated seeds."
     words = [check_seed("secret", secret), *(check_seed("purpose", word) for word in purpose)]
     content = b"".join(word.to_bytes(SEED_BITS // 8, "big") for word in words)
     return int.from_bytes(hashlib.sha256(content).digest()[:SEED_BITS // 8], "big")
 
 # %% ../../nbs/ground/03_randomness.ipynb #0000000d
 def block_size(dimension: int) -> int:
-    """Return how many variables of a seed are drawn together: some 8000 numbers.
-
-    Parameters
-    ----------
-    dimension : int
-        Parameters of the model, at least 1.
-
-    Returns
-    -------
-    int
-        At least 1.
-
-    References
-    ----------
-    chapter 03
-    """
+    "Return how many variables of a seed are drawn together: some 8000 numbers."
     return max(1, 2**13 // check_count("dimension", dimension, "a number of parameters"))
 
 # %% ../../nbs/ground/03_randomness.ipynb #secure01
@@ -121,29 +52,11 @@ def _words(purpose: bytes, seed: int, block: int, count: int) -> NDArray[np.uint
     return np.frombuffer(stream, "<u8")
 
 # %% ../../nbs/ground/03_randomness.ipynb #secure02
-def secure_normal(seed: int, block: int, count: int) -> Floats:
+def secure_normal(seed: int, block: int, count: int) -> Floats:  # (count,)
     """Draw standard normal numbers from a cryptographic generator.
 
-    Each takes 64 bits of SHAKE-256, or 128 far out, which the inverse of the
-    distribution function turns into a number.
-
-    Parameters
-    ----------
-    seed : int
-        Up to 128 bits.
-    block : int
-        Number of the block.
-    count : int
-        How many.
-
-    Returns
-    -------
-    ndarray of float64, (count,)
-        The numbers, the same for the same arguments.
-
-    References
-    ----------
-    chapter 03
+    Each takes 64 bits of SHAKE-256, or 128 far out, which the inverse of the distribution
+    function turns into a number.
     """
     from scipy.special import ndtri
     first = _words(b"mfdl noise", seed, block, count)
@@ -157,62 +70,19 @@ def secure_normal(seed: int, block: int, count: int) -> Floats:
 
 # %% ../../nbs/ground/03_randomness.ipynb #block001
 def block_generator(seed: int, block: int) -> np.random.Generator:
-    """Return a generator of the numbers in a block, to draw them bit by bit.
-
-    Parameters
-    ----------
-    seed : int
-        Up to 128 bits.
-    block : int
-        Number of the block, from 0.
-
-    Returns
-    -------
-    numpy.random.Generator
-        Its first standard normal numbers are those of `draw_block`, row by row.
-
-    Raises
-    ------
-    ValueError
-        For a seed that is not an integer of up to 128 bits.
-
-    References
-    ----------
-    chapter 03
-    """
+    "Return a generator of the numbers in a block, to draw them bit by bit."
     key = check_seed("seed", seed)
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, block, 0]))
 
-def draw_block(seed: int, block: int, dimension: int, secure: bool = False) -> Floats:
+def draw_block(
+    seed: int,
+    block: int,
+    dimension: int,
+    secure: bool = False,
+) -> Floats:  # (m, dimension)
     """Draw consecutive noise variables of a seed, standard normal.
 
-    They are the same for everyone who holds the seed, and independent of every other
-    block.
-
-    Parameters
-    ----------
-    seed : int
-        Up to 128 bits.
-    block : int
-        Number of the block, from 0.
-    dimension : int
-        Parameters of the model.
-    secure : bool
-        Whether a cryptographic generator draws them.
-
-    Returns
-    -------
-    ndarray of float64, (m, dimension)
-        The variables, where m is `block_size(dimension)`.
-
-    Raises
-    ------
-    ValueError
-        For a seed that is not an integer of up to 128 bits.
-
-    References
-    ----------
-    chapter 03
+    They are the same for everyone who holds the seed, and independent of every other block.
     """
     seed = check_seed("seed", seed)
     shape = (block_size(dimension), dimension)
@@ -220,34 +90,8 @@ def draw_block(seed: int, block: int, dimension: int, secure: bool = False) -> F
     return block_generator(seed, block).standard_normal(shape)
 
 # %% ../../nbs/ground/03_randomness.ipynb #0000000e
-def draw(seed: int, number: int, dimension: int, secure: bool = False) -> Floats:
-    """Draw one noise variable of a seed, standard normal.
-
-    Parameters
-    ----------
-    seed : int
-        Up to 128 bits.
-    number : int
-        Number of the variable, from 0.
-    dimension : int
-        Parameters of the model.
-    secure : bool
-        Whether a cryptographic generator draws it.
-
-    Returns
-    -------
-    ndarray of float64, (dimension,)
-        The same for everyone who holds the seed.
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of its range.
-
-    References
-    ----------
-    chapter 03
-    """
+def draw(seed: int, number: int, dimension: int, secure: bool = False) -> Floats:  # (dimension,)
+    "Draw one noise variable of a seed, standard normal."
     is_integer = isinstance(number, int | np.integer) and not isinstance(number, bool)
     if not is_integer or not 0 <= number < 2**63:
         raise ValueError(f"number={number!r}: expected an integer from 0 to 2^63 - 1")
@@ -256,28 +100,10 @@ def draw(seed: int, number: int, dimension: int, secure: bool = False) -> Floats
     return variable
 
 # %% ../../nbs/ground/03_randomness.ipynb #coins001
-def secure_uniform(seed: int, block: int, count: int) -> Floats:
+def secure_uniform(seed: int, block: int, count: int) -> Floats:  # (count,)
     """Draw uniform numbers in (0, 1) from a cryptographic generator.
 
     They are odd multiples of 2^-53, so a probability may be off by as much.
-
-    Parameters
-    ----------
-    seed : int
-        Up to 128 bits.
-    block : int
-        Number of the block.
-    count : int
-        How many.
-
-    Returns
-    -------
-    ndarray of float64, (count,)
-        The numbers, the same for the same arguments.
-
-    References
-    ----------
-    chapter 03
     """
     words = _words(b"mfdl coins", seed, block, count)
     return np.asarray(((words >> np.uint64(12)) + 0.5) * 2.0**-52, dtype=np.float64)
@@ -289,29 +115,8 @@ _ROOM = 64  # standard deviations of a noise variable that fit into the digits o
 def grid_spacing(scale: float, clip: float) -> float:
     """Choose the spacing of the grid on which gradient and noise are rounded.
 
-    It is so small that rounding does no harm, and so large that gradient and noise are
-    at most 2^24 times as large, so that float32 counts their multiples exactly.
-
-    Parameters
-    ----------
-    scale : float
-        Standard deviation of a noise variable.
-    clip : float
-        Largest norm of what the noise is added to.
-
-    Returns
-    -------
-    float
-        A power of two.
-
-    Raises
-    ------
-    ValueError
-        For what is not positive, or out of the range of float32.
-
-    References
-    ----------
-    chapter 03
+    It is so small that rounding does no harm, and so large that gradient and noise are at most
+    2^24 times as large, so that float32 counts their multiples exactly.
     """
     for name, value in (("scale", scale), ("clip", clip)):
         if not 0 < real_number(value) < math.inf:
@@ -324,31 +129,7 @@ def grid_spacing(scale: float, clip: float) -> float:
 
 # %% ../../nbs/ground/03_randomness.ipynb #togrid01
 def to_grid(values: Floats, spacing: float) -> Floats:
-    """Round values to multiples of a power of two.
-
-    Parameters
-    ----------
-    values : ndarray of float64, any shape
-        What is rounded.
-    spacing : float
-        A power of two.
-
-    Returns
-    -------
-    ndarray of float64, the same shape
-        The multiples.
-
-    Raises
-    ------
-    ValueError
-        For another spacing.
-    FloatingPointError
-        Where a float32 could not hold a value.
-
-    References
-    ----------
-    chapter 03
-    """
+    "Round values to multiples of a power of two."
     if math.frexp(spacing)[0] != 0.5:
         raise ValueError(f"spacing={spacing!r}: expected a power of two")
     steps = np.round(values / spacing)

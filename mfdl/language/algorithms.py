@@ -27,43 +27,13 @@ if TYPE_CHECKING:
 # %% ../../nbs/language/15_algorithms.ipynb #0000000e
 def gossip_run(
     name: str,
-    W: Floats | Sequence[Floats],
+    W: Floats | Sequence[Floats],  # (n, n) and (n, n)
     T: int,
     noise: Noise | Sequence[Noise],
     nodes: Iterable[Hashable] | None = None,
     rounds: int = 1,
 ) -> Protocol:
-    """Make a run in which all nodes train in every step, and then exchange models.
-
-    Parameters
-    ----------
-    name : str
-        The name in reports.
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    noise : Noise, or sequence of T of them
-        The noise of every step, or one for each step.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-    rounds : int, optional
-        Exchanges after each gradient step, all with the W of that step.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        When W is no gossip matrix, or does not hold one for each step.
-
-    References
-    ----------
-    chapter 15.
-    """
+    "Make a run in which all nodes train in every step, and then exchange models."
     Ws, kinds = gossip_kinds(W, T, sparse=True)
     exchanges = [(Round(one),) * rounds for one in Ws]
     if isinstance(noise, Noise):
@@ -490,23 +460,8 @@ def _noise_in_time(C: ArrayLike, n: int, T: int) -> list[Noise]:
     return [NoiseInTime(n, N[t, :t + 1]) for t in range(T)]
 
 # %% ../../nbs/language/15_algorithms.ipynb #8f02d9b6
-def time_blocks(matrices: Floats) -> list[csr_array]:
-    """Give the weights with which each node combines its own variables, step by step.
-
-    Parameters
-    ----------
-    matrices : ndarray, (n, T, T)
-        Lower-triangular, one for each node.
-
-    Returns
-    -------
-    list of T csr_array, (n, n), (n, 2 n), ..
-        One row for each node, one column for each node and step so far.
-
-    References
-    ----------
-    chapter 15.
-    """
+def time_blocks(matrices: Floats) -> list[csr_array]:  # (n, T, T) to (n, n) and (n, 2 n)
+    "Give the weights with which each node combines its own variables, step by step."
     n, T, _ = matrices.shape
     blocks = []
     for t in range(T):

@@ -235,36 +235,14 @@ class SecureSum(PNDP):
 # %% ../../nbs/language/17_attackers.ipynb #00000017
 @dataclass(frozen=True, eq=False)
 class View:
-    """What an attacker sees beyond what it knows: A @ gradients + B @ noise.
-
-    Parameters
-    ----------
-    A : ndarray of float64, (o, n T)
-        Columns of known gradients are zero.
-    B : ndarray of float64, (o, q)
-        Without the columns of known noise.
-    step : ndarray of int, (o,)
-        The step in which each observation is complete.
-    nodes : tuple
-        Labels of all n nodes.
-    T : int
-        Number of steps.
-    coalition : ndarray of bool, (n,)
-        True for the nodes that attack.
-    complete : bool
-        Whether the attackers know every model from which another node computes a
-        gradient.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 14; chapter 17
-    """
-    A: Floats
-    B: Floats
-    step: Ints
-    nodes: tuple[Hashable, ...]
-    T: int
-    coalition: Bools
+    "What an attacker sees beyond what it knows: A @ gradients + B @ noise."
+    A: Floats  # (o, n T), columns of known gradients are zero
+    B: Floats  # (o, q), without the columns of known noise
+    step: Ints  # (o,), the step in which each observation is complete
+    nodes: tuple[Hashable, ...]  # labels of all n nodes
+    T: int  # number of steps
+    coalition: Bools  # (n,), true for the nodes that attack
+    # whether the attackers know every model from which another node computes a gradient
     complete: bool
 
     @property
@@ -280,31 +258,8 @@ class View:
         return not self.A[later].any()
 
 # %% ../../nbs/language/17_attackers.ipynb #00000018
-def coalition_mask(run: Protocol | MatrixProtocol, trust: TrustModel) -> Bools:
-    """Return which nodes of a run attack.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        With n nodes.
-    trust : TrustModel
-        The attackers.
-
-    Returns
-    -------
-    ndarray of bool, (n,)
-        True for an attacker.
-
-    Raises
-    ------
-    ValueError
-        For anything but a trust model, an attacker that is not a node, and when every
-        node is an attacker.
-
-    References
-    ----------
-    chapter 17
-    """
+def coalition_mask(run: Protocol | MatrixProtocol, trust: TrustModel) -> Bools:  # (n,)
+    "Return which nodes of a run attack."
     if not isinstance(trust, TrustModel):
         raise ValueError(f"trust={trust!r}: expected a trust model, such as LDP() or "
                          "PNDP([node]), or a list of them")
@@ -318,22 +273,6 @@ def check_victims(run: Protocol | MatrixProtocol, trust: TrustModel) -> None:
     """Refuse attackers who know a gradient of a node that is not theirs.
 
     What they know is no secret, and an account would find that they learn nothing.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        With n nodes and T steps.
-    trust : TrustModel
-        The attackers.
-
-    Raises
-    ------
-    ValueError
-        For them, and where `coalition_mask` raises one.
-
-    References
-    ----------
-    chapter 17
     """
     coalition = coalition_mask(run, trust)
     owner = np.tile(np.arange(run.n), run.T)
@@ -351,30 +290,7 @@ VIEW = Route(
     "full gossip matrices, such as gossip_matrix(graph, sparse=False)")
 
 def view(run: Protocol | MatrixProtocol, trust: TrustModel) -> View:
-    """Return the reduced view of an attacker on a run.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        What exists.
-    trust : TrustModel
-        What the attackers observe and know.
-
-    Returns
-    -------
-    View
-        What is left to protect.
-
-    Raises
-    ------
-    ValueError
-        When an attacker is not a node, when every node is an attacker, or for a run
-        that does not fit into memory, or has a feature that is not in VIEW.
-
-    References
-    ----------
-    arXiv 2510.17480, Definition 5 and Lemma 14; chapter 17
-    """
+    "Return the reduced view of an attacker on a run."
     refuse(VIEW, run)
     coalition = coalition_mask(run, trust)
     rows = len(run.messages.step)
@@ -403,54 +319,21 @@ def _last_steps(observed: csr_array, step: Ints) -> Ints:
     return last
 
 # %% ../../nbs/language/17_attackers.ipynb #alone001
-def seen_alone(observed: csr_array) -> Bools:
-    """Mark the messages that are an observation by themselves.
-
-    Parameters
-    ----------
-    observed : csr_array, (o, m)
-        Observations, as combinations of messages.
-
-    Returns
-    -------
-    ndarray of bool, (m,)
-        True for such a message.
-
-    References
-    ----------
-    chapter 17
-    """
+def seen_alone(observed: csr_array) -> Bools:  # (o, m) to (m,)
+    "Mark the messages that are an observation by themselves."
     seen = np.zeros(observed.shape[1], dtype=bool)
     single = np.diff(observed.indptr) == 1
     seen[observed.indices[observed.indptr[:-1][single]]] = True
     return seen
 
 # %% ../../nbs/language/17_attackers.ipynb #follow01
-def follow(step: Step, seen: Bools, own: Bools, known: Bools) -> tuple[bool, Bools]:
-    """Follow which models an attacker knows through one step.
-
-    Parameters
-    ----------
-    step : Step
-        The step.
-    seen : ndarray of bool, (m,)
-        Whether each message of the step is seen.
-    own : ndarray of bool, (n,)
-        Nodes of which everything is known.
-    known : ndarray of bool, (n,)
-        Models that are known before the step.
-
-    Returns
-    -------
-    followed : bool
-        Whether every gradient is computed from a known model, or by its owner.
-    known : ndarray of bool, (n,)
-        Models that are known after the step.
-
-    References
-    ----------
-    chapter 17
-    """
+def follow(
+    step: Step,
+    seen: Bools,  # (m,)
+    own: Bools,  # (n,)
+    known: Bools,  # (n,)
+) -> tuple[bool, Bools]:  # (n,)
+    "Follow which models an attacker knows through one step."
     followed = not (step.trains & ~own & ~known).any()
     known = known & ~(step.trains | step.noise.adds) | own
     for one in step.rounds:
@@ -467,27 +350,8 @@ def follow(step: Step, seen: Bools, own: Bools, known: Bools) -> tuple[bool, Boo
     return followed, known
 
 # %% ../../nbs/language/17_attackers.ipynb #follow02
-def knows_models(run: Protocol, trust: TrustModel, coalition: Bools) -> bool:
-    """Tell whether attackers know every model from which another computes a gradient.
-
-    Parameters
-    ----------
-    run : Protocol
-        The run.
-    trust : TrustModel
-        What the attackers observe and know.
-    coalition : ndarray of bool, (n,)
-        True for the nodes that attack.
-
-    Returns
-    -------
-    bool
-        False also where the rule of `follow` does not decide.
-
-    References
-    ----------
-    chapter 17
-    """
+def knows_models(run: Protocol, trust: TrustModel, coalition: Bools) -> bool:  # (n,)
+    "Tell whether attackers know every model from which another computes a gradient."
     seen = seen_alone(trust.observation(run, coalition))
     ends = np.searchsorted(run.messages.step, np.arange(run.T + 1))
     own = coalition & trust.knows_gradient(np.arange(run.n), coalition)
@@ -499,29 +363,7 @@ def knows_models(run: Protocol, trust: TrustModel, coalition: Bools) -> bool:
 
 # %% ../../nbs/language/17_attackers.ipynb #00000033
 def labelled(texts: Iterable[str], nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    """Find the nodes with these labels.
-
-    Parameters
-    ----------
-    texts : iterable of str
-        Labels as text.
-    nodes : iterable
-        Labels of the nodes.
-
-    Returns
-    -------
-    tuple
-        The nodes.
-
-    Raises
-    ------
-    ValueError
-        When there is no such node.
-
-    References
-    ----------
-    chapter 17
-    """
+    "Find the nodes with these labels."
     labels: dict[str, Hashable] = {}
     for node in nodes:
         text = composed(str(node))
@@ -560,31 +402,7 @@ def _sampled(spec: str, labels: list[Hashable]) -> list[tuple[Hashable, ...]]:
 
 # %% ../../nbs/language/17_attackers.ipynb #17x00002
 def parse_attackers(spec: str, nodes: Iterable[Hashable]) -> list[tuple[Hashable, ...]]:
-    """Read attackers from text.
-
-    Parameters
-    ----------
-    spec : str
-        'all', 'first', 'sample:size=20,seed=0' (drawn at random), or labels: 'a,b' are
-        two attackers, 'a+b' is one coalition.
-    nodes : iterable
-        Labels of the nodes.
-
-    Returns
-    -------
-    list of tuple
-        The coalitions, as labels.
-
-    Raises
-    ------
-    ValueError
-        When a label is not a node, when an attacker is named twice, or when more are
-        to be drawn than there are.
-
-    References
-    ----------
-    chapter 17
-    """
+    "Read attackers from text."
     labels = list(nodes)
     spec = composed(spec)
     texts = {composed(str(node)) for node in labels}

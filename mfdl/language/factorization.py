@@ -21,17 +21,7 @@ CLEAR = 1e-5  # noise of this size, relative to noise and gradients, is known to
 
 # %% ../../nbs/language/19_factorization.ipynb #0000001f
 class NotFactorizable(ValueError):
-    """A view in which some gradients are visible without noise: the loss is infinite.
-
-    Parameters
-    ----------
-    leaks : list of (int, label)
-        Step and node of each gradient that leaks: no C with A = B C exists.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 6; chapter 19
-    """
+    "A view in which some gradients are visible without noise: the loss is infinite."
     def __init__(self, leaks: list[tuple[int, Hashable]]):
         self.leaks = leaks
         shown = ", ".join(f"node {node!r} in step {step}" for step, node in leaks[:6])
@@ -42,33 +32,13 @@ class NotFactorizable(ValueError):
 # %% ../../nbs/language/19_factorization.ipynb #fact0001
 @dataclass(frozen=True, eq=False)
 class Factorization:
-    """A = B C where noise covers A: the encoder as seen through B, and what leaks.
-
-    Parameters
-    ----------
-    Y : ndarray of float64, (r, n T)
-        Y.T @ Y = C.T @ pinv(B) @ B @ C, for B of rank r.
-    V : ndarray of float64, (q, r)
-        Orthonormal basis of the row space of B.
-    uncovered : ndarray of bool, (T, n)
-        Gradients with a component that no noise covers.
-    nodes : tuple
-        Labels of all n nodes.
-    clear : bool
-        Whether noise is well above rounding in all directions in which it was found.
-    full : bool
-        Whether noise was found in every direction.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 6; chapter 19
-    """
-    Y: Floats
-    V: Floats
-    uncovered: Bools
-    nodes: tuple[Hashable, ...]
-    clear: bool
-    full: bool
+    "A = B C where noise covers A: the encoder as seen through B, and what leaks."
+    Y: Floats  # (r, n T), y.T @ Y = C.T @ pinv(B) @ B @ C, for B of rank r
+    V: Floats  # (q, r), orthonormal basis of the row space of B
+    uncovered: Bools  # (T, n), gradients with a component that no noise covers
+    nodes: tuple[Hashable, ...]  # labels of all n nodes
+    clear: bool  # whether noise is well above rounding in all directions in which it was found
+    full: bool  # whether noise was found in every direction
 
     @property
     def C(self) -> Floats:
@@ -90,22 +60,7 @@ class Factorization:
 
 # %% ../../nbs/language/19_factorization.ipynb #00000020
 def decompose(v: View) -> Factorization:
-    """Factor a view where noise covers it, and mark the gradients without cover.
-
-    Parameters
-    ----------
-    v : View
-        The view of an attacker.
-
-    Returns
-    -------
-    Factorization
-        The factorization of what is covered, and which gradients are not.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 6; chapter 19
-    """
+    "Factor a view where noise covers it, and mark the gradients without cover."
     from scipy.linalg import svd
     m, q = v.B.shape
     if m and q:
@@ -134,27 +89,7 @@ def decompose(v: View) -> Factorization:
 
 # %% ../../nbs/language/19_factorization.ipynb #factor01
 def factorize(v: View) -> Factorization:
-    """Factor a view, A = B C.
-
-    Parameters
-    ----------
-    v : View
-        The view of an attacker.
-
-    Returns
-    -------
-    Factorization
-        A factorization without uncovered gradients.
-
-    Raises
-    ------
-    NotFactorizable
-        When gradients leak; the error names steps and nodes.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 6; chapter 19
-    """
+    "Factor a view, A = B C."
     factorization = decompose(v)
     if factorization.uncovered.any(): raise NotFactorizable(factorization.leaks)
     return factorization

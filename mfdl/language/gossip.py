@@ -24,22 +24,7 @@ from mfdl.ground.arguments import (
 WEIGHTS = ("metropolis", "uniform", "given")
 
 def check_graph(graph: object) -> None:
-    """Refuse what is not a simple graph of networkx.
-
-    Parameters
-    ----------
-    graph : object
-        What was given.
-
-    Raises
-    ------
-    ValueError
-        For anything but a networkx.Graph, and for one with parallel edges.
-
-    References
-    ----------
-    chapter 11
-    """
+    "Refuse what is not a simple graph of networkx."
     if not isinstance(graph, nx.Graph):
         kind = type(graph).__name__
         raise ValueError(f"graph is a {kind}: expected an undirected networkx.Graph")
@@ -261,39 +246,12 @@ def _refuse_links(W: object, name: str, sparse: bool) -> None:
 
 # %% ../../nbs/language/11_gossip.ipynb #00000010
 def check_gossip(
-    W: Floats | csr_array | Sequence[object],
+    W: Floats | csr_array | Sequence[object],  # (n, n)
     graph: nx.Graph | None = None,
     name: str = "W",
     sparse: bool = False,
-) -> Floats | csr_array:
-    """Return a gossip matrix as float64, or say why it is none.
-
-    Parameters
-    ----------
-    W : array_like or csr_array, (n, n)
-        Weights in [0, 1] whose rows sum to one.
-    graph : networkx.Graph, optional
-        When given, weight off its edges is an error.
-    name : str
-        The name of W in the caller, for error messages.
-    sparse : bool
-        Whether the caller accepts a sparse matrix; if not, one is an error.
-
-    Returns
-    -------
-    ndarray or csr_array of float64, (n, n)
-        The matrix, sparse if W is.
-
-    Raises
-    ------
-    ValueError
-        When W is not a gossip matrix; the message gives the reason, and says how to
-        make one of a graph.
-
-    References
-    ----------
-    arXiv 2510.17480, Definition 2; chapter 11
-    """
+) -> Floats | csr_array:  # (n, n)
+    "Return a gossip matrix as float64, or say why it is none."
     try:
         checked = _stochastic(W, name, sparse)
     except ValueError:
@@ -304,24 +262,8 @@ def check_gossip(
     return checked
 
 # %% ../../nbs/language/11_gossip.ipynb #00000014
-def spectral_gap(W: Floats | Sequence[object]) -> float:
-    """Return the spectral gap of a gossip matrix; the larger, the faster gossip agrees.
-
-    Parameters
-    ----------
-    W : array_like, (n, n)
-        Row-stochastic.
-
-    Returns
-    -------
-    float
-        One minus the second largest modulus of the eigenvalues, in [0, 1]; 0 when
-        gossip never brings agreement.
-
-    References
-    ----------
-    chapter 11
-    """
+def spectral_gap(W: Floats | Sequence[object]) -> float:  # (n, n)
+    "Return the spectral gap of a gossip matrix; the larger, the faster gossip agrees."
     moduli = np.sort(np.abs(np.linalg.eigvals(check_gossip(W))))
     return float(max(0, 1 - moduli[-2])) if len(moduli) > 1 else 1.0
 
@@ -341,33 +283,11 @@ def _gossip_without(
 
 # %% ../../nbs/language/11_gossip.ipynb #churn001
 def churn(
-    graph: nx.Graph, offline: Iterable[Iterable[Hashable]], weights: str = "metropolis"
-) -> tuple[Floats | csr_array, ...]:
-    """Return the gossip matrices of a graph whose nodes come and go.
-
-    Parameters
-    ----------
-    graph : networkx.Graph
-        Undirected.
-    offline : iterable of iterables of nodes
-        For each step, the nodes that are offline in it: each has a row of the identity.
-    weights : str
-        'metropolis', 'uniform' or 'given'.
-
-    Returns
-    -------
-    tuple of ndarray or csr_array of float64, (n, n)
-        W_0, W_1, ...
-
-    Raises
-    ------
-    ValueError
-        For nodes that are not in the graph.
-
-    References
-    ----------
-    chapter 11
-    """
+    graph: nx.Graph,
+    offline: Iterable[Iterable[Hashable]],
+    weights: str = "metropolis",
+) -> tuple[Floats | csr_array, ...]:  # (n, n)
+    "Return the gossip matrices of a graph whose nodes come and go."
     check_graph(graph)
     steps = list(offline) if np.iterable(offline) else [offline]
     if not all(map(np.iterable, steps)):
@@ -375,23 +295,8 @@ def churn(
     return tuple(_gossip_without(graph, list(absent), weights) for absent in steps)
 
 # %% ../../nbs/language/11_gossip.ipynb #0000001d
-def links(W: Floats | csr_array) -> Bools | csr_array:
-    """Return who hears whom: the off-diagonal support of a gossip matrix.
-
-    Parameters
-    ----------
-    W : ndarray or csr_array, (n, n)
-        Gossip matrix.
-
-    Returns
-    -------
-    ndarray or csr_array of bool, (n, n)
-        [u, v] is True when u hears v and u is not v.
-
-    References
-    ----------
-    chapter 11
-    """
+def links(W: Floats | csr_array) -> Bools | csr_array:  # (n, n) to (n, n)
+    "Return who hears whom: the off-diagonal support of a gossip matrix."
     if isinstance(W, csr_array):
         used = W.tocoo()
         others = (used.data > 0) & (used.row != used.col)
@@ -401,25 +306,8 @@ def links(W: Floats | csr_array) -> Bools | csr_array:
     return heard
 
 # %% ../../nbs/language/11_gossip.ipynb #00000020
-def hops(hears: Bools | csr_array, start: Bools) -> Floats:
-    """Count the hops that each node's messages need to reach the nearest of some nodes.
-
-    Parameters
-    ----------
-    hears : ndarray or csr_array of bool, (n, n)
-        Who hears whom: [u, v] is True when u hears v.
-    start : ndarray of bool, (n,)
-        The nodes to be reached.
-
-    Returns
-    -------
-    ndarray of float64, (n,)
-        Numbers of hops; inf where the messages never arrive.
-
-    References
-    ----------
-    chapter 11
-    """
+def hops(hears: Bools | csr_array, start: Bools) -> Floats:  # (n, n), (n,) to (n,)
+    "Count the hops that each node's messages need to reach the nearest of some nodes."
     distance = np.full(hears.shape[0], np.inf)
     frontier = start
     count = 0

@@ -32,31 +32,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/language/10_graphs.ipynb #0000000f
 def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict[str, int | float]]:
-    """Split `name:key=value,...` into the name and its parameters.
-
-    Parameters
-    ----------
-    spec : str
-        The text.
-    argument : str
-        The name of the argument in the caller, for error messages.
-
-    Returns
-    -------
-    name : str
-        The part before the colon.
-    parameters : dict of str to int or float
-        The parameters after it.
-
-    Raises
-    ------
-    ValueError
-        For a text that does not have this form.
-
-    References
-    ----------
-    chapter 10
-    """
+    "Split `name:key=value,...` into the name and its parameters."
     shown = f"{argument}={spec!r}"
     name, _, rest = str(spec).partition(":")
     parameters: dict[str, int | float] = {}
@@ -73,32 +49,7 @@ def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict[str, int |
 
 # %% ../../nbs/language/10_graphs.ipynb #00000012
 def erdos_renyi(n: int = 100, p: float | None = None, seed: int = 0) -> nx.Graph:
-    """Draw a connected Erdős-Rényi graph: each pair of nodes shares an edge at random.
-
-    Parameters
-    ----------
-    n : int
-        Nodes, at least 2.
-    p : float, optional
-        Probability of an edge, in (0, 1]; ln(n)/n unless given.
-    seed : int
-        The first seed that is tried.
-
-    Returns
-    -------
-    networkx.Graph
-        The first connected graph among seeds seed, seed+1, ...; the seed that gave
-        it is in `graph["seed"]`.
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of range, or p is so small that no draw is connected.
-
-    References
-    ----------
-    Erdős and Rényi 1959; chapter 10
-    """
+    "Draw a connected Erdős-Rényi graph: each pair of nodes shares an edge at random."
     if check_count("n", n, "a number of nodes") < 2:
         raise ValueError(f"n={n} is a number of nodes: expected an integer >= 2")
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
@@ -139,31 +90,7 @@ def _friends(ego: int, path: str | Path | None = None) -> nx.Graph:
     return nx.parse_edgelist(content.decode().splitlines(), nodetype=int)
 
 def facebook(ego: int, path: str | Path | None = None) -> nx.Graph:
-    """Load the largest connected component of a Facebook ego network, ego left out.
-
-    Parameters
-    ----------
-    ego : int
-        The user whose friends these are: a key of FACEBOOK_SHA256.
-    path : str or Path, optional
-        The file, when it is not where it is looked for.
-
-    Returns
-    -------
-    networkx.Graph
-        Its nodes are numbered from 0 in the order of their ids.
-
-    Raises
-    ------
-    FileNotFoundError
-        When the file is nowhere.
-    ValueError
-        When it is damaged.
-
-    References
-    ----------
-    McAuley and Leskovec 2012
-    """
+    "Load the largest connected component of a Facebook ego network, ego left out."
     graph = _friends(ego, path)
     largest: set[int] = max(nx.connected_components(graph), key=len)
     number = {node: i for i, node in enumerate(sorted(largest))}
@@ -174,24 +101,7 @@ def facebook(ego: int, path: str | Path | None = None) -> nx.Graph:
 
 # %% ../../nbs/language/10_graphs.ipynb #fbwhole2
 def facebook_circles() -> nx.Graph:
-    """Load the ten Facebook ego networks as one network, egos included.
-
-    Returns
-    -------
-    networkx.Graph
-        3,963 users and 88,156 ties, numbered as published.
-
-    Raises
-    ------
-    FileNotFoundError
-        When a file is nowhere.
-    ValueError
-        When one is damaged.
-
-    References
-    ----------
-    McAuley and Leskovec 2012
-    """
+    "Load the ten Facebook ego networks as one network, egos included."
     circles = nx.Graph()
     for ego in FACEBOOK_SHA256:
         ties = _friends(ego)
@@ -214,31 +124,7 @@ SOCIAL = {  # name: file here, archive and file there, digest of the file
 }
 
 def social_network(name: str, path: str | Path | None = None) -> nx.Graph:
-    """Load a social network of 7,624 to 37,700 nodes.
-
-    Parameters
-    ----------
-    name : str
-        A key of SOCIAL.
-    path : str or Path, optional
-        The file of edges, when it is not where it is looked for.
-
-    Returns
-    -------
-    networkx.Graph
-        Its nodes are numbered from 0, as published.
-
-    Raises
-    ------
-    FileNotFoundError
-        When the file is nowhere.
-    ValueError
-        When it is damaged.
-
-    References
-    ----------
-    Rozemberczki and Sarkar 2020; Rozemberczki, Allen and Sarkar 2019; chapter 10
-    """
+    "Load a social network of 7,624 to 37,700 nodes."
     file, archive, member, digest = SOCIAL[check_choice("name", name, SOCIAL)]
     content = fetch(f"social_graphs/{file}", digest, SNAP + archive, zip_member(member), path)
     ends = np.loadtxt(content.decode().splitlines(), delimiter=",", skiprows=1, dtype=np.int64)
@@ -295,34 +181,7 @@ def _dates(loader: Any, software: str, first: int | str | None) -> list[str]:
 
 # %% ../../nbs/language/10_graphs.ipynb #57f29270
 def fediverse(software: str, date: int | str | None = None) -> nx.Graph:
-    """Load a network of servers in one week, undirected.
-
-    Parameters
-    ----------
-    software : str
-        A key of FEDIVERSE.
-    date : int or str, optional
-        Of the snapshot, such as 20250210; the first one unless given.
-
-    Returns
-    -------
-    networkx.Graph
-        The largest strongly connected component: a node for each server, with what the
-        data set knows about it. Its date is in `graph["date"]`.
-
-    Raises
-    ------
-    ImportError
-        Without the package fedivertex.
-    ConnectionError
-        When the data set is neither kept on this machine nor can be downloaded.
-    ValueError
-        For an unknown network or date, and for damaged files.
-
-    References
-    ----------
-    Damie and Cyffers 2025; chapter 10
-    """
+    "Load a network of servers in one week, undirected."
     loader = _fedivertex(software)
     found = _dates(loader, software, date)[0]
     which = {"date": found, "only_largest_component": True, "disable_tqdm": True}
@@ -332,28 +191,7 @@ def fediverse(software: str, date: int | str | None = None) -> nx.Graph:
 
 # %% ../../nbs/language/10_graphs.ipynb #50c981b6
 def common_nodes(graphs: Iterable[nx.Graph]) -> list[nx.Graph]:
-    """Return graphs, such as snapshots of one network, on the nodes of all of them.
-
-    Parameters
-    ----------
-    graphs : iterable of networkx.Graph
-        Directed or not.
-
-    Returns
-    -------
-    list of networkx.Graph
-        Undirected and simple, without attributes of nodes and edges, all with the same
-        nodes in the order in which they first appear.
-
-    Raises
-    ------
-    ValueError
-        For anything but graphs.
-
-    References
-    ----------
-    chapter 10
-    """
+    "Return graphs, such as snapshots of one network, on the nodes of all of them."
     given = list(graphs)
     for i, graph in enumerate(given):
         if not isinstance(graph, nx.Graph):
@@ -372,38 +210,7 @@ def common_nodes(graphs: Iterable[nx.Graph]) -> list[nx.Graph]:
 def fediverse_weeks(
     software: str, weeks: int, first: int | str | None = None
 ) -> list[nx.Graph]:
-    """Load consecutive snapshots of a network of servers, undirected, on common nodes.
-
-    Parameters
-    ----------
-    software : str
-        A key of FEDIVERSE.
-    weeks : int
-        Snapshots, at least 1.
-    first : int or str, optional
-        Date of the first of them; of the first there is unless given.
-
-    Returns
-    -------
-    list of networkx.Graph
-        For each snapshot the links between servers in it, whichever way they point,
-        all with the same nodes: nothing but loops is left out. Its date is in
-        `graph["date"]`.
-
-    Raises
-    ------
-    ImportError
-        Without the package fedivertex.
-    ConnectionError
-        When the data set is neither kept on this machine nor can be downloaded.
-    ValueError
-        For an unknown network or date, more snapshots than there are, and for damaged
-        files.
-
-    References
-    ----------
-    Damie and Cyffers 2025; chapter 10
-    """
+    "Load consecutive snapshots of a network of servers, undirected, on common nodes."
     check_count("weeks", weeks, "a number of snapshots")
     loader = _fedivertex(software)
     dates = _dates(loader, software, first)
@@ -419,27 +226,11 @@ def fediverse_weeks(
 # %% ../../nbs/language/10_graphs.ipynb #00000023
 @dataclass(frozen=True)
 class GraphSource:
-    """A named graph: how to make it, what it is, and where it comes from.
-
-    Parameters
-    ----------
-    make : callable
-        Takes the parameters of the name and returns a networkx.Graph.
-    what : str
-        What it is.
-    origin : str
-        'networkx', 'generated', or where it is downloaded from.
-    file : str, optional
-        The file of the data set, relative to a data folder.
-
-    References
-    ----------
-    chapter 10
-    """
-    make: Callable[..., nx.Graph]
-    what: str
-    origin: str
-    file: str | None = None
+    "A named graph: how to make it, what it is, and where it comes from."
+    make: Callable[..., nx.Graph]  # takes the parameters of the name and returns a networkx.Graph
+    what: str  # what it is
+    origin: str  # 'networkx', 'generated', or where it is downloaded from
+    file: str | None = None  # the file of the data set, relative to a data folder
 
     @property
     def parameters(self) -> list[str]:
@@ -455,22 +246,7 @@ class GraphSource:
 
 # %% ../../nbs/language/10_graphs.ipynb #00000024
 def grid(rows: int = 4, columns: int = 4) -> nx.Graph:
-    """Make a grid whose nodes are numbered row by row.
-
-    Parameters
-    ----------
-    rows, columns : int
-        Numbers of nodes, at least 1.
-
-    Returns
-    -------
-    networkx.Graph
-        With rows times columns nodes.
-
-    References
-    ----------
-    chapter 10
-    """
+    "Make a grid whose nodes are numbered row by row."
     check_count("rows", rows, "a number of nodes")
     check_count("columns", columns, "a number of nodes")
     return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))

@@ -81,24 +81,10 @@ class RandomParticipation:
     """Records that take part at random, by coins that no attacker knows.
 
     Such a scheme has no list of steps, and is refused wherever one is needed.
-
-    References
-    ----------
-    chapter 18; chapter 36.
     """
 
     def refuse(self) -> NoReturn:
-        """Raise the error of a function that needs known steps.
-
-        Raises
-        ------
-        ValueError
-            Always.
-
-        References
-        ----------
-        chapter 18.
-        """
+        "Raise the error of a function that needs known steps."
         raise ValueError(f"participation={self!r}: takes part at random, which only account(.., "
                          "LDP(), ..) counts on; expected known steps, such as "
                          "Participation.cyclic(k, b)")
@@ -119,29 +105,10 @@ def _check_coins(scheme: Any, *counts: str) -> None:
 
 @dataclass(frozen=True)
 class PoissonParticipation(RandomParticipation):
-    """Let each record flip a coin whenever its group has its turn.
-
-    Parameters
-    ----------
-    chances : int
-        How often each group has its turn.
-    groups : int
-        The number of groups; group j has its turn in steps j, j + groups, and so on.
-    q : float
-        The probability of taking part, in (0, 1].
-
-    Raises
-    ------
-    ValueError
-        For counts that are not positive integers, and for a q that is not in (0, 1].
-
-    References
-    ----------
-    arXiv 2306.08153 (BandMF), Section 4; chapter 18.
-    """
-    chances: int
-    groups: int
-    q: float
+    "Let each record flip a coin whenever its group has its turn."
+    chances: int  # how often each group has its turn
+    groups: int  # the number of groups
+    q: float  # the probability of taking part, in (0, 1]
 
     def __post_init__(self) -> None:
         _check_coins(self, "chances", "groups")
@@ -151,25 +118,8 @@ class PoissonParticipation(RandomParticipation):
         "The number of steps of the run."
         return self.chances * self.groups
 
-    def draw(self, records: int, seed: int) -> Bools:
-        """Flip the coins of some records, of which record i is in group i mod groups.
-
-        Parameters
-        ----------
-        records : int
-            The number of records.
-        seed : int
-            A secret of up to 128 bits.
-
-        Returns
-        -------
-        ndarray of bool, (T, records)
-            Which records take part in which step.
-
-        References
-        ----------
-        chapter 18.
-        """
+    def draw(self, records: int, seed: int) -> Bools:  # (T, records)
+        "Flip the coins of some records, of which record i is in group i mod groups."
         coins = secure_uniform(seed, 0, self.chances * records).reshape(self.chances, 1, records)
         in_turn = np.arange(self.groups)[:, None] == np.arange(records) % self.groups
         return np.asarray((in_turn & (coins < self.q)).reshape(self.T, records))
@@ -177,36 +127,12 @@ class PoissonParticipation(RandomParticipation):
 # %% ../../nbs/language/18_participation.ipynb #cut44002
 @dataclass(frozen=True)
 class TruncatedParticipation(RandomParticipation):
-    """Let records flip coins as in `PoissonParticipation`, and cut large batches.
-
-    Parameters
-    ----------
-    chances : int
-        How often each group has its turn.
-    groups : int
-        The number of groups; group j has its turn in steps j, j + groups, and so on.
-    q : float
-        The probability that a record is drawn, in (0, 1].
-    records : int
-        How many records a node holds at most; empty places flip coins, too.
-    largest : int
-        The largest size of a batch; if more records are drawn, so many of them are kept
-        at random.
-
-    Raises
-    ------
-    ValueError
-        For counts that are not positive integers, and for a q that is not in (0, 1].
-
-    References
-    ----------
-    arXiv 2508.15089; chapter 18; chapter 44.
-    """
-    chances: int
-    groups: int
-    q: float
-    records: int
-    largest: int
+    "Let records flip coins as in `PoissonParticipation`, and cut large batches."
+    chances: int  # how often each group has its turn
+    groups: int  # the number of groups
+    q: float  # the probability that a record is drawn, in (0, 1]
+    records: int  # how many records a node holds at most
+    largest: int  # the largest size of a batch
 
     def __post_init__(self) -> None:
         _check_coins(self, "chances", "groups", "records", "largest")
@@ -221,30 +147,8 @@ class TruncatedParticipation(RandomParticipation):
         "The places of a group, whether a record is there or not."
         return -(-self.records // self.groups)
 
-    def draw(self, records: int, seed: int) -> Bools:
-        """Flip the coins of some records, of which record i is in group i mod groups.
-
-        Parameters
-        ----------
-        records : int
-            The number of records, at most `self.records`.
-        seed : int
-            A secret of up to 128 bits.
-
-        Returns
-        -------
-        ndarray of bool, (T, records)
-            Which records take part in which step.
-
-        Raises
-        ------
-        ValueError
-            For more records than that.
-
-        References
-        ----------
-        chapter 18.
-        """
+    def draw(self, records: int, seed: int) -> Bools:  # (T, records)
+        "Flip the coins of some records, of which record i is in group i mod groups."
         if records > self.records:
             raise ValueError(f"records={records}: expected at most {self.records}, for which "
                              "batches are cut")
@@ -258,29 +162,10 @@ class TruncatedParticipation(RandomParticipation):
 # %% ../../nbs/language/18_participation.ipynb #b1n50002
 @dataclass(frozen=True)
 class BinsParticipation(RandomParticipation):
-    """Put each record into one of the batches of an epoch by lot.
-
-    Parameters
-    ----------
-    epochs : int
-        How often all batches are used.
-    bins : int
-        The number of batches of an epoch, all equally likely.
-    anew : bool
-        Whether a new lot is drawn for each epoch, instead of one for all epochs.
-
-    Raises
-    ------
-    ValueError
-        For counts that are not positive integers, and if `anew` is not True or False.
-
-    References
-    ----------
-    arXiv 2410.06266, arXiv 2412.16802; chapter 18.
-    """
-    epochs: int
-    bins: int
-    anew: bool = False
+    "Put each record into one of the batches of an epoch by lot."
+    epochs: int  # how often all batches are used
+    bins: int  # the number of batches of an epoch, all equally likely
+    anew: bool = False  # whether a new lot is drawn for each epoch, instead of one for all epochs
 
     def __post_init__(self) -> None:
         for name in ("epochs", "bins"):
@@ -292,25 +177,8 @@ class BinsParticipation(RandomParticipation):
         "The number of steps of the run."
         return self.epochs * self.bins
 
-    def draw(self, records: int, seed: int) -> Bools:
-        """Draw the lots of some records.
-
-        Parameters
-        ----------
-        records : int
-            The number of records.
-        seed : int
-            A secret of up to 128 bits.
-
-        Returns
-        -------
-        ndarray of bool, (T, records)
-            Which records take part in which step.
-
-        References
-        ----------
-        chapter 18.
-        """
+    def draw(self, records: int, seed: int) -> Bools:  # (T, records)
+        "Draw the lots of some records."
         lots = secure_uniform(seed, 0, (self.epochs if self.anew else 1) * records)
         drawn = np.floor(lots * self.bins).reshape(-1, 1, records)
         taken = np.broadcast_to(
@@ -466,22 +334,7 @@ class Participation(_ByChance):
 
 # %% ../../nbs/language/18_participation.ipynb #0000000c
 def check_participation(participation: object) -> None:
-    """Refuse anything but a Participation.
-
-    Parameters
-    ----------
-    participation : object
-        The argument to be checked.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    chapter 18
-    """
+    "Refuse anything but a Participation."
     if isinstance(participation, Participation): return
     if isinstance(participation, RandomParticipation):
         participation.refuse()
@@ -494,29 +347,7 @@ PROTECTS = ("record", "node")  # what is protected: one record, or all data of a
 def participation_of(
     protect: str, records: Participation | RandomParticipation,
 ) -> Participation | RandomParticipation:
-    """In which steps that takes part which is protected.
-
-    Parameters
-    ----------
-    protect : str
-        'record', or 'node': all data of a node.
-    records : Participation or RandomParticipation
-        In which steps one record takes part.
-
-    Returns
-    -------
-    Participation or RandomParticipation
-        The same for a record; every step for a node.
-
-    Raises
-    ------
-    ValueError
-        For anything else that is to be protected.
-
-    References
-    ----------
-    chapter 18
-    """
+    "In which steps that takes part which is protected."
     if check_choice("protect", protect, PROTECTS) == "record": return records
     return Participation.every_step(records.T)
 
@@ -529,23 +360,8 @@ def _checked_name(record: Any) -> Hashable:
 
 @dataclass
 class Uses:
-    """The uses of records in a run, checked step by step against a participation.
-
-    Parameters
-    ----------
-    participation : Participation
-        In which steps a record may take part.
-
-    Raises
-    ------
-    ValueError
-        For anything that is not a participation of known steps.
-
-    References
-    ----------
-    chapter 18
-    """
-    participation: Participation
+    "The uses of records in a run, checked step by step against a participation."
+    participation: Participation  # in which steps a record may take part
     _steps: int = field(default=0, init=False)  # so far
     _used: dict[Hashable, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
 
@@ -553,19 +369,7 @@ class Uses:
         check_participation(self.participation)
 
     def take(self, records: Iterable[Any]) -> None:
-        """Note the records of the next step.
-
-        Parameters
-        ----------
-        records : iterable of int or str
-            Names of the records that are used in it.
-
-        Raises
-        ------
-        ValueError
-            For a record that the participation does not allow in this step, and for a
-            step beyond the last. After an error nothing has been noted.
-        """
+        "Note the records of the next step."
         t = self._steps
         if t >= self.participation.T:
             raise ValueError(f"records: there is no step {t}; expected {self.participation.T} "
@@ -594,24 +398,7 @@ class Uses:
 
 # %% ../../nbs/language/18_participation.ipynb #22923e76
 def participation_in_words(participation: Participation, checked: bool) -> str:
-    """Say in which steps a record takes part, and on whose word.
-
-    Parameters
-    ----------
-    participation : Participation
-        In which steps a record takes part.
-    checked : bool
-        Whether the records of each step were named, and checked.
-
-    Returns
-    -------
-    str
-        One sentence or more.
-
-    References
-    ----------
-    chapter 18
-    """
+    "Say in which steps a record takes part, and on whose word."
     least = "" if participation.separation == "exactly" else "at least "
     said = (f"Each record takes part in at most {participation.k} of {participation.T} steps, "
             f"{least}{participation.b} apart")

@@ -26,30 +26,12 @@ from mfdl.language.steps import (
 # %% ../../nbs/language/14_protocol.ipynb #00000014
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """What is sent: one entry for each of m messages.
-
-    Parameters
-    ----------
-    step : int array (m,)
-        The step of each message.
-    round : int array (m,)
-        Which exchange of its step each message belongs to.
-    sender : int array (m,)
-        Index of the node that sends it.
-    receiver_sets : bool array or csr_array (r, n)
-        The different sets of receivers.
-    receiver_set : int array (m,)
-        The receivers of each message, as a row of `receiver_sets`.
-
-    References
-    ----------
-    chapter 14.
-    """
-    step: Ints
-    round: Ints
-    sender: Ints
-    receiver_sets: Bools | csr_array
-    receiver_set: Ints
+    "What is sent: one entry for each of m messages."
+    step: Ints  # (m,), the step of each message
+    round: Ints  # (m,), which exchange of its step each message belongs to
+    sender: Ints  # (m,), index of the node that sends it
+    receiver_sets: Bools | csr_array  # (r, n), the different sets of receivers
+    receiver_set: Ints  # (m,), the receivers of each message, as a row of `receiver_sets`
 
     @property
     def receivers(self) -> Bools | csr_array:
@@ -62,23 +44,10 @@ class Variables:
     """What is drawn: one entry for each of q independent standard normal variables.
 
     Each variable is a vector, with one number for each parameter of the model.
-
-    Parameters
-    ----------
-    step : int array (q,)
-        The step in which each is drawn.
-    holder_sets : bool array or csr_array (r, n)
-        The different sets of holders.
-    holder_set : int array (q,)
-        The holders of each variable, as a row of `holder_sets`.
-
-    References
-    ----------
-    chapter 14.
     """
-    step: Ints
-    holder_sets: Bools | csr_array
-    holder_set: Ints
+    step: Ints  # (q,), the step in which each is drawn
+    holder_sets: Bools | csr_array  # (r, n), the different sets of holders
+    holder_set: Ints  # (q,), the holders of each variable, as a row of `holder_sets`
 
     @property
     def holders(self) -> Bools | csr_array:
@@ -118,41 +87,19 @@ def _recombined(
 class NoiseMixing:
     """Where noise enters, one entry for each of r places: L @ added = D @ variables.
 
-    The places of a step are first its n models, where noise enters with the gradients,
-    and then the shares of its messages. With a basis, the additions of the n models are
-    recombined between the nodes.
-
-    Parameters
-    ----------
-    step : int array (r,)
-        The step of each place.
-    round : int array (r,)
-        The exchange that a share belongs to; -1 for a model.
-    node : int array (r,)
-        The node that adds the noise.
-    receiver : int array (r,)
-        The node whose message carries it; for a model the node itself.
-    D : csr_array (r, q)
-        Coefficients of the q variables.
-    L : csr_array (r, r)
-        Coefficients of additions, lower-triangular: what is taken back of earlier ones.
-    takes_back : bool
-        Whether L is not the identity.
-    basis : ndarray (n, n), or None
-        How nodes recombine what they add; None: nothing is recombined.
-
-    References
-    ----------
-    chapter 14.
+    The places of a step are first its n models, where noise enters with the gradients, and then
+    the shares of its messages. With a basis, the additions of the n models are recombined
+    between the nodes.
     """
-    step: Ints
-    round: Ints
-    node: Ints
-    receiver: Ints
-    D: csr_array
+    step: Ints  # (r,), the step of each place
+    round: Ints  # (r,), the exchange that a share belongs to
+    node: Ints  # (r,), the node that adds the noise
+    receiver: Ints  # (r,), the node whose message carries it
+    D: csr_array  # (r, q), coefficients of the q variables
+    # (r, r), coefficients of additions, lower-triangular: what is taken back of earlier ones
     L: csr_array
-    takes_back: bool
-    basis: Floats | None
+    takes_back: bool  # whether L is not the identity
+    basis: Floats | None  # (n, n), how nodes recombine what they add
 
     @cached_property
     def models(self) -> Ints:
@@ -307,29 +254,7 @@ def _effects_of(steps: Sequence[Step], places: int) -> Floats:  # (messages, pla
 
 # %% ../../nbs/language/14_protocol.ipynb #d2c95f18
 def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...]:
-    """Labels of n nodes.
-
-    Parameters
-    ----------
-    nodes : iterable of labels, or None
-        In the order of rows; None for 0 .. n-1.
-    n : int
-        Number of nodes.
-
-    Returns
-    -------
-    tuple of labels
-        All of them different.
-
-    Raises
-    ------
-    ValueError
-        For anything but n different labels.
-
-    References
-    ----------
-    chapter 14.
-    """
+    "Labels of n nodes."
     if nodes is None: return tuple(range(n))
     if not np.iterable(nodes):
         raise ValueError(f"nodes={nodes!r}: expected {n} labels, one for each row of W")
@@ -781,27 +706,7 @@ _RUNNING = Route(
 MOST_GRADIENTS = 4000  # for whose matrices there is room
 
 def with_full_matrices(protocol: Protocol) -> Protocol:
-    """Return the same run with full gossip matrices.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run, of n nodes and T steps.
-
-    Returns
-    -------
-    Protocol
-        Equal to it in all but the way in which gossip matrices are stored.
-
-    Raises
-    ------
-    ValueError
-        For sparse matrices and more than MOST_GRADIENTS gradients, n T.
-
-    References
-    ----------
-    chapter 14.
-    """
+    "Return the same run with full gossip matrices."
     if not protocol.sparse: return protocol
     if protocol.n * protocol.T > MOST_GRADIENTS:
         raise ValueError(
@@ -821,26 +726,7 @@ def with_full_matrices(protocol: Protocol) -> Protocol:
 def check_protocol_type(
     protocol: object, expected: str = "a Protocol, such as dp_dsgd(W, T)", sparse: bool = False,
 ) -> None:
-    """Refuse what is not a run that can be executed.
-
-    Parameters
-    ----------
-    protocol : object
-        The argument of the caller.
-    expected : str, optional
-        What was expected, for the error message.
-    sparse : bool, optional
-        Whether sparse gossip matrices are accepted; if not, they are an error.
-
-    Raises
-    ------
-    ValueError
-        For anything but a Protocol, and for features of which nothing is known.
-
-    References
-    ----------
-    chapter 14.
-    """
+    "Refuse what is not a run that can be executed."
     if isinstance(protocol, MatrixProtocol):
         raise ValueError(f"protocol={protocol.name!r} {protocol.lacks}; expected {expected}")
     if not isinstance(protocol, Protocol):

@@ -34,22 +34,7 @@ def _content(part: object) -> bytes:
     return repr(part).encode() + b"\0"
 
 def fingerprint(*parts: object) -> str:
-    """SHA-256 of arrays, sparse arrays, numbers and texts.
-
-    Parameters
-    ----------
-    *parts : ndarray (any shape), csr_array, or an object with a `repr` of its own
-        The shape, the type and all entries of an array count.
-
-    Returns
-    -------
-    str
-        The digest, in hexadecimal.
-
-    References
-    ----------
-    chapter 13.
-    """
+    "SHA-256 of arrays, sparse arrays, numbers and texts."
     sha = hashlib.sha256()
     for part in parts:
         sha.update(_content(part))
@@ -59,44 +44,14 @@ def fingerprint(*parts: object) -> str:
 _Entry = TypeVar("_Entry", bound=np.generic)
 
 def frozen(matrix: Floats | csr_array) -> Floats | csr_array:
-    """Make a full or sparse matrix read-only.
-
-    Parameters
-    ----------
-    matrix : ndarray or csr_array (any shape)
-        The matrix, which is not copied.
-
-    Returns
-    -------
-    ndarray or csr_array (same shape)
-        The same matrix.
-
-    References
-    ----------
-    chapter 13.
-    """
+    "Make a full or sparse matrix read-only."
     if not isinstance(matrix, csr_array): return read_only(matrix)
     for part in (matrix.data, matrix.indices, matrix.indptr):
         read_only(part)
     return matrix
 
 def read_only(array: NDArray[_Entry]) -> NDArray[_Entry]:
-    """Make an array read-only.
-
-    Parameters
-    ----------
-    array : ndarray (any shape)
-        The array, which is not copied.
-
-    Returns
-    -------
-    ndarray (same shape)
-        The same array.
-
-    References
-    ----------
-    chapter 13.
-    """
+    "Make an array read-only."
     array.flags.writeable = False
     return array
 
@@ -433,25 +388,6 @@ class NoiseInTime(Noise):
     """Noise of n nodes that combine their own variables, all with the same weights.
 
     Each node draws one variable in a step. Tables are made when they are asked for.
-
-    Parameters
-    ----------
-    n : int
-        Number of nodes.
-    mix : array (lags,)
-        Weights of a node's last variables, that of this step last.
-    back : array (lags,), optional
-        Weights of a node's last additions, that of this step last: so weighted they add
-        up to what `mix` gives. By default weight 1 for the new one.
-
-    Raises
-    ------
-    ValueError
-        For anything but a row of weights, and for one that ends with zero.
-
-    References
-    ----------
-    chapter 13; arXiv 2510.17480, Section 4 (rows of C^-1 for mix, of C for back).
     """
     weights: tuple[Floats, Floats]
 
@@ -662,26 +598,7 @@ def _has_default(thing: object, one: Field[Any]) -> bool:
 def features_of(
     thing: Any, told: Mapping[type, Mapping[str, _Tells]],
 ) -> frozenset[str]:
-    """Find the features of an object, field by field.
-
-    Parameters
-    ----------
-    thing : dataclass instance
-        Of any class.
-    told : mapping
-        For each class that is known, and each of its fields that is known, a function
-        of the object that gives the features that follow from this field.
-
-    Returns
-    -------
-    frozenset of str
-        Names of `FEATURES`; 'Class.field' for an unknown field that does not carry its
-        default, and 'Class' for an object of an unknown class.
-
-    References
-    ----------
-    chapter 13.
-    """
+    "Find the features of an object, field by field."
     kind = type(thing)
     if kind not in told: return frozenset({kind.__name__})
     found: set[str] = set()
@@ -693,25 +610,8 @@ def features_of(
     return frozenset(found)
 
 # %% ../../nbs/language/13_steps.ipynb #13feat05
-def own_weights(M: csr_array, n: int) -> Floats | None:
-    """Read off how each of n nodes combines its own variables in time.
-
-    Parameters
-    ----------
-    M : csr_array (n, m)
-        Coefficients of the last m variables; each node draws one in a step.
-    n : int
-        Number of nodes.
-
-    Returns
-    -------
-    ndarray (lags,), or None
-        The weights, that of this step first; None if nodes differ.
-
-    References
-    ----------
-    chapter 13.
-    """
+def own_weights(M: csr_array, n: int) -> Floats | None:  # (n, m) to (lags,)
+    "Read off how each of n nodes combines its own variables in time."
     count = np.diff(M.indptr)
     if not (count == count[0]).all(): return None
     columns = M.indices.reshape(n, -1) - (M.shape[1] - n)  # 0 .. n-1 in this step
@@ -779,71 +679,22 @@ _TOLD: dict[type, dict[str, _Tells]] = {
 # %% ../../nbs/language/13_steps.ipynb #13feat09
 @dataclass(frozen=True)
 class Route:
-    """A way to compute something of a run, and the features of a run that it handles.
-
-    Parameters
-    ----------
-    name : str
-        Its name in errors.
-    handles : frozenset of str
-        Names of `FEATURES`.
-    instead : str
-        What a caller can do about others.
-    error : type, optional
-        What is raised for others, a kind of ValueError.
-
-    Raises
-    ------
-    ValueError
-        For a name that is not in `FEATURES`.
-
-    References
-    ----------
-    chapter 13.
-    """
-    name: str
-    handles: frozenset[str]
-    instead: str
-    error: type[ValueError] = ValueError
+    "A way to compute something of a run, and the features of a run that it handles."
+    name: str  # its name in errors
+    handles: frozenset[str]  # names of `FEATURES`
+    instead: str  # what a caller can do about others
+    error: type[ValueError] = ValueError  # what is raised for others, a kind of ValueError
 
     def __post_init__(self) -> None:
         wrong = sorted(self.handles - FEATURES.keys())
         if wrong: raise ValueError(f"handles: {wrong} are no features; expected {[*FEATURES]}")
 
     def fits(self, run: Any) -> bool:
-        """Tell whether a run has only features that this route handles.
-
-        Parameters
-        ----------
-        run : Step, Protocol or MatrixProtocol
-            Anything with `features`.
-
-        Returns
-        -------
-        bool
-            False if `refuse` would raise an error.
-        """
+        "Tell whether a run has only features that this route handles."
         return bool(run.features <= self.handles)
 
 def refuse(route: Route, run: Any) -> None:
-    """Raise an error if a run has a feature that a route does not handle.
-
-    Parameters
-    ----------
-    route : Route
-        The way that is about to be taken.
-    run : Protocol or MatrixProtocol
-        Anything with `features` and a `name`.
-
-    Raises
-    ------
-    ValueError
-        Of the kind that the route says, with features, route and what to do instead.
-
-    References
-    ----------
-    chapter 13.
-    """
+    "Raise an error if a run has a feature that a route does not handle."
     if route.fits(run): return
     beyond = sorted(run.features - route.handles)
     what = " and ".join(FEATURES.get(name, name) for name in beyond)

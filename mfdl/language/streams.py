@@ -19,30 +19,7 @@ from .protocol import NoiseMixing, Protocol, Variables, check_protocol_type
 def deal_seeds(
     protocol: Protocol, secret: int | None = None,
 ) -> dict[Hashable, dict[int, int]]:
-    """Deal the seeds of a run to its nodes, all derived from one secret.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run.
-    secret : int, optional
-        An integer of up to 128 bits. Every run needs a fresh one, or it repeats the
-        noise of another run; by default one from the operating system.
-
-    Returns
-    -------
-    dict of dicts
-        For the label of each node {row of protocol.variables.holder_sets: seed}.
-
-    Raises
-    ------
-    ValueError
-        For anything but a Protocol, and for a secret that is no integer of 128 bits.
-
-    References
-    ----------
-    chapter 16.
-    """
+    "Deal the seeds of a run to its nodes, all derived from one secret."
     check_protocol_type(protocol, sparse=True)
     if secret is None:
         secret = fresh_secret()
@@ -189,45 +166,9 @@ def noise_stream(
 ) -> Iterator[Floats]:
     """Draw what one node adds, step after step.
 
-    Blocks of variables that are needed again are kept as long as they fit into KEPT
-    bytes, and drawn again otherwise. Of earlier additions, one vector is kept for each
-    band of `mix.L`. What is added is the same, however much is kept.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run.
-    node : label
-        The node that draws the noise.
-    seeds : dict of int
-        Those that the node holds, {row of protocol.variables.holder_sets: integer of up
-        to 128 bits}, such as deal_seeds(protocol, secret)[node].
-    dimension : int
-        d, the number of parameters of the model.
-    secure : bool, optional
-        Whether random numbers come from a cryptographic generator.
-    regenerate : bool, optional
-        Whether no variable is kept: one that is needed again is drawn again.
-
-    Yields
-    ------
-    ndarray of float64, (1 + shares, d)
-        For one step, what is added to the model, and in the rows below to each message
-        that has a share of its own.
-
-    Returns
-    -------
-    iterator
-        One array for each step.
-
-    Raises
-    ------
-    ValueError
-        When the node lacks the seed of noise that it has to add, and for bad arguments.
-
-    References
-    ----------
-    chapter 16.
+    Blocks of variables that are needed again are kept as long as they fit into KEPT bytes, and
+    drawn again otherwise. Of earlier additions, one vector is kept for each band of `mix.L`.
+    What is added is the same, however much is kept.
     """
     check_protocol_type(protocol, sparse=True)
     held = _checked_seeds(seeds, node)

@@ -21,22 +21,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/language/12_workloads.ipynb #0000000a
 def is_matrix(M: object) -> bool:
-    """Tell whether something is a matrix: two dimensions, and rows of one length.
-
-    Parameters
-    ----------
-    M : object
-        Anything.
-
-    Returns
-    -------
-    bool
-        True for a matrix.
-
-    References
-    ----------
-    chapter 12
-    """
+    "Tell whether something is a matrix: two dimensions, and rows of one length."
     try:
         return np.ndim(M) == 2  # type: ignore[arg-type]  # whatever it is
     except ValueError:
@@ -56,35 +41,11 @@ def _entries(W: Floats | csr_array) -> bytes:
     return b"".join(part.tobytes() for part in parts)
 
 def gossip_kinds(
-    W: Floats | csr_array | Sequence[Floats | csr_array], T: int, sparse: bool = False
-) -> tuple[list[Floats | csr_array], list[int]]:
-    """Check a gossip matrix, or one for each step, and find equal ones.
-
-    Parameters
-    ----------
-    W : ndarray or csr_array, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Steps, at least 1.
-    sparse : bool
-        Whether the caller accepts sparse matrices.
-
-    Returns
-    -------
-    Ws : list of ndarray or csr_array of float64, (n, n)
-        The matrices that differ from each other.
-    kinds : list of int
-        For each step the position of its matrix among them.
-
-    Raises
-    ------
-    ValueError
-        When W is no gossip matrix, or does not hold one for each step.
-
-    References
-    ----------
-    chapter 12
-    """
+    W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n) and (n, n)
+    T: int,
+    sparse: bool = False,
+) -> tuple[list[Floats | csr_array], list[int]]:  # (n, n)
+    "Check a gossip matrix, or one for each step, and find equal ones."
     T = check_count("T", T, "a number of steps")
     if not _is_sequence(W): return [check_gossip(W, sparse=sparse)], [0] * T
     if len(W) != T:
@@ -104,33 +65,11 @@ def gossip_kinds(
 
 # %% ../../nbs/language/12_workloads.ipynb #seq00001
 def gossip_sequence(
-    W: Floats | csr_array | Sequence[Floats | csr_array], T: int, sparse: bool = False
-) -> tuple[Floats | csr_array, ...]:
-    """Check a gossip matrix, or one for each step, and return one for each step.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Steps, at least 1.
-    sparse : bool
-        Whether the caller accepts sparse matrices.
-
-    Returns
-    -------
-    tuple of ndarray or csr_array of float64, (n, n)
-        W_0 .. W_{T-1}; equal ones are one object.
-
-    Raises
-    ------
-    ValueError
-        When W is no gossip matrix, or does not hold one for each step.
-
-    References
-    ----------
-    chapter 12
-    """
+    W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n) and (n, n)
+    T: int,
+    sparse: bool = False,
+) -> tuple[Floats | csr_array, ...]:  # (n, n)
+    "Check a gossip matrix, or one for each step, and return one for each step."
     Ws, kinds = gossip_kinds(W, T, sparse)
     return tuple(Ws[kind] for kind in kinds)
 
@@ -169,32 +108,13 @@ def workload(W: Floats | Sequence[Floats], T: int) -> Floats:
     return blocks.reshape(n * T, n * T)
 
 # %% ../../nbs/language/12_workloads.ipynb #00000013
-def workload_operator(W: Floats | Sequence[Floats], T: int) -> "LinearOperator":
+def workload_operator(
+    W: Floats | Sequence[Floats],  # (n, n) and (n, n)
+    T: int,
+) -> "LinearOperator":
     """Return the workload as an operator: it multiplies, and is never built.
 
-    Products with it and its transpose take O(n^2 T) time and O(nT) memory for
-    each column.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Steps, at least 1.
-
-    Returns
-    -------
-    scipy.sparse.linalg.LinearOperator, (n T, n T)
-        The same matrix as `workload` gives.
-
-    Raises
-    ------
-    ValueError
-        When W is no gossip matrix, or does not hold one for each step.
-
-    References
-    ----------
-    chapter 12
+    Products with it and its transpose take O(n^2 T) time and O(nT) memory for each column.
     """
     from scipy.sparse.linalg import LinearOperator
     Ws = gossip_sequence(W, T)

@@ -21,31 +21,12 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/learning/63_clipping.ipynb #a6300005
 def clip_factors(
-    squares: "torch.Tensor", mask: "torch.Tensor", clip: float | None, size: int
-) -> "torch.Tensor":
-    """Compute factors of gradients in a clipped mean: min(1, clip / norm) / size.
-
-    Parameters
-    ----------
-    squares : torch.Tensor (.., records)
-        Squared norms of gradients, float64.
-    mask : torch.Tensor (.., records)
-        1 where there is a record, 0 for an empty place.
-    clip : float or None
-        The norm to which gradients are clipped; with None they are not clipped.
-    size : int
-        The number by which the sum is divided.
-
-    Returns
-    -------
-    torch.Tensor (.., records)
-        Factors, of the type of the mask; 0 for empty places, for what is not finite,
-        and for factors that are too small for that type to keep their digits.
-
-    References
-    ----------
-    chapter 63.
-    """
+    squares: "torch.Tensor",  # (.., records)
+    mask: "torch.Tensor",  # (.., records)
+    clip: float | None,
+    size: int,
+) -> "torch.Tensor":  # (.., records)
+    "Compute factors of gradients in a clipped mean: min(1, clip / norm) / size."
     with needed_for("training", "train"): import torch
     scale = torch.ones_like(squares)
     if clip is not None:
@@ -75,69 +56,25 @@ def _cross_entropy(outputs: "torch.Tensor", y: "torch.Tensor") -> "torch.Tensor"
     return cross_entropy(outputs.flatten(0, -2), labels, reduction="none").view(records)
 
 def record_loss(kind: str) -> "Callable[[torch.Tensor, torch.Tensor], torch.Tensor]":
-    """Choose a loss that gives one number for each record.
-
-    Parameters
-    ----------
-    kind : str
-        'squared', 'huber' or 'cross-entropy'.
-
-    Returns
-    -------
-    callable
-        A function of outputs (.., records, outputs) and targets. Targets are classes
-        (.., records), or for numeric losses numbers (.., records, outputs).
-
-    References
-    ----------
-    chapter 63.
-    """
+    "Choose a loss that gives one number for each record."
     return {"squared": _squared, "huber": _huber, "cross-entropy": _cross_entropy}[kind]
 
 # %% ../../nbs/learning/63_clipping.ipynb #a630000b
 @dataclass(frozen=True)
 class ClippingRule:
-    """How gradients of records become the gradient of a node (chapter 63).
-
-    Parameters
-    ----------
-    loss : callable
-        A function that gives one number for each record, as `record_loss` returns.
-    clip : float or None
-        The norm to which gradients are clipped; with None they are not clipped.
-    size : int
-        The number by which sums over records are divided.
-    protect : str
-        'record' to clip the gradient of each record, 'node' the mean of each batch.
-
-    References
-    ----------
-    chapter 63.
-    """
+    "How gradients of records become the gradient of a node (chapter 63)."
+    # a function that gives one number for each record, as `record_loss` returns
     loss: Callable[..., Any]
-    clip: float | None
-    size: int
+    clip: float | None  # the norm to which gradients are clipped
+    size: int  # the number by which sums over records are divided
+    # 'record' to clip the gradient of each record, 'node' the mean of each batch
     protect: str = "record"
 
 class Batch(NamedTuple):
-    """The records that all nodes use in a step (chapter 63).
-
-    Parameters
-    ----------
-    X : torch.Tensor (nodes, records, ..)
-        Features.
-    y : torch.Tensor (nodes, records) or (nodes, records, outputs)
-        Classes, or numbers.
-    mask : torch.Tensor (nodes, records)
-        1 where there is a record, 0 for an empty place.
-
-    References
-    ----------
-    chapter 63.
-    """
-    X: "torch.Tensor"
-    y: "torch.Tensor"
-    mask: "torch.Tensor"
+    "The records that all nodes use in a step (chapter 63)."
+    X: "torch.Tensor"  # (nodes, records, ..), features
+    y: "torch.Tensor"  # (nodes, records) and (nodes, records, outputs), classes, or numbers
+    mask: "torch.Tensor"  # (nodes, records), 1 where there is a record, 0 for an empty place
 
 # %% ../../nbs/learning/63_clipping.ipynb #a630000d
 def _total_loss(rule: ClippingRule, outputs: "torch.Tensor", batch: Batch) -> "torch.Tensor":
@@ -164,23 +101,7 @@ def _clipping(
 
 # %% ../../nbs/learning/63_clipping.ipynb #a630001f
 def as_function(model: "torch.nn.Module") -> "Callable[..., torch.Tensor]":
-    """Return the outputs of a model as a function of all its parameters, as one vector.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Any model.
-
-    Returns
-    -------
-    callable
-        A function of parameters (parameters,) and records (records, ..), which returns
-        (records, outputs).
-
-    References
-    ----------
-    chapter 63.
-    """
+    "Return the outputs of a model as a function of all its parameters, as one vector."
     with needed_for("training", "train"): from torch.func import functional_call
     shapes = {name: p.shape for name, p in model.named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
@@ -236,32 +157,12 @@ def _plain_mean(
 
 # %% ../../nbs/learning/63_clipping.ipynb #a6300023
 def any_gradients(
-    model: "torch.nn.Module", theta: "torch.Tensor", batch: Batch, rule: ClippingRule
-) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Clip the gradients of any model, by forming them.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Any model whose gradient can be taken record by record.
-    theta : torch.Tensor (nodes, runs, parameters)
-        All models.
-    batch : Batch
-        Records of each node.
-    rule : ClippingRule
-        How gradients are clipped.
-
-    Returns
-    -------
-    change : torch.Tensor (nodes, runs, parameters)
-        Clipped means; to protect nodes, means that are not yet clipped.
-    bad : torch.Tensor (nodes, runs, records)
-        Whether a record was left out, because its gradient was not finite.
-
-    References
-    ----------
-    chapter 63.
-    """
+    model: "torch.nn.Module",
+    theta: "torch.Tensor",  # (nodes, runs, parameters)
+    batch: Batch,
+    rule: ClippingRule,
+) -> "tuple[torch.Tensor, torch.Tensor]":  # (nodes, runs, parameters), (nodes, runs, records)
+    "Clip the gradients of any model, by forming them."
     with needed_for("training", "train"):
         import torch
         from torch.func import vmap
@@ -332,28 +233,14 @@ def _dense_pairs(layers: list) -> _Pairs | None:
 
 # %% ../../nbs/learning/63_clipping.ipynb #a6300011
 class Scratch(dict):
-    """Memory for intermediate results that is used again in every step (chapter 63).
-
-    References
-    ----------
-    chapter 63.
-    """
-    def __call__(self, key: object, like: "torch.Tensor", *shape: int) -> "torch.Tensor":
-        """Return memory of a shape; what it contains is left over from earlier use.
-
-        Parameters
-        ----------
-        key : object
-            The purpose; memory is used again for the same purpose.
-        like : torch.Tensor
-            A tensor of the same type, on the same device.
-        *shape : int
-            Its dimensions.
-
-        Returns
-        -------
-        torch.Tensor (*shape,)
-        """
+    "Memory for intermediate results that is used again in every step (chapter 63)."
+    def __call__(
+        self,
+        key: object,
+        like: "torch.Tensor",
+        *shape: int,
+    ) -> "torch.Tensor":  # (*shape,)
+        "Return memory of a shape; what it contains is left over from earlier use."
         count = int(np.prod(shape))
         if key not in self or self[key].numel() < count:
             self[key] = like.new_empty(count)
@@ -503,40 +390,12 @@ def _dense_gradients(
 def gradients(
     model: "torch.nn.Module",
     layers: list | None,
-    theta: "torch.Tensor",
+    theta: "torch.Tensor",  # (nodes, runs, parameters)
     batch: Batch,
     rule: ClippingRule,
     scratch: Scratch,
-) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Compute what each node adds in a step, before noise and learning rate.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The model of which `theta` has the parameters.
-    layers : list of torch.nn.Module, or None
-        What `mfdl.learning.layers.chain` returns for the model; with None the route
-        for any model is taken.
-    theta : torch.Tensor (nodes, runs, parameters)
-        All models.
-    batch : Batch
-        Records of each node.
-    rule : ClippingRule
-        How their gradients are clipped.
-    scratch : Scratch
-        Memory for intermediate results.
-
-    Returns
-    -------
-    change : torch.Tensor (nodes, runs, parameters)
-        Clipped gradients.
-    lost : torch.Tensor (nodes, runs)
-        How many gradients were not finite; they count as zero.
-
-    References
-    ----------
-    Goodfellow 2015; chapter 63.
-    """
+) -> "tuple[torch.Tensor, torch.Tensor]":  # (nodes, runs, parameters), (nodes, runs)
+    "Compute what each node adds in a step, before noise and learning rate."
     pairs = _dense_pairs(layers) if layers else None
     if pairs:
         change, bad = _dense_gradients(pairs, theta, batch, rule, scratch)

@@ -235,31 +235,10 @@ Lots = PoissonParticipation | BinsParticipation | TruncatedParticipation
 
 @dataclass(frozen=True, eq=False)
 class RandomBatches(Batches):
-    """Batches that each node draws by lot, with its own secret.
-
-    Parameters
-    ----------
-    index : ndarray of int64, (n, 1, records)
-        What each node holds; -1 where it holds fewer.
-    scheme : RandomParticipation
-        How the lots are drawn.
-    mean : int
-        The number m by which the sum over a batch is divided, whatever its size.
-    secret : int or None
-        The secret from which those of the nodes are derived; with None nothing can be
-        drawn.
-
-    Raises
-    ------
-    ValueError
-        Where `Batches` raises one.
-
-    References
-    ----------
-    chapter 60.
-    """
-    scheme: Lots
-    mean: int
+    "Batches that each node draws by lot, with its own secret."
+    scheme: Lots  # how the lots are drawn
+    mean: int  # the number m by which the sum over a batch is divided, whatever its size
+    # the secret from which those of the nodes are derived
     secret: int | None = field(default=None, repr=False)
 
     @property
@@ -279,41 +258,17 @@ class RandomBatches(Batches):
         return [self.index, repr(self.scheme), self.size, str(self.secret)]
 
     def check_steps(self, T: int) -> None:
-        """Raise a ValueError unless the lots are drawn for T steps.
-
-        Parameters
-        ----------
-        T : int
-        """
+        "Raise a ValueError unless the lots are drawn for T steps."
         if T != self.scheme.T:
             raise ValueError(f"T={T}: batches are drawn for {self.scheme.T} steps; expected those")
 
     def in_steps(self, T: int) -> Any:
-        """In which of T steps a record may take part.
-
-        Parameters
-        ----------
-        T : int
-
-        Returns
-        -------
-        RandomParticipation
-        """
+        "In which of T steps a record may take part."
         self.check_steps(T)
         return self.scheme
 
     def with_secret(self, secret: int | None) -> "RandomBatches":
-        """Return the same batches with another secret, and so with other lots.
-
-        Parameters
-        ----------
-        secret : int or None
-            Up to 128 bits; with None nothing can be drawn.
-
-        Returns
-        -------
-        RandomBatches
-        """
+        "Return the same batches with another secret, and so with other lots."
         return replace(self, secret=secret)
 
     @cached_property
@@ -330,18 +285,8 @@ class RandomBatches(Batches):
                 found[t, u, :here.sum()] = mine[here]
         return found
 
-    def at(self, step: int) -> Ints:
-        """The records used in a step.
-
-        Parameters
-        ----------
-        step : int
-            Below T.
-
-        Returns
-        -------
-        ndarray of int64, (n, places)
-        """
+    def at(self, step: int) -> Ints:  # (n, places)
+        "The records used in a step."
         return np.asarray(self._drawn[step])
 
 # %% ../../nbs/learning/60_data.ipynb #bylot003
@@ -354,35 +299,7 @@ LOTS: dict[str, Callable[[int, int], Lots]] = {
 def named_lots(
     lots: str | None, k: int, b: int, holdings: Sequence[Any], largest: int | None,
 ) -> Lots:
-    """How batches are drawn, by name.
-
-    Parameters
-    ----------
-    lots : str
-        'poisson', 'one lot' or 'new lots'.
-    k : int
-        Rounds through the data.
-    b : int
-        Steps of a round.
-    holdings : sequence of sequences of int
-        For each node, the records it holds.
-    largest : int or None
-        The size to which batches are cut, if they are; only with 'poisson'.
-
-    Returns
-    -------
-    RandomParticipation
-        A scheme for k*b steps.
-
-    Raises
-    ------
-    ValueError
-        For another name, and for a largest size with a scheme other than 'poisson'.
-
-    References
-    ----------
-    chapter 60; chapter 44.
-    """
+    "How batches are drawn, by name."
     if largest is not None and lots != "poisson":
         raise ValueError(f"largest={largest!r}: what it costs that a batch is cut is proved for "
                          "coins; expected lots='poisson', or no largest batch")
@@ -396,35 +313,7 @@ def by_lot(
     secret: int | None = None,
     size: int | None = None,
 ) -> RandomBatches:
-    """Each node's records, in batches that the node draws by lot.
-
-    Parameters
-    ----------
-    holdings : sequence of sequences of int
-        For each node, the records it holds.
-    scheme : RandomParticipation
-        Such as Participation.poisson(q, T) or Participation.balls_in_bins(k, b).
-    secret : int, optional
-        Up to 128 bits, for one run only; it can be given later (`with_secret`).
-    size : int, optional
-        The number m by which sums are divided. By default the mean size of a batch
-        of the node that holds most, rounded up, which a node alone cannot know.
-
-    Returns
-    -------
-    RandomBatches
-        They are drawn when they are first asked for.
-
-    Raises
-    ------
-    ValueError
-        For a scheme without lots, for more records than the scheme provides for, and
-        where `Batches` raises one.
-
-    References
-    ----------
-    chapter 60.
-    """
+    "Each node's records, in batches that the node draws by lot."
     if not isinstance(scheme, Lots):
         raise ValueError(f"scheme={scheme!r}: expected lots, such as Participation.poisson(q, T)")
     index = cut(holdings, 1).index
@@ -489,35 +378,13 @@ def round_robin(records: int, n: int, seed: int | None = 0) -> list[Ints]:
     return [order[u::n] for u in range(n)]
 
 # %% ../../nbs/learning/60_data.ipynb #dirichl0
-def dirichlet(labels: Iterable[Any], n: int, alpha: float, seed: int = 0) -> list[Ints]:
-    """Shares of each label drawn from a symmetric Dirichlet distribution.
-
-    Parameters
-    ----------
-    labels : iterable, (records,)
-        The label of each record.
-    n : int
-        The number of nodes.
-    alpha : float
-        Concentration, positive; the larger, the more equal the shares.
-    seed : int, optional
-        Seed of the shares, and of which record goes where.
-
-    Returns
-    -------
-    list of ndarray of int64, (records of a node,)
-        One for each of the n nodes.
-
-    Raises
-    ------
-    ValueError
-        For a concentration that is not positive, labels that cannot be compared, a
-        number of nodes below 1, and a seed that is not an integer >= 0.
-
-    References
-    ----------
-    chapter 60; Hsu et al. 2019.
-    """
+def dirichlet(
+    labels: Iterable[Any],
+    n: int,
+    alpha: float,
+    seed: int = 0,
+) -> list[Ints]:  # (records of a node,)
+    "Shares of each label drawn from a symmetric Dirichlet distribution."
     if not 0 < real_number(alpha) < np.inf:
         raise ValueError(f"alpha={alpha!r}: expected a positive number")
     rng = _generator(seed)
@@ -533,35 +400,13 @@ def dirichlet(labels: Iterable[Any], n: int, alpha: float, seed: int = 0) -> lis
     return [rng.permutation(np.array(node, dtype=np.int64)) for node in holdings]
 
 # %% ../../nbs/learning/60_data.ipynb #groupco0
-def by_group(groups: Iterable[Any], n: int, size: int, seed: int = 0) -> list[Ints]:
-    """Deal whole groups to the nodes; groups that are left over are not used.
-
-    Parameters
-    ----------
-    groups : iterable, (records,)
-        The group of each record, such as its writer.
-    n : int
-        The number of nodes.
-    size : int
-        The number of groups for each node.
-    seed : int, optional
-        Seed of the order in which groups are dealt, and of records within a node.
-
-    Returns
-    -------
-    list of ndarray of int64, (records of a node,)
-        One for each of the n nodes.
-
-    Raises
-    ------
-    ValueError
-        For too few groups, groups that cannot be compared, numbers below 1, and a seed
-        that is not an integer >= 0.
-
-    References
-    ----------
-    chapter 60.
-    """
+def by_group(
+    groups: Iterable[Any],
+    n: int,
+    size: int,
+    seed: int = 0,
+) -> list[Ints]:  # (records of a node,)
+    "Deal whole groups to the nodes; groups that are left over are not used."
     rng = _generator(seed)
     found = _one_each("groups", groups)
     names = rng.permutation(np.unique(found))
@@ -693,29 +538,7 @@ _COLUMNS = (
 )
 
 def housing_table(path: str | Path | None = None) -> "pd.DataFrame":
-    """The 20,640 block groups of the census of California in 1990.
-
-    Parameters
-    ----------
-    path : str or Path, optional
-        The file, when it is not where it is looked for.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row for each block group, with the nine columns of the original.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is not found.
-    ValueError
-        If it is damaged.
-
-    References
-    ----------
-    chapter 60; Pace and Barry 1997.
-    """
+    "The 20,640 block groups of the census of California in 1990."
     import pandas as pd
 
     def unpack(archive: Path) -> bytes:
@@ -881,27 +704,7 @@ def load_data(name: str, path: str | Path | None = None) -> Dataset:
 
 # %% ../../nbs/learning/60_data.ipynb #47efee12
 def as_dataset(data: Any) -> Dataset:
-    """Make a data set of its name or of arrays.
-
-    Parameters
-    ----------
-    data : Dataset, str or tuple of array_like
-        A data set, the name of one, arrays (X, y), of which a fifth of the records
-        become those to test with, or (X, y, X_test, y_test).
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        For anything else, and for arrays that do not fit together.
-
-    References
-    ----------
-    chapter 60.
-    """
+    "Make a data set of its name or of arrays."
     if isinstance(data, Dataset): return data
     if isinstance(data, str): return load_data(data)
     if isinstance(data, list | tuple) and len(data) == 4: return Dataset("given", *data)

@@ -49,23 +49,7 @@ def _check_module(name: str, module: "torch.nn.Module") -> None:
 
 # %% ../../nbs/learning/62_layers.ipynb #a620000a
 def check_model(model: "torch.nn.Module") -> None:
-    """Refuse a model whose records have no gradients of their own.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The model to be trained; working in place is switched off in its modules.
-
-    Raises
-    ------
-    ValueError
-        For a model without parameters, with lazy or frozen ones, with batch
-        normalisation, or with dropout.
-
-    References
-    ----------
-    chapter 62.
-    """
+    "Refuse a model whose records have no gradients of their own."
     if not any(True for _ in model.parameters()):
         raise ValueError("model has no parameter: expected some to train")
     for name, value in model.named_parameters():
@@ -77,27 +61,7 @@ def check_model(model: "torch.nn.Module") -> None:
 
 # %% ../../nbs/learning/62_layers.ipynb #5af41224
 def new_model(make_model: Any) -> "torch.nn.Module":
-    """Make a model that can be trained.
-
-    Parameters
-    ----------
-    make_model : callable
-        A function without arguments that returns a torch.nn.Module.
-
-    Returns
-    -------
-    torch.nn.Module
-
-    Raises
-    ------
-    ValueError
-        For what cannot be called without arguments or returns no model, and where
-        `check_model` raises one.
-
-    References
-    ----------
-    chapter 62.
-    """
+    "Make a model that can be trained."
     with needed_for("training", "train"): from torch import nn
     expected = "expected a function without arguments that returns a torch.nn.Module"
     if isinstance(make_model, nn.Module):
@@ -116,26 +80,7 @@ def new_model(make_model: Any) -> "torch.nn.Module":
 
 # %% ../../nbs/learning/62_layers.ipynb #50719f54
 def outputs_shape(outputs: Any) -> tuple[int, ...]:
-    """Return the shape of what a model returns.
-
-    Parameters
-    ----------
-    outputs : torch.Tensor, any shape
-        What the model returned.
-
-    Returns
-    -------
-    tuple of int
-
-    Raises
-    ------
-    ValueError
-        For anything but a tensor.
-
-    References
-    ----------
-    chapter 62.
-    """
+    "Return the shape of what a model returns."
     with needed_for("training", "train"): import torch
     if isinstance(outputs, torch.Tensor): return tuple(outputs.shape)
     raise ValueError(
@@ -143,52 +88,20 @@ def outputs_shape(outputs: Any) -> tuple[int, ...]:
         "such as the last of the outputs of an LSTM")
 
 # %% ../../nbs/learning/62_layers.ipynb #a620000d
-def squared_norm(x: "torch.Tensor", dim: int) -> "torch.Tensor":
+def squared_norm(x: "torch.Tensor", dim: int) -> "torch.Tensor":  # (.., d, ..) to (.., ..)
     """Sum squares in float64.
 
     In float32 they would be rounded to zero below 1e-45, and to infinity above 1e38.
-
-    Parameters
-    ----------
-    x : torch.Tensor (.., d, ..)
-        Vectors, of any float type.
-    dim : int
-        The dimension of length d along which they lie.
-
-    Returns
-    -------
-    torch.Tensor (.., ..)
-        Squared norms, float64.
-
-    References
-    ----------
-    chapter 62.
     """
     return x.double().square().sum(dim)
 
-def entering_norm(a: "torch.Tensor", dim: int) -> "torch.Tensor":
+def entering_norm(a: "torch.Tensor", dim: int) -> "torch.Tensor":  # (.., d, ..) to (.., ..)
     """Squared norms of what enters a linear layer; infinite where that is not safe.
 
-    In a sum of clipped gradients this is multiplied by derivatives that carry the
-    factor of clipping. Where these are tiny, float32 is off by up to 2^-150. Beside an
-    entry of 2^80 that is at most 2^-70, less than a millionth of the smallest clip,
-    1e-15; beside larger ones a clipped gradient could be too long.
-
-    Parameters
-    ----------
-    a : torch.Tensor (.., d, ..)
-        What enters, of any float type.
-    dim : int
-        The dimension of length d along which it lies.
-
-    Returns
-    -------
-    torch.Tensor (.., ..)
-        Squared norms, float64.
-
-    References
-    ----------
-    chapter 62.
+    In a sum of clipped gradients this is multiplied by derivatives that carry the factor of
+    clipping. Where these are tiny, float32 is off by up to 2^-150. Beside an entry of 2^80 that
+    is at most 2^-70, less than a millionth of the smallest clip, 1e-15; beside larger ones a
+    clipped gradient could be too long.
     """
     squares = squared_norm(a, dim)
     return squares.masked_fill(squares > 2.0**160, np.inf)
@@ -205,17 +118,8 @@ def _weight_and_rest(
 class LinearPart:
     """A linear layer of every model, whose gradients of records are never formed.
 
-    The methods are called in this order: `forward`, `backward`, `squares`, perhaps
-    `drop`, `total`.
-
-    Parameters
-    ----------
-    layer : torch.nn.Linear
-        The layer of one model, from which the sizes are taken.
-
-    References
-    ----------
-    Goodfellow 2015; chapter 62.
+    The methods are called in this order: `forward`, `backward`, `squares`, perhaps `drop`,
+    `total`.
     """
     dimensions: ClassVar[int | None] = 2  # of what may enter: records, features
 
@@ -255,15 +159,6 @@ class ExplicitPart:
     """A layer of every model; `gradients` forms the gradients of records.
 
     The methods are those of `LinearPart`.
-
-    Parameters
-    ----------
-    layer : torch.nn.Module
-        The layer of one model.
-
-    References
-    ----------
-    chapter 62.
     """
     dimensions: ClassVar[int | None] = None  # of what may enter: any number
 
@@ -292,17 +187,7 @@ class ExplicitPart:
 
 # %% ../../nbs/learning/62_layers.ipynb #a620001a
 class ConvolutionPart(ExplicitPart):
-    """A two-dimensional convolution of every model.
-
-    Parameters
-    ----------
-    layer : torch.nn.Conv2d
-        The layer of one model, padded with zeros, without groups and dilation.
-
-    References
-    ----------
-    chapter 62.
-    """
+    "A two-dimensional convolution of every model."
     dimensions = 4  # records, channels, height, width
 
     def forward(self, theta: "torch.Tensor", entering: "torch.Tensor") -> "torch.Tensor":
@@ -340,17 +225,7 @@ class ConvolutionPart(ExplicitPart):
 
 # %% ../../nbs/learning/62_layers.ipynb #a620001c
 class NormPart(ExplicitPart):
-    """A group norm of every model: a factor and a shift for each channel, or neither.
-
-    Parameters
-    ----------
-    layer : torch.nn.GroupNorm
-        The layer of one model.
-
-    References
-    ----------
-    chapter 62.
-    """
+    "A group norm of every model: a factor and a shift for each channel, or neither."
     def forward(self, theta: "torch.Tensor", entering: "torch.Tensor") -> "torch.Tensor":
         """Return its outputs; entering is (nodes, runs or 1, records, ..)."""
         with needed_for("training", "train"): from torch.nn.functional import group_norm
@@ -397,26 +272,11 @@ def _fits(layer: Any, dimensions: int) -> bool:
     return _PARTS[type(layer).__name__].dimensions in (None, dimensions)
 
 # %% ../../nbs/learning/62_layers.ipynb #a6200021
-def chain(model: "torch.nn.Module", record: "torch.Tensor") -> "list[torch.nn.Module] | None":
-    """Take a model apart into its layers, if it is a chain of layers known here.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Any model.
-    record : torch.Tensor (1, ..)
-        One record, which is sent through the layers.
-
-    Returns
-    -------
-    list of torch.nn.Module, or None
-        The layers, in their order; None for any other model: for a subclass of
-        `Sequential` or of a layer, for one with a hook, or with a shared parameter.
-
-    References
-    ----------
-    chapter 62.
-    """
+def chain(
+    model: "torch.nn.Module",
+    record: "torch.Tensor",  # (1, ..)
+) -> "list[torch.nn.Module] | None":
+    "Take a model apart into its layers, if it is a chain of layers known here."
     with needed_for("training", "train"):
         import torch
         from torch import nn
@@ -442,32 +302,11 @@ def _returned(layer: Any, entering: "torch.Tensor") -> "torch.Tensor":
     return layer(entering.contiguous(memory_format=torch.channels_last)).contiguous()
 
 def apply_layers(
-    layers: "list[torch.nn.Module]", theta: "torch.Tensor", X: "torch.Tensor"
-) -> "tuple[torch.Tensor, list, list]":
-    """Send records through the layers of all models.
-
-    Parameters
-    ----------
-    layers : list of torch.nn.Module
-        What `chain` gives.
-    theta : torch.Tensor (nodes, runs, parameters)
-        All models.
-    X : torch.Tensor (nodes, 1, records, ..)
-        Records of each node.
-
-    Returns
-    -------
-    outputs : torch.Tensor (nodes, runs, records, ..)
-        Outputs of all models.
-    parts : list
-        One `LinearPart` or `ExplicitPart` for each layer with parameters.
-    returned : list of torch.Tensor (nodes, runs, records, ..)
-        What these layers returned; derivatives by it can be taken.
-
-    References
-    ----------
-    chapter 62.
-    """
+    layers: "list[torch.nn.Module]",
+    theta: "torch.Tensor",  # (nodes, runs, parameters)
+    X: "torch.Tensor",  # (nodes, 1, records, ..)
+) -> "tuple[torch.Tensor, list, list]":  # (nodes, runs, records, ..), (nodes, runs, records, ..)
+    "Send records through the layers of all models."
     outputs = X
     first = 0
     parts: list[LinearPart | ExplicitPart] = []
@@ -490,25 +329,10 @@ def apply_layers(
 LIMIT = 2**28  # bytes that the gradients of a group of models may take
 CACHE = 2**22  # bytes that fit into the cache of a processor
 
-def numbers_of(layers: list, record: "torch.Tensor") -> int:
+def numbers_of(layers: list, record: "torch.Tensor") -> int:  # (1, ..)
     """Estimate how many numbers a chain computes for one record and one model.
 
     What the first of several layers returns is not counted, nor what is only flattened.
-
-    Parameters
-    ----------
-    layers : list of torch.nn.Module
-        What `chain` gives.
-    record : torch.Tensor (1, ..)
-        Any record.
-
-    Returns
-    -------
-    int
-
-    References
-    ----------
-    chapter 62.
     """
     with needed_for("training", "train"):
         import torch
@@ -527,74 +351,22 @@ def numbers_of(layers: list, record: "torch.Tensor") -> int:
 
 # %% ../../nbs/learning/62_layers.ipynb #a6200030
 def how_many_fit(layers: list | None, device: "torch.device", numbers: int) -> int:
-    """Count how many groups of so many numbers fit into the cache or into memory.
-
-    Parameters
-    ----------
-    layers : list of torch.nn.Module, or None
-        What `chain` gives for the model.
-    device : torch.device
-        Where the numbers are kept.
-    numbers : int
-        The size of a group, in numbers of type float32.
-
-    Returns
-    -------
-    int
-
-    References
-    ----------
-    chapter 62.
-    """
+    "Count how many groups of so many numbers fit into the cache or into memory."
     room = CACHE if layers and device.type == "cpu" else LIMIT
     return room // (4 * numbers)
 
 def slices(whole: int, most: int) -> list[slice]:
-    """Cut a range into parts of nearly equal length.
-
-    Parameters
-    ----------
-    whole : int
-        Its length.
-    most : int
-        The greatest length of a part; taken as 1 if smaller.
-
-    Returns
-    -------
-    list of slice
-
-    References
-    ----------
-    chapter 62.
-    """
+    "Cut a range into parts of nearly equal length."
     parts = -(-whole // max(1, most))
     return [slice(k * whole // parts, (k + 1) * whole // parts) for k in range(parts)]
 
 def parts_of(
-    layers: list | None, theta: "torch.Tensor", record: "torch.Tensor", size: int
+    layers: list | None,
+    theta: "torch.Tensor",  # (nodes, runs, parameters)
+    record: "torch.Tensor",  # (1, ..)
+    size: int,
 ) -> list[tuple[slice, slice]]:
-    """Cut all models into groups whose gradients fit.
-
-    Parameters
-    ----------
-    layers : list of torch.nn.Module, or None
-        What `chain` gives for the model.
-    theta : torch.Tensor (nodes, runs, parameters)
-        All models.
-    record : torch.Tensor (1, ..)
-        Any record.
-    size : int
-        Records in a batch.
-
-    Returns
-    -------
-    list of tuple of slice
-        Nodes and runs of each group.
-
-    References
-    ----------
-    chapter 62.
-    """
+    "Cut all models into groups whose gradients fit."
     parameters = theta.shape[2]
     one = numbers_of(layers, record) * size + parameters if layers else parameters * size
     copied = record.numel() * size  # beside other nodes, records are copied for each run

@@ -39,39 +39,16 @@ if TYPE_CHECKING:
 # %% ../../nbs/learning/65_learner.ipynb #a6500007
 @dataclass(eq=False)
 class History:
-    """Keep what was measured in training: a number for each metric, test, run and node.
-
-    Parameters
-    ----------
-    runs : list of str
-        The labels of the runs.
-    seeds : list of int
-        The seeds of the runs.
-    nodes : list
-        The labels of the nodes.
-    steps : list of int
-        Steps after which models were tested.
-    metrics : dict of list
-        For each name a list with an array (runs, nodes) for each test.
-
-    References
-    ----------
-    chapter 65.
-    """
-    runs: list
-    seeds: list
-    nodes: list
-    steps: list = field(default_factory=list)
+    "Keep what was measured in training: a number for each metric, test, run and node."
+    runs: list  # the labels of the runs
+    seeds: list  # the seeds of the runs
+    nodes: list  # the labels of the nodes
+    steps: list = field(default_factory=list)  # steps after which models were tested
+    # for each name a list with an array (runs, nodes) for each test
     metrics: dict = field(default_factory=dict)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return one row for each test of each model.
-
-        Returns
-        -------
-        pandas.DataFrame
-            With columns step, run, seed, replicate, node, metric, value.
-        """
+        "Return one row for each test of each model."
         import pandas as pd
         levels = [self.steps, range(len(self.runs)), self.nodes]
         index = pd.MultiIndex.from_product(levels, names=["step", "replicate", "node"])
@@ -138,23 +115,7 @@ def _behaviour(
 
 # %% ../../nbs/learning/65_learner.ipynb #a6500015
 def describe_protocol(protocol: Protocol, exact: bool = True) -> list:
-    """Return what distinguishes a protocol, for a fingerprint.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The protocol of a run.
-    exact : bool, optional
-        Whether to include the coefficients of noise, which depend on rounding.
-
-    Returns
-    -------
-    list
-
-    References
-    ----------
-    chapter 65.
-    """
+    "Return what distinguishes a protocol, for a fingerprint."
     if exact: return [protocol.name, protocol.digest]
     layouts = [
         fingerprint(step.trains, step.noise.holders, *(one.W for one in step.rounds))
@@ -190,28 +151,7 @@ def _check_clip(clip: float | None, on_nonfinite: str) -> None:
         )
 
 def choose_loss(loss: str | None, data: Dataset) -> str:
-    """Return the name of a loss; by default the usual one for the data.
-
-    Parameters
-    ----------
-    loss : str or None
-        'squared', 'huber' or 'cross-entropy'.
-    data : Dataset
-        Data with classes or with numbers as targets.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        For an unknown name.
-
-    References
-    ----------
-    chapter 65.
-    """
+    "Return the name of a loss; by default the usual one for the data."
     usual = "squared" if data.classes is None else "cross-entropy"
     return check_choice("loss", loss or usual, LOSSES)
 

@@ -30,30 +30,7 @@ def _shortened(X: NDArray[Any], longest: float) -> NDArray[np.float32]:  # the s
 
 # %% ../../nbs/learning/61_linear.ipynb #00000006
 def within_norm(data: Dataset, feature_norm: float, intercept: bool) -> Dataset:
-    """The same records; those whose features are too long are scaled down.
-
-    Parameters
-    ----------
-    data : Dataset
-        Records to train and to test with.
-    feature_norm : float
-        Largest norm of a record's features, the 1 of an intercept included.
-    intercept : bool
-        Whether the model adds a constant.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        For a norm that leaves no room for features beside the intercept.
-
-    References
-    ----------
-    chapter 61.
-    """
+    "The same records; those whose features are too long are scaled down."
     least = 1.0 if intercept else 0.0
     if not least < real_number(feature_norm) < np.inf:
         with_one = ", more than the 1 of the intercept" if intercept else ""
@@ -67,40 +44,12 @@ def within_norm(data: Dataset, feature_norm: float, intercept: bool) -> Dataset:
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 def does_more(module: "nn.Module") -> bool:
-    """Whether a module does more than its class says.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-
-    Returns
-    -------
-    bool
-        True if it has hooks, or a `forward` of its own.
-
-    References
-    ----------
-    chapter 61.
-    """
+    "Whether a module does more than its class says."
     return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in vars(module)
 
 # %% ../../nbs/learning/61_linear.ipynb #layer000
 def linear_layer(model: "nn.Module") -> "nn.Linear | None":
-    """The linear layer of a model that has no other layer with parameters.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-
-    Returns
-    -------
-    torch.nn.Linear or None
-        None for any other model, and for one that is changed by hooks.
-
-    References
-    ----------
-    chapter 61.
-    """
+    "The linear layer of a model that has no other layer with parameters."
     with needed_for("training", "train"): from torch import nn
     layers = list(model) if type(model) is nn.Sequential else [model]
     linear = [layer for layer in layers if type(layer) is nn.Linear]
@@ -112,35 +61,7 @@ def linear_layer(model: "nn.Module") -> "nn.Linear | None":
 def updates_of(
     model: "nn.Module", loss: str, feature_norm: float, step: float, clip: float,
 ) -> Lipschitz | None:
-    """How far apart updates of a model can move two models, if that is known.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The model to be trained, whose layer takes a whole record at once.
-    loss : str
-        'squared', 'huber' or 'cross-entropy'.
-    feature_norm : float
-        Largest norm of a record's features, the 1 of an intercept included.
-    step : float
-        Learning rate, or the largest one if it changes.
-    clip : float
-        Norm to which the gradient of each record is clipped.
-
-    Returns
-    -------
-    Lipschitz or None
-        None for models and losses for which no constant is known.
-
-    Raises
-    ------
-    ValueError
-        For a norm that is not a positive number.
-
-    References
-    ----------
-    chapters 30 (`Lipschitz.of`) and 61; Song et al. 2020.
-    """
+    "How far apart updates of a model can move two models, if that is known."
     if not real_number(feature_norm) > 0:
         raise ValueError(f"feature_norm={feature_norm!r}: expected a positive number")
     layer = linear_layer(model)
@@ -155,21 +76,7 @@ def updates_of(
 
 # %% ../../nbs/learning/61_linear.ipynb #keeps002
 def state_of(model: "nn.Module") -> list[tuple[str, int, str]]:
-    """What a model holds beside parameters, buffers and what every module has.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-
-    Returns
-    -------
-    list of tuple
-        Of each attribute its name, its place in memory and what it shows of itself.
-
-    References
-    ----------
-    chapter 61.
-    """
+    "What a model holds beside parameters, buffers and what every module has."
     with needed_for("training", "train"): from torch import nn
     every = vars(nn.Module())
     held = [one for module in model.modules() for one in vars(module).items()]
@@ -178,25 +85,7 @@ def state_of(model: "nn.Module") -> list[tuple[str, int, str]]:
 def check_constant(
     model: "nn.Module", buffers: "dict[str, torch.Tensor]", before: list[tuple[str, int, str]],
 ) -> None:
-    """Refuse a model that has changed.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    buffers : dict of torch.Tensor (any shape)
-        Its buffers as they were, by name.
-    before : list
-        What `state_of` said then.
-
-    Raises
-    ------
-    ValueError
-        For a buffer or an attribute that is not what it was.
-
-    References
-    ----------
-    chapter 61.
-    """
+    "Refuse a model that has changed."
     changed = [f"attribute {one[0]!r}" for one in state_of(model) if one not in before]
     changed += [f"buffer {name!r}" for name, value in model.named_buffers()
                 if not value.cpu().equal(buffers[name])]

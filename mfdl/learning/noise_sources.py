@@ -74,26 +74,7 @@ class Run:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400030
 def check_run(run: Run, batches: Batches, clip: float | None) -> None:
-    """Refuse a run whose noise, steps and batches do not fit together.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    batches : Batches
-        The batches of its nodes.
-    clip : float or None
-        The norm to which gradients are clipped.
-
-    Raises
-    ------
-    ValueError
-        When they do not fit.
-
-    References
-    ----------
-    chapter 64.
-    """
+    "Refuse a run whose noise, steps and batches do not fit together."
     check_protocol_type(run.plain, sparse=True)
     check_flag(f"run {run.label!r}: secure", run.secure)
     name = run.plain.name
@@ -117,30 +98,8 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
         raise ValueError("clip=None: noise without clipping protects nobody; expected a norm")
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #f229c126
-def schedule_of(runs: Sequence[Run], lr: Any) -> Schedule:
-    """Return how noisy gradients become updates in some runs.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-        At least one run; all have the same schedule, or none has one.
-    lr : float or array (T,), or None
-        Learning rates; None if the protocols have a schedule.
-
-    Returns
-    -------
-    Schedule
-        That of the protocols, or one with these learning rates.
-
-    Raises
-    ------
-    ValueError
-        For different schedules, and for learning rates given twice or not at all.
-
-    References
-    ----------
-    chapter 37; chapter 64.
-    """
+def schedule_of(runs: Sequence[Run], lr: Any) -> Schedule:  # (T,)
+    "Return how noisy gradients become updates in some runs."
     given = [run.protocol for run in runs if isinstance(run.protocol, ScheduledProtocol)]
     if not given: return Schedule(check_rates(lr, runs[0].protocol.T))
     if len(given) < len(runs) or len({one.schedule.digest for one in given}) > 1:
@@ -154,20 +113,6 @@ def max_noise_std(protocol: Protocol) -> float:
     """Estimate the largest standard deviation of what a node adds.
 
     Noise that is taken back from earlier additions is not counted.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The protocol of a run.
-
-    Returns
-    -------
-    float
-        In units of a noise variable.
-
-    References
-    ----------
-    chapter 64.
     """
     mix = protocol.mix
     squares = mix.D.multiply(mix.D).sum(axis=1)
@@ -178,20 +123,6 @@ def looks_back(protocol: Protocol) -> int:
     """Count the steps back to the earliest variable on which an addition depends.
 
     Noise that is taken back does not count: it is known from what was added.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The protocol of a run.
-
-    Returns
-    -------
-    int
-        0 if each step uses only its own variables.
-
-    References
-    ----------
-    chapter 64.
     """
     entries = protocol.mix.D.tocoo()
     steps = protocol.mix.step[entries.row] - protocol.variables.step[entries.col]
@@ -245,23 +176,7 @@ class _Blocks:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640000d
 class Draws:
-    """Draw noise variables step by step, for several secrets.
-
-    Parameters
-    ----------
-    variables : Variables
-        The variables; the same for all protocols that share the draws.
-    secrets : sequence of int
-        One for each realisation.
-    dimension : int
-        Number of parameters of a model.
-    keep : int
-        For how many steps variables are kept, in `kept`.
-
-    References
-    ----------
-    chapter 64.
-    """
+    "Draw noise variables step by step, for several secrets."
     def __init__(
         self, variables: Variables, secrets: Sequence[int], dimension: int, keep: int
     ) -> None:
@@ -276,19 +191,8 @@ class Draws:
         self.t = -1
         self.fresh = np.zeros((0, self.width), dtype=np.float32)
 
-    def at(self, t: int) -> np.ndarray:
-        """Return the variables of a step; steps come in order, each once or more often.
-
-        Parameters
-        ----------
-        t : int
-            The step, from 0.
-
-        Returns
-        -------
-        ndarray (variables of the step, secrets * parameters)
-            Standard normal, float32.
-        """
+    def at(self, t: int) -> np.ndarray:  # (variables of the step, secrets * parameters)
+        "Return the variables of a step; steps come in order, each once or more often."
         if t == self.t: return self.fresh
         new = slice(*np.searchsorted(self.variables.step, [t, t + 1]))
         rows = self.variables.holder_set[new]
@@ -454,26 +358,9 @@ def _passes(
 class NoiseSource:
     """What nodes add, step by step, under protocols that combine the same variables.
 
-    `next` returns what enters models, float32 (nodes, protocols * secrets, parameters).
-    After that, `shares` is what is added to single messages, float32 (shares, secrets *
-    parameters), in the order of the protocol. A protocol with shares has no others
-    beside it.
-
-    Parameters
-    ----------
-    protocols : sequence of Protocol
-        Protocols with equal variables; all have a basis, or none has.
-    draws : Draws
-        Draws of these variables, kept for as long as a protocol looks back.
-
-    Raises
-    ------
-    ValueError
-        For draws that are kept too short a time.
-
-    References
-    ----------
-    chapter 64.
+    `next` returns what enters models, float32 (nodes, protocols * secrets, parameters). After
+    that, `shares` is what is added to single messages, float32 (shares, secrets * parameters),
+    in the order of the protocol. A protocol with shares has no others beside it.
     """
     def __init__(self, protocols: Sequence[Protocol], draws: Draws) -> None:
         self.protocols = protocols
@@ -511,27 +398,11 @@ class NoiseSource:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400022
 class Supply(NamedTuple):
-    """A source of noise, and the runs that take from it (chapter 64).
-
-    Parameters
-    ----------
-    source : NoiseSource
-        What nodes add, (nodes, protocols * secrets, parameters) in each step.
-    runs : torch.Tensor (members,)
-        The numbers of the runs.
-    places : torch.Tensor (members,)
-        For each run, its place among protocols and secrets.
-    scales : torch.Tensor (members,)
-        For each run, the standard deviation of a variable.
-
-    References
-    ----------
-    chapter 64.
-    """
-    source: NoiseSource
-    runs: "torch.Tensor"
-    places: "torch.Tensor"
-    scales: "torch.Tensor"
+    "A source of noise, and the runs that take from it (chapter 64)."
+    source: NoiseSource  # what nodes add, (nodes, protocols * secrets, parameters) in each step
+    runs: "torch.Tensor"  # (members,), the numbers of the runs
+    places: "torch.Tensor"  # (members,), for each run, its place among protocols and secrets
+    scales: "torch.Tensor"  # (members,), for each run, the standard deviation of a variable
 
 def _supply(
     runs: Sequence[Run],
@@ -566,26 +437,7 @@ def _combination_of(protocol: Protocol) -> tuple[bool, bool, bool, str]:
     return looks_back(protocol) > 0, mix.takes_back, mix.basis is None, alone
 
 def noise_sources(runs: Sequence[Run], dimension: int, device: Any) -> list[Supply]:
-    """Group runs by what they draw and how they combine it, and make their sources.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-        Runs with the same nodes and steps. Nothing is drawn for those without noise and
-        for secure ones.
-    dimension : int
-        Number of parameters of a model.
-    device : str or torch.device
-        Where the tensors of a supply are kept.
-
-    Returns
-    -------
-    list of Supply
-
-    References
-    ----------
-    chapter 64.
-    """
+    "Group runs by what they draw and how they combine it, and make their sources."
     by_protocol: dict[Protocol, list[int]] = {}
     for i, run in enumerate(runs):
         if run.scale and not run.secure:
@@ -605,55 +457,13 @@ def noise_sources(runs: Sequence[Run], dimension: int, device: Any) -> list[Supp
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400027
 def rounded(change: "torch.Tensor", spacing: float) -> "torch.Tensor":
-    """Round gradients to multiples of a power of two.
-
-    Parameters
-    ----------
-    change : torch.Tensor
-        The gradients, of any shape.
-    spacing : float
-        The power of two.
-
-    Returns
-    -------
-    torch.Tensor, the same shape
-
-    References
-    ----------
-    chapter 03; chapter 64.
-    """
+    "Round gradients to multiples of a power of two."
     with needed_for("training", "train"): import torch
     return torch.round(change / spacing) * spacing
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #12e184e1
 def room_for_rounding(clip: float, spacing: float, dimension: int, size: int) -> float:
-    """Return the norm to clip to, so that no rounded gradient is too long.
-
-    Parameters
-    ----------
-    clip : float
-        The norm that the account assumes.
-    spacing : float
-        The spacing of the grid to which gradients are rounded.
-    dimension : int
-        Number of parameters.
-    size : int
-        Records in a batch.
-
-    Returns
-    -------
-    float
-        A little less than `clip`.
-
-    Raises
-    ------
-    ValueError
-        When rounding takes more than a tenth of the norm.
-
-    References
-    ----------
-    chapter 66, where it is derived.
-    """
+    "Return the norm to clip to, so that no rounded gradient is too long."
     unit = 2.0**-24
     norm = 1 + (dimension / 2 + 16) * unit
     total = 1 + 2.02 * size**2 * unit

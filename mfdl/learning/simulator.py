@@ -184,24 +184,10 @@ class _Exchanging(_Noisy):
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660000f
 class MessageNoise(NamedTuple):
-    """Differences between the messages of a step and the models of their senders.
-
-    Parameters
-    ----------
-    step : Step
-        The step of the protocol.
-    runs : torch.Tensor (members,)
-        The numbers of the runs.
-    parts : list of torch.Tensor (pairs, members, parameters)
-        One for each exchange; it has no pairs if there is no noise in it.
-
-    References
-    ----------
-    chapter 66.
-    """
-    step: Step
-    runs: "torch.Tensor"
-    parts: "list[torch.Tensor]"
+    "Differences between the messages of a step and the models of their senders."
+    step: Step  # the step of the protocol
+    runs: "torch.Tensor"  # (members,), the numbers of the runs
+    parts: "list[torch.Tensor]"  # (pairs, members, parameters), one for each exchange
 
 def _message_noise(
     supply: Supply,

@@ -51,21 +51,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/learning/68_training.ipynb #a6800008
 def in_words(trust: "TrustModel | Sequence[TrustModel]") -> str:
-    """Describe one or several trust models in words.
-
-    Parameters
-    ----------
-    trust : TrustModel or sequence of TrustModel
-        The attackers: who sees what.
-
-    Returns
-    -------
-    str
-
-    References
-    ----------
-    chapter 68.
-    """
+    "Describe one or several trust models in words."
     if isinstance(trust, list | tuple):
         others = f" (and so on: {len(trust)} attackers, each on its own)" if len(trust) > 1 else ""
         return in_words(trust[0]) + others
@@ -227,32 +213,8 @@ class Trained(_Models):
 
 @dataclass(eq=False)
 class TrainedByEstimate(_Models):
-    """Hold models, their history and what is estimated; see `train`.
-
-    Parameters
-    ----------
-    simulation : Simulation
-        The run, after its last step.
-    report : Report
-        The account of the run, calibrated for gradients that do not react.
-    delta : float
-        Delta of the budget.
-    adjacency : str
-        'replace-one' or 'zero-out'.
-    attackers : str
-        The attackers, in words.
-    fresh : bool
-        Whether the secret of the noise is one that nobody knows.
-    feature_norm : float, optional
-        The norm to which features were scaled down, if they were.
-    estimated_epsilon : float
-        Epsilon if gradients did not react.
-
-    References
-    ----------
-    chapter 68.
-    """
-    estimated_epsilon: float
+    "Hold models, their history and what is estimated; see `train`."
+    estimated_epsilon: float  # epsilon if gradients did not react
 
     @property
     def proved(self) -> GaussianDP:
@@ -265,7 +227,6 @@ def _asked_epsilon(trained: _Models) -> float:
     if isinstance(trained, TrainedByEstimate): return trained.estimated_epsilon
     assert isinstance(trained, Trained)
     return trained.epsilon
-
 
 # %% ../../nbs/learning/68_training.ipynb #a6800011
 def _statement(trained: _Models) -> str:

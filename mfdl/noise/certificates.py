@@ -118,68 +118,16 @@ class NotConverged(RuntimeError):
 
 # %% ../../nbs/noise/50_certificates.ipynb #00000008
 def check_steps(T: int | None, planned: int) -> int:
-    """Return the steps for which noise was made; refuse another number of them.
-
-    Parameters
-    ----------
-    T : int or None
-        The steps that are asked for; None for those that were planned.
-    planned : int
-        The steps for which the noise was made.
-
-    Returns
-    -------
-    int
-        The steps for which the noise was made.
-
-    Raises
-    ------
-    ValueError
-        When T is another number.
-
-    References
-    ----------
-    chapter 50
-    """
+    "Return the steps for which noise was made; refuse another number of them."
     if T is None or T == planned: return planned
     raise ValueError(f"T={T!r}: this noise is for {planned} steps; expected that, or nothing")
 
 def check_tolerance(tol: float) -> None:
-    """Refuse a tolerance that is not between 0 and 1.
-
-    Parameters
-    ----------
-    tol : float
-        Relative gap that is asked for, between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        When it is anything else.
-
-    References
-    ----------
-    chapter 50
-    """
+    "Refuse a tolerance that is not between 0 and 1."
     if not 0 < real_number(tol) < 1:
         raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
 
 def check_trace_bound(bound: float) -> None:
-    """Refuse a bound on the trace of a covariance that is below 2 or infinite.
-
-    Parameters
-    ----------
-    bound : float
-        Largest trace, relative to that of independent noise, at least 2.
-
-    Raises
-    ------
-    ValueError
-        When it is anything else.
-
-    References
-    ----------
-    chapter 50
-    """
+    "Refuse a bound on the trace of a covariance that is below 2 or infinite."
     if not 2 <= real_number(bound) < math.inf:
         raise ValueError(f"bound={bound!r}: expected a number, at least 2")

@@ -28,34 +28,8 @@ from .covariance import check_budgets, noise_after
 # %% ../../nbs/noise/55_coalitions.ipynb #00000009
 FAMILIES = ("disjoint", "edges", "neighbourhoods", "leave-one-out", "windows")
 
-def seed_groups(W: Floats, family: str, size: int | None = None) -> list[list[int]]:
-    """Groups of nodes that share a seed, of one of the families of chapter 55.
-
-    Parameters
-    ----------
-    W : array of shape (n, n)
-        Gossip matrix.
-    family : str
-        'disjoint', 'edges', 'neighbourhoods' (a node and those it hears),
-        'leave-one-out', or 'windows' (cyclic).
-    size : int, optional
-        Nodes in a group of 'disjoint' or 'windows'; by default half of the nodes,
-        rounded up.
-
-    Returns
-    -------
-    list of lists of int
-        Nodes, 0 .. n-1.
-
-    Raises
-    ------
-    ValueError
-        For bad arguments.
-
-    References
-    ----------
-    CorN-DSGD, Eq. 10; chapter 55
-    """
+def seed_groups(W: Floats, family: str, size: int | None = None) -> list[list[int]]:  # (n, n)
+    "Groups of nodes that share a seed, of one of the families of chapter 55."
     W = check_gossip(W)
     n = len(W)
     check_choice("family", family, FAMILIES)
@@ -75,33 +49,8 @@ def seed_groups(W: Floats, family: str, size: int | None = None) -> list[list[in
 # %% ../../nbs/noise/55_coalitions.ipynb #0000000a
 _MAX_COALITIONS = 100_000
 
-def hidden_groups(groups: list[list[int]], n: int, q: int) -> dict[tuple[int, ...], Bools]:
-    """The sets of groups that some coalition leaves hidden.
-
-    Parameters
-    ----------
-    groups : list of lists of int
-        The nodes that share a seed.
-    n : int
-        Nodes.
-    q : int
-        Nodes in a coalition.
-
-    Returns
-    -------
-    dict of arrays of shape (n,)
-        For each set of groups that some coalition of q nodes leaves hidden, a tuple of
-        indices into `groups`: the nodes outside such a coalition.
-
-    Raises
-    ------
-    ValueError
-        For more coalitions than can be looked at.
-
-    References
-    ----------
-    CorN-DSGD, Eq. 10; chapter 55
-    """
+def hidden_groups(groups: list[list[int]], n: int, q: int) -> dict[tuple[int, ...], Bools]:  # (n,)
+    "The sets of groups that some coalition leaves hidden."
     nodes = np.arange(n)
     members = np.array([np.isin(nodes, group) for group in groups]).reshape(len(groups), n)
     if math.comb(n, q) > _MAX_COALITIONS:
@@ -119,92 +68,38 @@ def hidden_groups(groups: list[list[int]], n: int, q: int) -> dict[tuple[int, ..
 # %% ../../nbs/noise/55_coalitions.ipynb #0000000d
 @dataclass(frozen=True, eq=False)
 class CoalitionCovariance(Optimum):
-    """Noise from own draws and from seeds of groups: what `optimize_coalition` finds.
+    "Noise from own draws and from seeds of groups: what `optimize_coalition` finds."
 
-    Parameters
-    ----------
-    groups : list of lists of int
-        The nodes that share a seed.
-    q : int
-        Nodes in the largest coalition.
-    c : array of shape (n,)
-        Budgets.
-    sigma2 : float
-        Variance of the noise that each node draws alone.
-    parts : list of arrays of shape (n, n)
-        Covariance of the noise of each group, zero outside it.
-    objective : float
-        tr(W R W.T).
-    lower_bound : float
-        Of the objective, over all sigma2 and parts with tr R no larger than here.
-    trace_penalty : float
-        Of a unit of tr R; positive where the bound on it matters.
-    iterations : int
-        Semidefinite programs that were solved, one for each trace_penalty.
-
-    References
-    ----------
-    CorN-DSGD, Eq. 10; chapter 55
-    """
-
-    groups: list[list[int]]
-    q: int
-    c: Floats
-    sigma2: float
+    groups: list[list[int]]  # the nodes that share a seed
+    q: int  # nodes in the largest coalition
+    c: Floats  # (n,), budgets
+    sigma2: float  # variance of the noise that each node draws alone
+    # (n, n), covariance of the noise of each group, zero outside it
     parts: list[Floats] = field(repr=False)
-    objective: float
-    lower_bound: float
-    trace_penalty: float = 0.0
-    iterations: int = 1
+    objective: float  # tr(W R W.T)
+    lower_bound: float  # of the objective, over all sigma2 and parts with tr R no larger than here
+    trace_penalty: float = 0.0  # of a unit of tr R
+    iterations: int = 1  # semidefinite programs that were solved, one for each trace_penalty
 
     @property
-    def R(self) -> Floats:
-        """The covariance of all noise.
-
-        Returns
-        -------
-        array of shape (n, n)
-            Own draws and all seeds together.
-        """
+    def R(self) -> Floats:  # (n, n)
+        "The covariance of all noise."
         return _total(self.sigma2, self.parts, len(self.c))
 
     @property
-    def seeds(self) -> tuple[list[Floats], list[list[int]]]:
-        """Covariances and groups as `corn` takes them: groups, then each node alone.
-
-        Returns
-        -------
-        R : list of arrays of shape (n, n)
-            Covariances.
-        groups : list of lists of int
-            The nodes that hold each of them.
-        """
+    def seeds(self) -> tuple[list[Floats], list[list[int]]]:  # (n, n)
+        "Covariances and groups as `corn` takes them: groups, then each node alone."
         nodes = range(len(self.c))
         alone = [self.sigma2 * np.diag(row) for row in np.eye(len(self.c))]
         return [*self.parts, *alone], [*self.groups, *([u] for u in nodes)]
 
     def protocol(
         self,
-        W: Floats | Sequence[Floats],
+        W: Floats | Sequence[Floats],  # (n, n)
         T: int | None = None,
         nodes: Iterable[Hashable] | None = None,
     ) -> Protocol:
-        """CorN-DSGD with these seeds in each step.
-
-        Parameters
-        ----------
-        W : array of shape (n, n), or a sequence of T of them
-            Gossip matrix, or one for each step.
-        T : int, optional
-            Steps; 1 by default.
-        nodes : iterable of labels, optional
-            Of the n nodes; 0 .. n-1 by default.
-
-        Returns
-        -------
-        Protocol
-            The messages of all steps, and the noise in them.
-        """
+        "CorN-DSGD with these seeds in each step."
         R, groups = self.seeds
         labels = tuple(range(len(self.c))) if nodes is None else tuple(nodes)
         named = [[labels[u] for u in group] for group in groups]

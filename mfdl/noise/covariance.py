@@ -63,34 +63,6 @@ def privacy_constraint(
     """The largest c such that max_i [R^-1]_ii <= c is private for whole nodes.
 
     Private means (epsilon, delta)-DP against an eavesdropper.
-
-    Parameters
-    ----------
-    epsilon : float
-        Positive.
-    delta : float
-        In (0, 1).
-    T : int
-        Steps in which a node's gradient can change.
-    clip : float
-        Norm to which gradients are clipped; a change moves one by up to twice as much.
-    calibration : str
-        'gdp': exact; 'rdp': Theorem 2 of CorN-DSGD; 'paper': its Eq. 9b.
-
-    Returns
-    -------
-    float
-        c, in units of 1 over the square of those of the gradient.
-
-    Raises
-    ------
-    ValueError
-        For bad arguments, and for an epsilon for which 'paper' is not covered by its
-        theorem.
-
-    References
-    ----------
-    CorN-DSGD, Theorem 2 and Eq. 9b; chapter 54
     """
     check_choice("calibration", calibration, CALIBRATIONS)
     for name, value in (("epsilon", epsilon), ("clip", clip)):
@@ -150,58 +122,17 @@ def _dual_step(
 _MAX_ITERATIONS = 3000
 _PATIENCE = 30  # iterations without progress after which rounding has the last word
 
-def noise_after(F: Floats, R: Floats) -> float:
-    """What is left of noise after gossip, tr(F R F.T).
-
-    Parameters
-    ----------
-    F : array of shape (m, n)
-        Gossip matrix, or any F with F.T @ F = M.
-    R : array of shape (n, n)
-        Covariance of the noise across nodes.
-
-    Returns
-    -------
-    float
-        tr(M R).
-
-    References
-    ----------
-    CorN-DSGD, Theorem 1; chapter 54
-    """
+def noise_after(F: Floats, R: Floats) -> float:  # (m, n), (n, n)
+    "What is left of noise after gossip, tr(F R F.T)."
     return float(((F @ R) * F).sum())
 
 def best_covariance(
-    F: Floats, c: Floats, tol: float, multiplier: Floats
-) -> tuple[Floats, float, Floats, int]:
-    """The R of least tr(F R F.T) with [R^-1]_ii <= c_i, for an F that is not singular.
-
-    Parameters
-    ----------
-    F : array of shape (n, n)
-        Not singular.
-    c : array of shape (n,)
-        Budgets of the nodes.
-    tol : float
-        Relative gap, if rounding allows it.
-    multiplier : array of shape (n,)
-        Positive, from which the iterations start.
-
-    Returns
-    -------
-    R : array of shape (n, n)
-        The best covariance that was found.
-    bound : float
-        No covariance is better.
-    multiplier : array of shape (n,)
-        From which the last iteration went.
-    iterations : int
-        How many there were before it.
-
-    References
-    ----------
-    CorN-DSGD, Eq. 9; chapter 54
-    """
+    F: Floats,  # (n, n)
+    c: Floats,  # (n,)
+    tol: float,
+    multiplier: Floats,  # (n,)
+) -> tuple[Floats, float, Floats, int]:  # (n, n), (n,)
+    "The R of least tr(F R F.T) with [R^-1]_ii <= c_i, for an F that is not singular."
     best = np.inf
     bound = 0.0
     latest = 0
@@ -423,30 +354,8 @@ class Covariance(Optimum):
         """
         return max(0.0, float(np.linalg.eigvalsh(self.R)[0]))
 
-def check_budgets(c: float | Floats, n: int) -> Floats:
-    """Return privacy budgets as one number for each node.
-
-    Parameters
-    ----------
-    c : float, or array of shape (n,)
-        One positive budget for all nodes, or one for each.
-    n : int
-        Nodes.
-
-    Returns
-    -------
-    array of shape (n,)
-        The budgets, float64.
-
-    Raises
-    ------
-    ValueError
-        For anything that is not positive numbers.
-
-    References
-    ----------
-    chapter 54
-    """
+def check_budgets(c: float | Floats, n: int) -> Floats:  # (n,) to (n,)
+    "Return privacy budgets as one number for each node."
     values: np.ndarray[Any, Any]
     try:
         values = np.asarray(c)

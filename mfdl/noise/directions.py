@@ -273,37 +273,15 @@ def _any_noise(
         bound = reached
 
 def any_noise_bound(
-    W: Floats,
+    W: Floats,  # (n, n)
     participation: Participation,
     tol: float = _GAIN,
     map_fn: Callable[..., Iterable[Any]] = map,
-) -> tuple[float, Floats]:
+) -> tuple[float, Floats]:  # (n,)
     """Lower bound of the harm of any noise of sensitivity 1, however it is correlated.
 
-    Takes O(n^3 T + n^2 T^2 k + n T^3) time an iteration, and O(n^2 T) memory; complex
-    numbers where W has complex eigenvalues.
-
-    Parameters
-    ----------
-    W : ndarray (n, n)
-        Gossip matrix, directed or not.
-    participation : Participation
-        Exactly b steps apart.
-    tol : float, optional
-        Iterations end when they gain less, relative to the bound.
-    map_fn : callable, optional
-        Applies a function to the directions: `map`, or the `map` of a pool of threads.
-
-    Returns
-    -------
-    bound : float
-        No noise does less harm.
-    multipliers : ndarray (n,)
-        The multiplier of each node.
-
-    References
-    ----------
-    chapter 57.
+    Takes O(n^3 T + n^2 T^2 k + n T^3) time an iteration, and O(n^2 T) memory; complex numbers
+    where W has complex eigenvalues.
     """
     workload = AgeWorkload(W, participation.T, Objective())
     bound, blocks = _any_noise(workload, participation, tol, map_fn)

@@ -21,26 +21,11 @@ from mfdl.noise.objectives import (
 )
 
 # %% ../../nbs/noise/51_gram.ipynb #0000000f
-def sum_diagonals(terms: Floats, weights: Floats | None = None) -> Floats:
-    """The Gram matrix H of noise from the overlaps of its ages, summed over the steps.
-
-    Parameters
-    ----------
-    terms : array of shape (.., T, T)
-        `terms[a-1, b-1]` is the overlap of noise of age a and noise of age b;
-        symmetric, or Hermitian where noise is complex.
-    weights : array of shape (T,), optional
-        Of the steps; by default all 1.
-
-    Returns
-    -------
-    array of shape (.., T, T)
-        `H[s, t]` sums the overlaps over all steps that follow both s and t.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 51
-    """
+def sum_diagonals(
+    terms: Floats,  # (.., T, T)
+    weights: Floats | None = None,  # (T,)
+) -> Floats:  # (.., T, T)
+    "The Gram matrix H of noise from the overlaps of its ages, summed over the steps."
     T = terms.shape[-1]
     H = np.zeros_like(terms)
     for lag in range(T):
@@ -100,30 +85,8 @@ def _symmetric_form(W: Floats, pi: Floats) -> tuple[Floats, Floats]:  # (n,), (n
     return values, vectors
 
 # %% ../../nbs/noise/51_gram.ipynb #00000013
-def modes(W: Floats) -> tuple[Floats, Floats]:
-    """Eigenvalues of a symmetric or reversible gossip matrix, and weights of pairs.
-
-    Parameters
-    ----------
-    W : array of shape (n, n)
-        Gossip matrix, symmetric or reversible.
-
-    Returns
-    -------
-    l : array of shape (n,)
-        Eigenvalues.
-    M : array of shape (n, n)
-        Weights such that `tr((W^a).T @ W^b) = (l^a) @ M @ (l^b)` for all a and b.
-
-    Raises
-    ------
-    ValueError
-        For anything that is not a gossip matrix, and for one that is not reversible.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 51
-    """
+def modes(W: Floats) -> tuple[Floats, Floats]:  # (n, n) to (n,), (n, n)
+    "Eigenvalues of a symmetric or reversible gossip matrix, and weights of pairs."
     pi = _stationary_weights(check_gossip(W))
     if pi is None:
         raise ValueError(
@@ -148,23 +111,8 @@ def _reversible_gram(W: Floats, pi: Floats, T: int, per_node: bool) -> Floats:
     return grams
 
 # %% ../../nbs/noise/51_gram.ipynb #00000017
-def consequences(Ws: Sequence[Floats]) -> list[Floats]:
-    """What noise of each step does to all models from then on, for pairs of nodes.
-
-    Parameters
-    ----------
-    Ws : sequence of arrays of shape (n, n)
-        Gossip matrices, one for each step.
-
-    Returns
-    -------
-    list of arrays of shape (n, n)
-        Q_t for every step, `Q_t = W_t.T @ (I + Q_{t+1}) @ W_t`; none after the last.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 51
-    """
+def consequences(Ws: Sequence[Floats]) -> list[Floats]:  # (n, n) to (n, n)
+    "What noise of each step does to all models from then on, for pairs of nodes."
     Q = [np.zeros_like(Ws[0])]
     for W in reversed(Ws):
         Q.append(W.T @ (Q[-1] + np.eye(len(W))) @ W)
@@ -340,41 +288,15 @@ def _changing_grams(Ws: Sequence[Floats | csr_array], V: Floats) -> Floats:  # (
 
 # %% ../../nbs/noise/51_gram.ipynb #eab42d1a
 def probe_grams(
-    W: Floats | csr_array | Sequence[Floats | csr_array],
+    W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n)
     T: int,
-    V: Floats,
+    V: Floats,  # (n, probes)
     objective: Objective | None = None,
-) -> Floats:
+) -> Floats:  # (probes, T, T)
     """The Gram matrix of noise that is drawn once in a step and enters at all nodes.
 
-    With random signs it has the mean `local_gram(W, T)`; with the unit vectors these
-    are the matrices of the nodes.
-
-    Parameters
-    ----------
-    W : ndarray or csr_array (n, n), or a sequence of T of them
-        Gossip matrix, or one for each step.
-    T : int
-        Gradient steps.
-    V : array of shape (n, probes)
-        In each column the weights with which the noise of a probe enters.
-    objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps.
-
-    Returns
-    -------
-    array of shape (probes, T, T)
-        Gram matrices, one for each probe.
-
-    Raises
-    ------
-    ValueError
-        For anything that is not a gossip matrix, or not T of them, and for other
-        probes.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; Hutchinson 1990; chapter 51
+    With random signs it has the mean `local_gram(W, T)`; with the unit vectors these are the
+    matrices of the nodes.
     """
     Ws = gossip_sequence(W, check_count("T", T), sparse=True)
     first = Ws[0]
@@ -389,44 +311,16 @@ def probe_grams(
 
 # %% ../../nbs/noise/51_gram.ipynb #01294147
 def gram_estimates(
-    W: Floats | csr_array | Sequence[Floats | csr_array],
+    W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n)
     T: int,
     probes: int,
     seed: int,
     objective: Objective | None = None,
-) -> Floats:
+) -> Floats:  # (probes, T, T)
     """Independent estimates of the Gram matrix, without bias, each from one probe.
 
-    Their mean is what `local_gram(W, T)` is for sparse matrices, and their spread says
-    how far it is off.
-
-    Parameters
-    ----------
-    W : ndarray or csr_array (n, n), or a sequence of T of them
-        Gossip matrix, or one for each step.
-    T : int
-        Gradient steps.
-    probes : int
-        How many.
-    seed : int
-        Of their random signs, which everybody may know.
-    objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps.
-
-    Returns
-    -------
-    array of shape (probes, T, T)
-        Gram matrices, positive definite for all models.
-
-    Raises
-    ------
-    ValueError
-        For anything that is not a gossip matrix, or not T of them, and for bad counts
-        or seeds.
-
-    References
-    ----------
-    Hutchinson 1990; Meyer et al. 2021 (large parts taken exactly); chapter 51
+    Their mean is what `local_gram(W, T)` is for sparse matrices, and their spread says how far
+    it is off.
     """
     Ws = gossip_sequence(W, check_count("T", T), sparse=True)
     n = Ws[0].shape[0]
@@ -465,30 +359,8 @@ def _objective_gram(Ws: Sequence[Floats], objective: Objective) -> Floats:  # (T
     return _mode_gram(Ws[0], pi, len(Ws), objective)
 
 # %% ../../nbs/noise/51_gram.ipynb #0000001d
-def gram_factor(H: Floats) -> Floats:
-    """The workload of a Gram matrix: its reversed Cholesky factor.
-
-    Parameters
-    ----------
-    H : array of shape (T, T)
-        Gram matrix, symmetric and positive definite.
-
-    Returns
-    -------
-    array of shape (T, T)
-        The L that is lower triangular with `L.T @ L = H`.
-
-    Raises
-    ------
-    ValueError
-        When H is not square and symmetric.
-    LinAlgError
-        When H is not positive definite.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; why reversed: chapter 51
-    """
+def gram_factor(H: Floats) -> Floats:  # (T, T) to (T, T)
+    "The workload of a Gram matrix: its reversed Cholesky factor."
     H = np.asarray(H)
     if H.ndim != 2 or not H.size or H.shape[0] != H.shape[1]:
         raise ValueError(f"H has shape {H.shape}: expected a square matrix")

@@ -224,30 +224,13 @@ class LocalNoise(Optimum):
     """Noise that nodes draw alone, correlated in time, for given budgets.
 
     This is what `optimize_local` finds.
-
-    Parameters
-    ----------
-    S : ndarray (n, T, T)
-        Covariance of each node's noise, float64.
-    objective : float
-        The harm of the noise, sum of tr(H_u S_u).
-    lower_bound : float
-        Of the harm of any noise that nodes draw alone (or, with alike, in the same
-        way).
-    participation : Participation
-        For which it keeps to the budgets.
-    iterations : int
-        How many it took.
-
-    References
-    ----------
-    chapter 58.
     """
-    S: Floats
-    objective: float
+    S: Floats  # (n, T, T), covariance of each node's noise, float64
+    objective: float  # the harm of the noise, sum of tr(H_u S_u)
+    # of the harm of any noise that nodes draw alone (or, with alike, in the same way)
     lower_bound: float
-    participation: Participation
-    iterations: int
+    participation: Participation  # for which it keeps to the budgets
+    iterations: int  # how many it took
 
     @property
     def C(self) -> list[Floats]:
@@ -256,26 +239,11 @@ class LocalNoise(Optimum):
 
     def protocol(
         self,
-        W: Floats | Sequence[Floats],
+        W: Floats | Sequence[Floats],  # (n, n)
         T: int | None = None,
         nodes: Iterable[Hashable] | None = None,
     ) -> Protocol:
-        """MF-D-SGD in which each node has a strategy of its own.
-
-        Parameters
-        ----------
-        W : ndarray (n, n), or sequence of T of them
-            Gossip matrix, or one for each step.
-        T : int, optional
-            Number of steps: that of the participation, which is the default.
-        nodes : iterable of labels, optional
-            Of the n nodes; 0 .. n-1 by default.
-
-        Returns
-        -------
-        Protocol
-            The run.
-        """
+        "MF-D-SGD in which each node has a strategy of its own."
         return mf_dsgd(W, check_steps(T, self.participation.T), self.C, nodes)
 
     def _shown(self) -> tuple[Floats, list[str]]:

@@ -44,32 +44,15 @@ if TYPE_CHECKING:
 # %% ../../nbs/noise/59_kinds.ipynb #59k00008
 @dataclass(frozen=True, eq=False)
 class NoiseKind:
-    """One kind of noise on a network.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run.
-    squared_error : float
-        Of all models in all steps, for an eavesdropper's mu of 1.
-    gap : float
-        Share of the squared error that another noise of its kind could save at most,
-        certified; nan for noise that is no optimum.
-    note : str
-        What a user of the noise has to know, if anything.
-
-    References
-    ----------
-    chapter 59.
-    """
-    protocol: Protocol
-    squared_error: float
+    "One kind of noise on a network."
+    protocol: Protocol  # the run
+    squared_error: float  # of all models in all steps, for an eavesdropper's mu of 1
+    # share of the squared error that another noise of its kind could save at most, certified
     gap: float
-    note: str = ""
+    note: str = ""  # what a user of the noise has to know, if anything
 
     def _repr_html_(self) -> str:
         return _card(self)
-
 
 # %% ../../nbs/noise/59_kinds.ipynb #5b4c41b2
 _MOST_DRAWN = 2000  # additions of noise in a run
@@ -218,31 +201,14 @@ def which_noise(
 # %% ../../nbs/noise/59_kinds.ipynb #aa53a768
 @dataclass(frozen=True, eq=False)
 class NoiseChoice:
-    """Noise, and a way to draw batches, that together do the least harm.
-
-    Parameters
-    ----------
-    name : str
-        Of both.
-    protocol : Protocol
-        The run.
-    report : Report, AmplifiedReport or BinsReport
-        Its account for an eavesdropper, at the noise that the budget asks for.
-    participation : Participation or RandomParticipation
-        How records take part.
-    table : DataFrame
-        Indexed by the names of all candidates, the least harm first: `squared_error`
-        of all models in all steps, in units of the row sensitivity squared; `relative`
-        to independent noise for batches in turn; `sigma`, noise over row sensitivity.
-
-    References
-    ----------
-    chapter 59.
-    """
-    name: str
-    protocol: Protocol
+    "Noise, and a way to draw batches, that together do the least harm."
+    name: str  # of both
+    protocol: Protocol  # the run
+    # its account for an eavesdropper, at the noise that the budget asks for
     report: Report | AmplifiedReport
-    participation: Participation | RandomParticipation
+    participation: Participation | RandomParticipation  # how records take part
+    # indexed by the names of all candidates, the least harm first: `squared_error` of all
+    # models in all steps, in units of the row sensitivity squared
     table: "pd.DataFrame" = field(repr=False)
 
 # %% ../../nbs/noise/59_kinds.ipynb #7fdf170f

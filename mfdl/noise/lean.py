@@ -13,30 +13,8 @@ from ..ground.arguments import Floats, Ints, check_count, real_array, real_numbe
 from ..language.participation import Participation, check_participation
 
 # %% ../../nbs/noise/49_lean.ipynb #01c42b95
-def inverse_root(bands: int, momentum: float = 0.0) -> Floats:
-    """First coefficients of the inverse root of the prefix workload: 1, -1/2, -1/8, ...
-
-    Parameters
-    ----------
-    bands : int
-        How many, at least 1.
-    momentum : float
-        Of the heavy ball, in [0, 1): then the workload is that of its models.
-
-    Returns
-    -------
-    array of shape (bands,)
-        On the diagonals of C^-1 of the banded inverse square root (BISR).
-
-    Raises
-    ------
-    ValueError
-        When bands is not a count, or momentum is out of range.
-
-    References
-    ----------
-    arXiv 2505.12128, Lemma 1; chapter 49
-    """
+def inverse_root(bands: int, momentum: float = 0.0) -> Floats:  # (bands,)
+    "First coefficients of the inverse root of the prefix workload: 1, -1/2, -1/8, ..."
     if not 0 <= real_number(momentum) < 1:
         raise ValueError(f"momentum={momentum!r}: expected a number in [0, 1)")
     j = np.arange(1, check_count("bands", bands))
@@ -147,37 +125,16 @@ def _checked_gram(H: Floats, T: int) -> Floats:  # (T, T)
     return (H + H.T) / 2
 
 def banded_inverse(
-    H: Floats, participation: Participation, bands: int = INVERSE_BANDS
-) -> Floats:
+    H: Floats,  # (T, T)
+    participation: Participation,
+    bands: int = INVERSE_BANDS,
+) -> Floats:  # (T, T)
     """A C^-1 with few bands that does little harm, so that a node remembers little.
 
-    Minimises tr(H N N^T) over the N = C^-1 with so many bands whose entries off the
-    diagonal are at most 0, at sensitivity 1: a local minimum. Under min-separation the
-    weights are the same in all steps, and the pattern 0, b, 2b, .. has sensitivity 1;
-    where the coefficients of C rise somewhere, other patterns may have more.
-
-    Parameters
-    ----------
-    H : array of shape (T, T)
-        Gram matrix of the workload.
-    participation : Participation
-        Which steps a record may take part in.
-    bands : int
-        Variables that are mixed in a step, from 1 to T.
-
-    Returns
-    -------
-    array of shape (T, T)
-        C^-1, lower triangular.
-
-    Raises
-    ------
-    ValueError
-        For bad arguments.
-
-    References
-    ----------
-    arXiv 2505.12128; chapter 49
+    Minimises tr(H N N^T) over the N = C^-1 with so many bands whose entries off the diagonal
+    are at most 0, at sensitivity 1: a local minimum. Under min-separation the weights are the
+    same in all steps, and the pattern 0, b, 2b, .. has sensitivity 1; where the coefficients of
+    C rise somewhere, other patterns may have more.
     """
     check_participation(participation)
     T = participation.T

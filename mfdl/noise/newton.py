@@ -55,27 +55,8 @@ class _Shape:
         return X / scale / scale[:, None]
 
 # %% ../../nbs/noise/52_newton.ipynb #0000000d
-def squared_error(H: Floats, X: Floats) -> tuple[float, Floats | None]:
-    """The objective tr(H X^-1): the squared error of all models for X = C.T @ C.
-
-    Parameters
-    ----------
-    H : array of shape (T, T)
-        Gram matrix of the workload.
-    X : array of shape (T, T)
-        Symmetric.
-
-    Returns
-    -------
-    value : float
-        The objective; inf where X is not positive definite.
-    X_inv : array of shape (T, T) or None
-        The inverse of X; None where X is not positive definite.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 52
-    """
+def squared_error(H: Floats, X: Floats) -> tuple[float, Floats | None]:  # (T, T), (T, T) to (T, T)
+    "The objective tr(H X^-1): the squared error of all models for X = C.T @ C."
     try:
         np.linalg.cholesky(X)
     except np.linalg.LinAlgError:
@@ -390,30 +371,8 @@ def _of_size_one(C: Floats) -> Floats:
     return np.asarray(np.ldexp(found, -np.frexp(np.abs(found).max())[1]), dtype=float)
 
 # %% ../../nbs/noise/52_newton.ipynb #unitsen1
-def unit_sensitivity(C: Floats, participation: Participation) -> Floats:
-    """A strategy matrix scaled to a sensitivity of 1, or certified to be at most 1.
-
-    Parameters
-    ----------
-    C : array of shape (T, T)
-        Strategy matrix.
-    participation : Participation
-        Which steps a record may take part in.
-
-    Returns
-    -------
-    array of shape (T, T)
-        A multiple of C.
-
-    Raises
-    ------
-    ValueError
-        For anything but finite numbers, not all zero.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 8; chapter 52
-    """
+def unit_sensitivity(C: Floats, participation: Participation) -> Floats:  # (T, T) to (T, T)
+    "A strategy matrix scaled to a sensitivity of 1, or certified to be at most 1."
     C = _of_size_one(C)
     X = C.T @ C
     diagonal = np.diag(X)

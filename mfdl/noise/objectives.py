@@ -218,54 +218,21 @@ class Objective:
 
 # %% ../../nbs/noise/48_objectives.ipynb #checkobj1
 def check_objective(objective: object) -> None:
-    """Raise a ValueError for what is neither an objective nor None.
-
-    Parameters
-    ----------
-    objective : object
-        Expected an Objective, or None for all models and plain steps.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    chapter 48
-    """
+    "Raise a ValueError for what is neither an objective nor None."
     if objective is None or isinstance(objective, Objective): return
     raise ValueError(f"objective={objective!r:.60}: expected an Objective, such as "
                      "Objective.last(T)")
 
 # %% ../../nbs/noise/48_objectives.ipynb #d84a3f3d
 def responses(
-    objective: Objective, T: int, impulse: Floats, gossip: Callable[[int, Floats], Floats]
+    objective: Objective,
+    T: int,
+    impulse: Floats,  # (N, m)
+    gossip: Callable[[int, Floats], Floats],
 ) -> Iterator[Floats]:
     """What noise of every step has become in the models that count.
 
     The squared error is the sum of the squares of what is returned, times `nodes`.
-
-    Parameters
-    ----------
-    objective : Objective
-        For T steps. Where it has weights of shape (T, n), rows are nodes: N = n.
-    T : int
-        Steps.
-    impulse : array of shape (N, m)
-        What each of m noises is when it enters.
-    gossip : callable
-        (t, array of shape (N, T, m)) to what gossip of step t makes of it.
-
-    Yields
-    ------
-    array of shape (N, T, m)
-        Entry [:, s] is what has become of noise of step s: for each step that has a
-        weight, times its root, or if averaged the one sum.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 48
     """
     weights = np.ones(T) if objective.weights is None else objective.weights
     rates = np.ones(T) if objective.learning_rates is None else objective.learning_rates
@@ -289,37 +256,14 @@ def responses(
 
 # %% ../../nbs/noise/48_objectives.ipynb #1258628b
 def model_workload(
-    W: Floats | Sequence[Floats], T: int, objective: Objective | None = None
-) -> Floats:
+    W: Floats | Sequence[Floats],  # (n, n)
+    T: int,
+    objective: Objective | None = None,
+) -> Floats:  # (m n, n T)
     """The matrix A whose product with noise has the square that is its harm.
 
-    It takes the noise of all nodes in all steps to all models that count, each times
-    the root of its weight. The models are what gossip has made of them.
-
-    Parameters
-    ----------
-    W : array of shape (n, n), or a sequence of T of them
-        Gossip matrix, or one for each step.
-    T : int
-        Steps.
-    objective : Objective, optional
-        Which models count; by default all, for plain steps.
-
-    Returns
-    -------
-    array of shape (m n, n T)
-        For each of m models of a node that count, n rows; column t * n + u belongs to
-        the noise of node u in step t.
-
-    Raises
-    ------
-    ValueError
-        For anything that is not a gossip matrix, or not T of them, and for an objective
-        for another number of steps or nodes.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 48
+    It takes the noise of all nodes in all steps to all models that count, each times the root
+    of its weight. The models are what gossip has made of them.
     """
     Ws = gossip_sequence(W, check_count("T", T))
     n = len(Ws[0])
@@ -355,29 +299,11 @@ def _age_gram(
 
 # %% ../../nbs/noise/48_objectives.ipynb #1e9aed4e
 def response_grams(
-    Ws: Sequence[Floats | csr_array], objective: Objective, V: Floats
+    Ws: Sequence[Floats | csr_array],  # (n, n)
+    objective: Objective,
+    V: Floats,  # (n, m)
 ) -> Iterator[Floats]:
-    """The Gram matrices of some noises, each drawn once a step for several nodes.
-
-    Parameters
-    ----------
-    Ws : sequence of T ndarray or csr_array (n, n)
-        Gossip matrices, equal ones the same object.
-    objective : Objective
-        For T steps and n nodes.
-    V : array of shape (n, m)
-        In each column the weights with which a noise enters at the nodes.
-
-    Yields
-    ------
-    array of shape (T, T)
-        For each column, the H whose product with a covariance in time has the trace
-        that is the harm.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 48
-    """
+    "The Gram matrices of some noises, each drawn once a step for several nodes."
     T = len(Ws)
     nodes = np.ones(len(V)) if objective.nodes is None else objective.nodes
     both = objective.momentum and objective.curvature
@@ -395,28 +321,7 @@ def response_grams(
 def weighted_responses(
     objective: Objective, n: int, run: Callable[[Objective], Iterator[Floats]]
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Responses in any basis, each with the weights that nodes have in it.
-
-    Parameters
-    ----------
-    objective : Objective
-        For n nodes.
-    n : int
-        Nodes.
-    run : callable
-        An objective without weights of single nodes to its `responses`.
-
-    Yields
-    ------
-    response : array of shape (N, T, m)
-        What has become of noise of every step.
-    nodes : array of shape (n,)
-        Weights of the nodes; the same object as before where they are the same.
-
-    References
-    ----------
-    chapter 48
-    """
+    "Responses in any basis, each with the weights that nodes have in it."
     nodes = np.ones(n) if objective.nodes is None else objective.nodes
     weights = objective.weights
     if weights is None or weights.ndim == 1:
@@ -431,21 +336,7 @@ def weighted_responses(
 
 # %% ../../nbs/noise/48_objectives.ipynb #agewl002
 def of_age_alone(objective: Objective) -> bool:
-    """Whether noise is followed by its age alone, up to a factor for each step.
-
-    Parameters
-    ----------
-    objective : Objective
-
-    Returns
-    -------
-    bool
-        Whether it has an `AgeWorkload`.
-
-    References
-    ----------
-    chapter 48
-    """
+    "Whether noise is followed by its age alone, up to a factor for each step."
     if _columns(objective.weights) is not None: return False
     if objective.momentum and objective.curvature: return False
     rates = objective.learning_rates
@@ -455,30 +346,11 @@ def of_age_alone(objective: Objective) -> bool:
 # %% ../../nbs/noise/48_objectives.ipynb #agewl004
 @dataclass(frozen=True, eq=False)
 class AgeWorkload:
-    """A workload in which only the age of noise counts, and the size of its step.
+    "A workload in which only the age of noise counts, and the size of its step."
 
-    Parameters
-    ----------
-    W : array of shape (n, n)
-        Gossip matrix.
-    T : int
-        Steps.
-    objective : Objective
-        For T steps and n nodes, and `of_age_alone`.
-
-    Raises
-    ------
-    ValueError
-        For another objective.
-
-    References
-    ----------
-    chapter 48
-    """
-
-    W: Floats
-    T: int
-    objective: Objective
+    W: Floats  # (n, n), gossip matrix
+    T: int  # steps
+    objective: Objective  # for T steps and n nodes, and `of_age_alone`
 
     def __post_init__(self) -> None:
         self.objective.check(self.T, len(self.W))
@@ -488,25 +360,14 @@ class AgeWorkload:
                          "change under momentum, weight_decay or curvature")
 
     @property
-    def sizes(self) -> Floats:
-        """The size of each step, relative to the first one.
-
-        Returns
-        -------
-        array of shape (T,)
-        """
+    def sizes(self) -> Floats:  # (T,)
+        "The size of each step, relative to the first one."
         rates = self.objective.learning_rates
         return np.ones(self.T) if rates is None else rates / rates[0]
 
     @property
-    def outputs(self) -> Floats:
-        """The models that count, whose squared errors are added.
-
-        Returns
-        -------
-        array of shape (q, T)
-            In each row how much of the model after each step is in it.
-        """
+    def outputs(self) -> Floats:  # (q, T)
+        "The models that count, whose squared errors are added."
         weights = np.ones(self.T) if self.objective.weights is None else self.objective.weights
         return weights[None] if self.objective.averaged else np.diag(np.sqrt(weights))
 
@@ -517,19 +378,8 @@ class AgeWorkload:
         found = responses(all_models, self.T, np.eye(self.T + 1, 1), _older)
         return np.array([left[1:, 0, 0] for left in found])
 
-    def effects(self, noise: np.ndarray) -> np.ndarray:
-        """What is left of noise of the first step.
-
-        Parameters
-        ----------
-        noise : array of shape (n, m)
-            In each column how much of a noise enters at each node.
-
-        Returns
-        -------
-        array of shape (T, n, m)
-            In the models after each step, times the roots of the weights of nodes.
-        """
+    def effects(self, noise: np.ndarray) -> np.ndarray:  # (n, m) to (T, n, m)
+        "What is left of noise of the first step."
         found = [noise]
         for _ in range(self.T):
             found.append(self.W @ found[-1])

@@ -27,35 +27,13 @@ from .objectives import Objective, check_objective, model_workload
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000006
 def space_time_workload(
-    W: Floats | Sequence[Floats], T: int, objective: Objective | None = None
-) -> Floats:
+    W: Floats | Sequence[Floats],  # (n, n)
+    T: int,
+    objective: Objective | None = None,
+) -> Floats:  # (nT, nT)
     """Matrix A that takes the noise added in all steps to all models after all steps.
 
     A = (I_T kron W) W_T, where entry t * n + u belongs to node u in step t.
-
-    Parameters
-    ----------
-    W : ndarray (n, n), or sequence of T of them
-        Gossip matrix, or one for each step; directed or not.
-    T : int
-        Number of steps.
-    objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps.
-
-    Returns
-    -------
-    ndarray (nT, nT), or fewer rows where fewer models count
-        The workload, float64.
-
-    Raises
-    ------
-    ValueError
-        If W is no gossip matrix, or no sequence of T of them, and for an objective for
-        other steps or nodes.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 56.
     """
     check_objective(objective)
     if objective is not None and not objective.plain: return model_workload(W, T, objective)
@@ -65,151 +43,45 @@ def space_time_workload(
     return np.concatenate([Wt @ row for Wt, row in zip(Ws, rows, strict=True)])
 
 # %% ../../nbs/noise/56_space_time.ipynb #0000000a
-def patterns_of(participation: Participation) -> Ints:
-    """Steps of all patterns of a participation, as an array.
-
-    Parameters
-    ----------
-    participation : Participation
-        With patterns of equal length.
-
-    Returns
-    -------
-    ndarray (b, k)
-        The k steps of each of b patterns, int.
-
-    References
-    ----------
-    chapter 56.
-    """
+def patterns_of(participation: Participation) -> Ints:  # (b, k)
+    "Steps of all patterns of a participation, as an array."
     return np.array(list(participation.patterns()))
 
-def pattern_blocks(participation: Participation, n: int) -> Ints:
-    """Where the gradients of each node and pattern are among those of all.
-
-    Parameters
-    ----------
-    participation : Participation
-        With b patterns of k steps.
-    n : int
-        Number of nodes.
-
-    Returns
-    -------
-    ndarray (n * b, k)
-        Indices t * n + u, int; all patterns of node 0 first.
-
-    References
-    ----------
-    chapter 56.
-    """
+def pattern_blocks(participation: Participation, n: int) -> Ints:  # (n * b, k)
+    "Where the gradients of each node and pattern are among those of all."
     steps = patterns_of(participation)
     return (steps[None] * n + np.arange(n)[:, None, None]).reshape(-1, steps.shape[1])
 
 # %% ../../nbs/noise/56_space_time.ipynb #blockix2
-def block_index(places: Ints) -> tuple[Ints, Ints]:
-    """Index of the blocks that some rows, and the columns of the same numbers, make up.
-
-    Parameters
-    ----------
-    places : ndarray (.., k)
-        Rows of each block, int.
-
-    Returns
-    -------
-    rows, columns : ndarray (.., k, 1) and (.., 1, k)
-        M[rows, columns] are the blocks (.., k, k) of a matrix M.
-
-    References
-    ----------
-    chapter 56.
-    """
+def block_index(places: Ints) -> tuple[Ints, Ints]:  # (.., k) to (.., k, 1) and (.., 1, k)
+    "Index of the blocks that some rows, and the columns of the same numbers, make up."
     return places[..., :, None], places[..., None, :]
 
-def scattered(blocks: np.ndarray, where: tuple[Ints, Ints], N: int) -> Floats:
-    """Matrix that has these blocks, and zeros elsewhere.
-
-    Parameters
-    ----------
-    blocks : ndarray (.., k, k)
-        The blocks.
-    where : tuple of ndarray of int, (.., k, 1) and (.., 1, k)
-        Their `block_index`.
-    N : int
-        Number of rows and columns of the matrix.
-
-    Returns
-    -------
-    ndarray (N, N)
-        The matrix, float64.
-
-    References
-    ----------
-    chapter 56.
-    """
+def scattered(
+    blocks: np.ndarray,  # (.., k, k)
+    where: tuple[Ints, Ints],  # (.., k, 1) and (.., 1, k)
+    N: int,
+) -> Floats:  # (N, N)
+    "Matrix that has these blocks, and zeros elsewhere."
     whole = np.zeros((N, N))
     whole[where] = blocks
     return whole
 
 # %% ../../nbs/noise/56_space_time.ipynb #blockix4
-def block_multipliers(blocks: Floats) -> Floats:
-    """Multiplier lambda of each block: what is on the diagonal of B @ B.T.
-
-    Parameters
-    ----------
-    blocks : ndarray (.., k, k)
-        Blocks B, whose rows are of equal length.
-
-    Returns
-    -------
-    ndarray (..,)
-        The squared length of the rows, float64.
-
-    References
-    ----------
-    chapter 56.
-    """
+def block_multipliers(blocks: Floats) -> Floats:  # (.., k, k) to (..,)
+    "Multiplier lambda of each block: what is on the diagonal of B @ B.T."
     return np.asarray((blocks**2).sum(axis=-1).max(axis=-1))
 
-def largest_absolute_sum(P: Floats) -> float:
-    """Simple upper bound for the largest squared sensitivity of information matrices.
-
-    Parameters
-    ----------
-    P : ndarray (.., k, k)
-        Information about each node and pattern.
-
-    Returns
-    -------
-    float
-        The largest sum of absolute entries.
-
-    References
-    ----------
-    arXiv 2510.17480, Theorem 8; chapter 56.
-    """
+def largest_absolute_sum(P: Floats) -> float:  # (.., k, k)
+    "Simple upper bound for the largest squared sensitivity of information matrices."
     return float(np.abs(P).sum(axis=(-1, -2)).max())
 
 # %% ../../nbs/noise/56_space_time.ipynb #0000000e
-def following_blocks(K: Floats) -> Floats:
+def following_blocks(K: Floats) -> Floats:  # (.., k, k) to (.., k, k)
     """Blocks B for which tr(K.T @ B) is largest: the next iterate of the multipliers.
 
-    Rows of B point along those of K. Each row of a block is as long as the rows of this
-    block of K are together, but for a common factor.
-
-    Parameters
-    ----------
-    K : ndarray (.., k, k)
-        Derivative of what is made larger, by blocks.
-
-    Returns
-    -------
-    ndarray (.., k, k)
-        The blocks, float64.
-
-    References
-    ----------
-    chapter 56.
+    Rows of B point along those of K. Each row of a block is as long as the rows of this block
+    of K are together, but for a common factor.
     """
     length = np.linalg.norm(K, axis=-1, keepdims=True)
     scale = length.sum(axis=-2, keepdims=True)
@@ -370,23 +242,8 @@ class SpaceTime(Optimum):
         ]
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000012
-def largest_square(P: Floats) -> float:
-    """Largest squared sensitivity of information matrices, certified from above.
-
-    Parameters
-    ----------
-    P : ndarray (.., k, k)
-        Information about each node and pattern.
-
-    Returns
-    -------
-    float
-        An upper bound, tight but for the gap of the certificate.
-
-    References
-    ----------
-    chapter 22; chapter 56.
-    """
+def largest_square(P: Floats) -> float:  # (.., k, k)
+    "Largest squared sensitivity of information matrices, certified from above."
     P = P.reshape(-1, *P.shape[-2:])
     at_least = np.trace(P, axis1=1, axis2=2).max()
     at_most = np.abs(P).sum(axis=(1, 2))
@@ -396,26 +253,7 @@ def largest_square(P: Floats) -> float:
 def check_optimizer(
     participation: Participation, tol: float, trace_penalty: float | None
 ) -> None:
-    """Raise a ValueError for what no optimizer of noise in time and space accepts.
-
-    Parameters
-    ----------
-    participation : Participation
-        Expected with patterns that do not overlap.
-    tol : float
-        Expected between 0 and 1.
-    trace_penalty : float or None
-        Expected at least 0.
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-
-    References
-    ----------
-    chapter 56.
-    """
+    "Raise a ValueError for what no optimizer of noise in time and space accepts."
     if not isinstance(participation, Participation) or participation.separation != "exactly":
         raise ValueError(f"participation={participation!r}: expected patterns that do not overlap, "
                          "Participation.cyclic, every_step or single")
@@ -425,29 +263,7 @@ def check_optimizer(
         raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
 
 def check_partition(groups: Iterable[Iterable[int]] | None, n: int) -> tuple[list[int], ...]:
-    """Groups of nodes as lists; raises a ValueError unless each node is in one of them.
-
-    Parameters
-    ----------
-    groups : iterable of iterables of int, or None
-        Nodes 0 .. n-1 that share a seed; None for one group of all.
-    n : int
-        Number of nodes.
-
-    Returns
-    -------
-    tuple of lists of int
-        The groups.
-
-    Raises
-    ------
-    ValueError
-        Unless the groups name each node exactly once.
-
-    References
-    ----------
-    chapter 56.
-    """
+    "Groups of nodes as lists; raises a ValueError unless each node is in one of them."
     if groups is None: return (list(range(n)),)
     try:
         found = [[index(u) for u in group] for group in groups]
@@ -463,29 +279,7 @@ def check_partition(groups: Iterable[Iterable[int]] | None, n: int) -> tuple[lis
 _PRICE = 1e-6  # trace_penalty by default, where some noise has no effect
 
 def price_of_variance(trace_penalty: float | None, is_free: Callable[[float], bool]) -> float:
-    """The trace_penalty to use: by default none, unless some noise has no effect.
-
-    Parameters
-    ----------
-    trace_penalty : float or None
-        What was asked for; None is the default.
-    is_free : callable
-        Whether some noise has (nearly) neither effect nor price, for a trace_penalty.
-
-    Returns
-    -------
-    float
-        The trace_penalty.
-
-    Raises
-    ------
-    ValueError
-        If one was asked for, and is too small.
-
-    References
-    ----------
-    chapter 56.
-    """
+    "The trace_penalty to use: by default none, unless some noise has no effect."
     if trace_penalty is None: return _PRICE if is_free(0.0) else 0.0
     if is_free(trace_penalty):
         raise ValueError(f"trace_penalty={trace_penalty:.3g}: some noise vanishes within a step, so "
@@ -554,7 +348,7 @@ def _best_within(
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000015
 def exact_space_time(
-    W: Floats | Sequence[Floats],
+    W: Floats | Sequence[Floats],  # (n, n)
     participation: Participation,
     tol: float = 1e-6,
     trace_penalty: float | None = None,
@@ -564,44 +358,8 @@ def exact_space_time(
 ) -> SpaceTime:
     """Minimise tr(H S) such that every node has sensitivity at most 1 in S^-1.
 
-    Here H = A.T A, A = (I_T kron W) W_T. Each iteration takes a singular value
-    decomposition of a matrix (nT, nT): made for nT up to some two thousand.
-
-    Parameters
-    ----------
-    W : ndarray (n, n), or sequence of T of them
-        Gossip matrix, or one for each step; directed or not.
-    participation : Participation
-        Exactly b steps apart.
-    tol : float, optional
-        Relative gap, of harm and trace_penalty together.
-    trace_penalty : float, optional
-        Of a unit of variance of each noise, relative to its mean harm; by default none,
-        or 1e-6 where some noise would have no effect, as where W is singular.
-    groups : iterable of lists of int, optional
-        Nodes 0 .. n-1 that share a seed, each node in one of them; by default one
-        group.
-    max_iter : int, optional
-        Largest number of iterations.
-    objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps.
-
-    Returns
-    -------
-    SpaceTime
-        The noise, with S of shape (nT, nT), and a lower bound for all noise.
-
-    Raises
-    ------
-    ValueError
-        For bad arguments, and for a trace_penalty that is too small for W.
-    NotConverged
-        Where the gap stays above `tol`: then W is (nearly) singular, and noise needs a
-        trace_penalty.
-
-    References
-    ----------
-    chapter 56.
+    Here H = A.T A, A = (I_T kron W) W_T. Each iteration takes a singular value decomposition of
+    a matrix (nT, nT): made for nT up to some two thousand.
     """
     check_optimizer(participation, tol, trace_penalty)
     check_count("max_iter", max_iter, "a number of iterations")

@@ -29,31 +29,13 @@ from .newton import Strategy, optimize, squared_error, unit_sensitivity
 from .objectives import Objective, check_objective
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000021
-def toeplitz_harm(values: Floats, M: Floats, c: Floats, T: int) -> tuple[float, Floats]:
-    """What noise of a long run does, tr(H X^-1), without a matrix of its length.
-
-    Parameters
-    ----------
-    values : array of shape (n,)
-        Eigenvalues, of `modes(W)`.
-    M : array of shape (n, n)
-        Weights, of `modes(W)`.
-    c : array of shape (bands,)
-        Coefficients on the diagonals of C, the first not zero.
-    T : int
-        Steps.
-
-    Returns
-    -------
-    harm : float
-        tr(H X^-1).
-    gradient : array of shape (bands,)
-        Its derivatives in c.
-
-    References
-    ----------
-    arXiv 2510.17480, Lemma 12; chapter 53
-    """
+def toeplitz_harm(
+    values: Floats,  # (n,)
+    M: Floats,  # (n, n)
+    c: Floats,  # (bands,)
+    T: int,
+) -> tuple[float, Floats]:  # (bands,)
+    "What noise of a long run does, tr(H X^-1), without a matrix of its length."
     from scipy.signal import fftconvolve, lfilter
     impulse = np.zeros(T)
     impulse[0] = 1
@@ -71,79 +53,26 @@ def toeplitz_harm(values: Floats, M: Floats, c: Floats, T: int) -> tuple[float, 
     return (pull * Y).sum() / 2, gradient
 
 # %% ../../nbs/noise/53_strategies.ipynb #toepl003
-def square_root(bands: int) -> Floats:
-    """First coefficients of the root of the prefix workload, from 1, 1/2, 3/8 on.
-
-    Parameters
-    ----------
-    bands : int
-        How many.
-
-    Returns
-    -------
-    array of shape (bands,)
-        On the diagonals of the banded square root (BSR).
-
-    References
-    ----------
-    Kalinin and Lampert 2024; chapter 53
-    """
+def square_root(bands: int) -> Floats:  # (bands,)
+    "First coefficients of the root of the prefix workload, from 1, 1/2, 3/8 on."
     j = np.arange(1, bands)
     return np.append(1.0, np.cumprod((2 * j - 1) / (2 * j)))
 
-def toeplitz(c: Floats, T: int) -> Floats:
-    """The lower-triangular matrix with given coefficients on its diagonals.
-
-    Parameters
-    ----------
-    c : array of shape (bands,)
-        Coefficients, such as those of `best_toeplitz`.
-    T : int
-        Steps.
-
-    Returns
-    -------
-    array of shape (T, T)
-        The strategy matrix C, not scaled.
-
-    References
-    ----------
-    chapter 53
-    """
+def toeplitz(c: Floats, T: int) -> Floats:  # (bands,) to (T, T)
+    "The lower-triangular matrix with given coefficients on its diagonals."
     from scipy.linalg import toeplitz as filled
     return np.tril(filled(np.append(c, np.zeros(T))[:T]))
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000022
 def best_toeplitz(
-    W: Floats | Sequence[Floats], participation: Participation, bands: int
-) -> Floats:
+    W: Floats | Sequence[Floats],  # (n, n)
+    participation: Participation,
+    bands: int,
+) -> Floats:  # (bands,)
     """The coefficients on the diagonals of C that do least harm.
 
-    A local minimum of harm times squared norm, found from the banded square root of the
-    prefix workload.
-
-    Parameters
-    ----------
-    W : array of shape (n, n), or a sequence of T equal ones
-        Gossip matrix, symmetric or reversible.
-    participation : Participation
-        Which steps a record may take part in.
-    bands : int
-        How many diagonals, at most the separation b.
-
-    Returns
-    -------
-    array of shape (bands,)
-        The coefficients, the first 1.
-
-    Raises
-    ------
-    ValueError
-        When W changes in time, or is neither symmetric nor reversible.
-
-    References
-    ----------
-    chapter 53
+    A local minimum of harm times squared norm, found from the banded square root of the prefix
+    workload.
     """
     from scipy.optimize import minimize
     check_participation(participation)
@@ -166,93 +95,32 @@ def best_toeplitz(
 # %% ../../nbs/noise/53_strategies.ipynb #00000025
 @dataclass(frozen=True)
 class Named:
-    """A strategy that has a name: how it is made, and what its name promises.
+    "A strategy that has a name: how it is made, and what its name promises."
 
-    Parameters
-    ----------
-    make : callable
-        (participation, harm, bands, tol) -> Strategy, with a `Harm` or None.
-    network : bool
-        Whether it depends on the network, so that W is needed.
-    banded : bool
-        Whether it takes a number of bands.
-    cyclic : bool
-        Whether it is an optimum for steps exactly b apart only.
-    plain : bool
-        Whether it is made for plain steps and all models only.
-    inverse : bool
-        Whether its bands are those of C^-1, of which there may be up to T.
-
-    References
-    ----------
-    chapter 53
-    """
-
+    # (participation, harm, bands, tol) -> Strategy, with a `Harm` or None
     make: Callable[..., Strategy]
-    network: bool
-    banded: bool
-    cyclic: bool
-    plain: bool
-    inverse: bool
+    network: bool  # whether it depends on the network, so that W is needed
+    banded: bool  # whether it takes a number of bands
+    cyclic: bool  # whether it is an optimum for steps exactly b apart only
+    plain: bool  # whether it is made for plain steps and all models only
+    inverse: bool  # whether its bands are those of C^-1, of which there may be up to T
 
     def bands(self, participation: Participation) -> tuple[int, int]:
-        """How many bands it has by default, and at most.
-
-        Parameters
-        ----------
-        participation : Participation
-            Which steps a record may take part in.
-
-        Returns
-        -------
-        default : int
-            The separation b, or a few of the inverse.
-        most : int
-            The separation b, or T of the inverse.
-        """
+        "How many bands it has by default, and at most."
         T = participation.T
         most = T if self.inverse else min(participation.b, T)
         return min(INVERSE_BANDS, T) if self.inverse else participation.b, most
 
 @dataclass(frozen=True, eq=False)
 class Harm:
-    """What noise should keep small: squared errors in a network.
+    "What noise should keep small: squared errors in a network."
 
-    Parameters
-    ----------
-    W : array of shape (n, n), or a sequence of T of them
-        Gossip matrix, or one for each step.
-    objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps.
-    bound : float, optional
-        Of the variance of noise, relative to that of independent noise.
-
-    References
-    ----------
-    chapter 48; chapter 53
-    """
-
-    W: Floats | Sequence[Floats]
-    objective: Objective | None = None
-    bound: float | None = None
+    W: Floats | Sequence[Floats]  # (n, n), gossip matrix, or one for each step
+    objective: Objective | None = None  # which models count, and the schedule
+    bound: float | None = None  # of the variance of noise, relative to that of independent noise
 
     def optimum(self, participation: Participation, tol: float, **shape: Any) -> Strategy:
-        """The noise for which they are smallest.
-
-        Parameters
-        ----------
-        participation : Participation
-            Which steps a record may take part in.
-        tol : float
-            Relative gap.
-        **shape : object
-            Bands, or equal norms, for `optimize`.
-
-        Returns
-        -------
-        Strategy
-            With C of shape (T, T).
-        """
+        "The noise for which they are smallest."
         H = local_gram(self.W, participation.T, objective=self.objective)
         return optimize(H, participation, tol, bound=self.bound, **shape)
 
@@ -266,32 +134,7 @@ def named(
     plain: bool = False,
     inverse: bool = False,
 ) -> Callable[[Callable[..., Strategy]], Callable[..., Strategy]]:
-    """Register a way to make a strategy under a name.
-
-    Parameters
-    ----------
-    name : str
-        The key in STRATEGIES.
-    network : bool
-        Whether it depends on the network, so that W is needed.
-    banded : bool
-        Whether it takes a number of bands.
-    cyclic : bool
-        Whether it is an optimum for steps exactly b apart only.
-    plain : bool
-        Whether it is made for plain steps and all models only.
-    inverse : bool
-        Whether its bands are those of C^-1.
-
-    Returns
-    -------
-    callable
-        A decorator of functions (participation, harm, bands, tol) -> Strategy.
-
-    References
-    ----------
-    chapter 53
-    """
+    "Register a way to make a strategy under a name."
     def register(make: Callable[..., Strategy]) -> Callable[..., Strategy]:
         STRATEGIES[name] = Named(make, network, banded, cyclic, plain, inverse)
         return make
@@ -300,32 +143,11 @@ def named(
 # %% ../../nbs/noise/53_strategies.ipynb #named002
 def fixed(
     name: str,
-    C: Floats,
+    C: Floats,  # (T, T)
     participation: Participation,
     harm: Harm | None,
 ) -> Strategy:
-    """A strategy not optimised for the network, with the harm that it does there.
-
-    Parameters
-    ----------
-    name : str
-        What the strategy is called.
-    C : array of shape (T, T)
-        Strategy matrix, lower triangular; it is scaled to sensitivity 1.
-    participation : Participation
-        Which steps a record may take part in.
-    harm : Harm or None
-        In which network, and to which models; None leaves the objective open.
-
-    Returns
-    -------
-    Strategy
-        With C of shape (T, T), and no lower bound.
-
-    References
-    ----------
-    chapter 53
-    """
+    "A strategy not optimised for the network, with the harm that it does there."
     C = unit_sensitivity(C, participation)
     if harm is None: return Strategy(name, C, participation)
     H = local_gram(harm.W, participation.T, objective=harm.objective)
@@ -521,30 +343,7 @@ def strategy(
 
 # %% ../../nbs/noise/53_strategies.ipynb #0000002d
 def restart(one: Strategy, R: int) -> Strategy:
-    """The strategy repeated in segments with fresh noise, of sensitivity 1 over all.
-
-    Parameters
-    ----------
-    one : Strategy
-        For one segment, with C of shape (T, T).
-    R : int
-        Segments.
-
-    Returns
-    -------
-    Strategy
-        With C of shape (R T, R T), and without an objective.
-
-    Raises
-    ------
-    ValueError
-        For min-separation, for a strategy with one matrix for each node, and when R is
-        not a count.
-
-    References
-    ----------
-    arXiv 2510.17480, Remark 13; chapter 53
-    """
+    "The strategy repeated in segments with fresh noise, of sensitivity 1 over all."
     from scipy.linalg import block_diag
     p = one.participation
     if one.C.ndim != 2:
@@ -696,45 +495,15 @@ def load_strategy(
 # %% ../../nbs/noise/53_strategies.ipynb #88cc2378
 def estimate_harm(
     one: Strategy,
-    W: Floats | csr_array | Sequence[Floats | csr_array],
+    W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n)
     probes: int = PROBES,
     seed: int = 1,
     objective: Objective | None = None,
 ) -> tuple[float, float]:
     """What harm a strategy does in a large network, and how far to trust the number.
 
-    The squared error tr(H inv(X)) of all models is estimated from probes of its own,
-    which C was not optimised for. It is no part of any guarantee.
-
-    Parameters
-    ----------
-    one : Strategy
-        With C of shape (T, T).
-    W : ndarray or csr_array (n, n), or a sequence of T of them
-        Gossip matrix, or one for each step.
-    probes : int
-        How many, at least 2.
-    seed : int
-        Of the probes; that of `local_gram` is 0.
-    objective : Objective, optional
-        Which models count, and the schedule; by default all, for plain steps.
-
-    Returns
-    -------
-    harm : float
-        Without bias.
-    error : float
-        Its standard error.
-
-    Raises
-    ------
-    ValueError
-        For a strategy with one matrix for each node, fewer than two probes, and what is
-        no gossip matrix.
-
-    References
-    ----------
-    Hutchinson 1990; chapter 53
+    The squared error tr(H inv(X)) of all models is estimated from probes of its own, which C
+    was not optimised for. It is no part of any guarantee.
     """
     if one.C.ndim != 2:
         raise ValueError(f"{one.name}: one matrix for each node; expected one C for all")

@@ -56,24 +56,7 @@ def _draw(report: Report, settings: dict[str, Any], path: Path) -> None:
 def write_report(
     report: Report, frame: "pd.DataFrame", settings: dict[str, Any], path: Path,
 ) -> None:
-    """Write a report as CSV, JSON, PNG or SVG, by the suffix of the path.
-
-    Parameters
-    ----------
-    report : Report
-        What was found.
-    frame : DataFrame
-        One row for each pair, as of `Report.to_frame`, perhaps with more columns.
-    settings : dict
-        Settings of the run, by name. `algorithm`, `graph`, `T` and `sigma` appear in
-        the title of a picture, and all settings in a JSON file.
-    path : Path
-        The file. Its folder is made if it is missing.
-
-    References
-    ----------
-    chapter 77.
-    """
+    "Write a report as CSV, JSON, PNG or SVG, by the suffix of the path."
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".csv":
         frame.to_csv(path, index=False)
@@ -102,28 +85,7 @@ def _in_numbers(report: Report, delta: float) -> str:
     return f"mu={mu:.4g} by an estimate; proved for training: {proved}"
 
 def describe_report(report: Report, frame: "pd.DataFrame", delta: float, rows: int) -> str:
-    """A report as an answer in a terminal.
-
-    Parameters
-    ----------
-    report : Report
-        What was found.
-    frame : DataFrame
-        One row for each pair, as of `Report.to_frame`, perhaps with more columns.
-    delta : float
-        The delta at which epsilon is given, in (0, 1).
-    rows : int
-        How many pairs are shown, the most exposed first.
-
-    Returns
-    -------
-    str
-        Lines of text.
-
-    References
-    ----------
-    chapter 77.
-    """
+    "A report as an answer in a terminal."
     lines = [f"worst pair: {_in_numbers(report, delta)}", ""]
     exposed = frame.iloc[worst_first(frame.mu.to_numpy())[:rows]]
     table = exposed.dropna(axis="columns", how="all").rename(columns={"distance": "hops"})
@@ -143,25 +105,7 @@ def describe_report(report: Report, frame: "pd.DataFrame", delta: float, rows: i
 
 # %% ../../nbs/workshop/77_answers.ipynb #938340ed
 def in_epsilon(report: Report, delta: float) -> "pd.DataFrame":
-    """The table of a report with epsilon.
-
-    Parameters
-    ----------
-    report : Report
-        What was found.
-    delta : float
-        The delta of each epsilon, in (0, 1).
-
-    Returns
-    -------
-    DataFrame
-        `Report.to_frame` with epsilon; for an estimate with estimated_epsilon, and
-        proved_epsilon beside it.
-
-    References
-    ----------
-    chapter 77.
-    """
+    "The table of a report with epsilon."
     frame = report.to_frame().join(report.epsilon(delta))
     if report.adaptive: return frame
     proved = report.proved
@@ -170,29 +114,7 @@ def in_epsilon(report: Report, delta: float) -> "pd.DataFrame":
 def give_answer(
     report: Report, settings: dict[str, Any], rows: int, output: Sequence[Path],
 ) -> str:
-    """Give a report as text, and write it to files.
-
-    Parameters
-    ----------
-    report : Report
-        What was found.
-    settings : dict
-        Settings of the run: `participation`, `T` and `delta`, and all that is written
-        to files with the report.
-    rows : int
-        How many pairs are shown, the most exposed first.
-    output : sequence of Path
-        Files to write.
-
-    Returns
-    -------
-    str
-        Lines for a terminal.
-
-    References
-    ----------
-    chapter 77.
-    """
+    "Give a report as text, and write it to files."
     delta = settings["delta"]
     settings = settings | {"sigma": report.sigma, "gradients": report.assumes}
     frame = in_epsilon(report, delta)
@@ -244,39 +166,7 @@ def expected_cost_in_words(
     updates: Lipschitz | None = None,
     patient: bool = True,
 ) -> str:
-    """Estimate what an account will cost, and refuse it if that is too much.
-
-    Parameters
-    ----------
-    run : Protocol or MatrixProtocol
-        The run.
-    models : TrustModel or list of TrustModel
-        The attackers; some of them stand for all.
-    participation : Participation
-        When records take part.
-    method : {'exact', 'bound'}, optional
-        How sensitivities are computed.
-    backend : str, optional
-        As for `account`.
-    updates : Lipschitz, optional
-        As for `account`.
-    patient : bool, optional
-        Whether the account may take longer than `MOST_SECONDS`.
-
-    Returns
-    -------
-    str
-        One line.
-
-    Raises
-    ------
-    ValueError
-        If the account is expected to take longer than `MOST_SECONDS`, unless patient.
-
-    References
-    ----------
-    chapter 77; costs are in chapter 38.
-    """
+    "Estimate what an account will cost, and refuse it if that is too much."
     all_of_them = models if isinstance(models, list) else [models]
     who = _who(all_of_them)
     asked = (participation, method, backend, updates)

@@ -45,22 +45,7 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/workshop/85_cli.ipynb #85z00002
 def line_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command that reports in one line what is wrong with its input.
-
-    Parameters
-    ----------
-    name : str
-        The name that is typed.
-
-    Returns
-    -------
-    callable
-        A decorator for a function with click's options.
-
-    References
-    ----------
-    chapter 85.
-    """
+    "Make a command that reports in one line what is wrong with its input."
     return click.command(name, cls=LineCommand)
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000009
@@ -447,24 +432,8 @@ _IDLE = 600  # seconds after which the process of a page that is no longer open 
 def guard(handler: Any, notebook: object = None, cwd: object = None) -> None:
     """Refuse a page that another site asks for, and a page beyond `MOST_PAGES`.
 
-    A page that is let in gets a cookie, with which it may end its process when it is
-    closed or loaded again.
-
-    Parameters
-    ----------
-    handler : tornado.web.RequestHandler
-        The handler of Voila, which knows the request, and how many pages are open.
-    notebook, cwd : object
-        The page and its folder, which Voila passes and which are not used.
-
-    Raises
-    ------
-    HTTPError
-        With status 403 for another site, and 503 if `MOST_PAGES` are open.
-
-    References
-    ----------
-    chapter 85.
+    A page that is let in gets a cookie, with which it may end its process when it is closed or
+    loaded again.
     """
     with needed_for("explore", "explore"): from tornado.web import HTTPError
     asked_by = handler.request.headers.get("Sec-Fetch-Site", "none")
@@ -515,17 +484,7 @@ def _open_when_ready(address: str, port: int, reading: float = 30.0) -> None:  #
 
 # %% ../../nbs/workshop/85_cli.ipynb #00000031
 def app_folder() -> Path:
-    """Find the folder with the page of the explorer.
-
-    Returns
-    -------
-    Path
-        The folder of the checkout, or of the installed package.
-
-    References
-    ----------
-    chapter 85.
-    """
+    "Find the folder with the page of the explorer."
     home = experiments_folder()
     return home.with_name(home.name.replace("experiments", "app"))
 

@@ -26,62 +26,19 @@ from ..ground.files import TOLD, UNFINISHED, bar_options, needed_for, write_whol
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000005
 def experiments_folder() -> Path:
-    """Find the folder with the notebooks of experiments.
-
-    Returns
-    -------
-    Path
-        Of the checkout, or inside the installed package.
-
-    References
-    ----------
-    chapter 81.
-    """
+    "Find the folder with the notebooks of experiments."
     import mfdl
     package = Path(mfdl.__file__).parent
     places = (package / "_experiments", package.parent / "nbs" / "experiments")
     return next(folder for folder in places if folder.is_dir())
 
 def experiments() -> dict[str, Path]:
-    """List the experiments that can be reproduced.
-
-    Returns
-    -------
-    dict
-        {name: notebook}.
-
-    References
-    ----------
-    chapter 81.
-    """
+    "List the experiments that can be reproduced."
     return {path.stem: path for path in sorted(experiments_folder().glob("*.ipynb"))}
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000009
 def find_notebook(experiment: str) -> Path:
-    """Find the notebook of an experiment.
-
-    Parameters
-    ----------
-    experiment : str
-        One of experiments(), or the path of any notebook (.ipynb) with a cell tagged
-        `parameters`.
-
-    Returns
-    -------
-    Path
-        The notebook.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name.
-    FileNotFoundError
-        For a path without a file.
-
-    References
-    ----------
-    chapter 81.
-    """
+    "Find the notebook of an experiment."
     if not str(experiment).endswith(".ipynb"):
         known = experiments()
         return known[check_choice("experiment", experiment, known)]
@@ -94,30 +51,7 @@ def find_notebook(experiment: str) -> Path:
 _UNREADABLE = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 def experiment_parameters(experiment: str) -> dict[str, Any]:
-    """Read the parameters of an experiment with their default values.
-
-    Parameters
-    ----------
-    experiment : str
-        One of experiments(), or the path of a notebook.
-
-    Returns
-    -------
-    dict
-        {name: default}, in the order of the cell tagged `parameters`.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, a notebook without such a cell, and defaults that are
-        not plain values.
-    FileNotFoundError
-        For a path without a file.
-
-    References
-    ----------
-    chapter 81.
-    """
+    "Read the parameters of an experiment with their default values."
     with needed_for("an experiment", "notebooks"): import papermill
     path = find_notebook(experiment)
     named = f"experiment={str(experiment)!r}"
@@ -153,31 +87,7 @@ def _is_like(value: Any, default: Any) -> bool:
 def check_parameters(
     experiment: str, given: Mapping[str, Any], defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Check parameters that are given, and turn texts into values.
-
-    Parameters
-    ----------
-    experiment : str
-        The experiment, to be named in errors.
-    given : dict
-        Parameters that differ from their defaults.
-    defaults : dict
-        What experiment_parameters() says.
-
-    Returns
-    -------
-    dict
-        {name: value}.
-
-    Raises
-    ------
-    ValueError
-        For a parameter that the experiment does not have, or a value of the wrong kind.
-
-    References
-    ----------
-    chapter 81.
-    """
+    "Check parameters that are given, and turn texts into values."
     for key in given:
         check_choice(f"parameter of {experiment}", key, defaults)
     values = {key: _parse_value(value, defaults[key]) for key, value in given.items()}
@@ -191,26 +101,7 @@ def check_parameters(
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000011
 def result_stem(experiment: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """Name the files of an experiment's results.
-
-    Parameters
-    ----------
-    experiment : str
-        One of experiments(), or the path of a notebook.
-    given : dict
-        Parameters that differ from their defaults.
-    defaults : dict
-        What experiment_parameters() says.
-
-    Returns
-    -------
-    str
-        The name without suffix.
-
-    References
-    ----------
-    chapter 81.
-    """
+    "Name the files of an experiment's results."
     subject = next(iter(defaults))
     changed = [
         f"{key}-{value}" for key, value in given.items()
@@ -221,37 +112,13 @@ def result_stem(experiment: str, given: Mapping[str, Any], defaults: Mapping[str
 # %% ../../nbs/workshop/81_experiments.ipynb #00000014
 @dataclass(frozen=True)
 class Result:
-    """What an experiment left behind.
-
-    Parameters
-    ----------
-    notebook : Path
-        The executed copy.
-    files : tuple of Path
-        Figures, numbers, and the record of how they came about (.json).
-    summary : str
-        What the cells tagged `summary` printed.
-
-    References
-    ----------
-    chapter 81.
-    """
-    notebook: Path
-    files: tuple[Path, ...]
-    summary: str
+    "What an experiment left behind."
+    notebook: Path  # the executed copy
+    files: tuple[Path, ...]  # figures, numbers, and the record of how they came about (.json)
+    summary: str  # what the cells tagged `summary` printed
 
 class ExperimentFailed(RuntimeError):
-    """A cell of an experiment raised an error; the half-run notebook is kept.
-
-    Attributes
-    ----------
-    traceback : str
-        The traceback as the notebook shows it, without colours.
-
-    References
-    ----------
-    chapter 81.
-    """
+    "A cell of an experiment raised an error; the half-run notebook is kept."
     traceback = ""
 
 # %% ../../nbs/workshop/81_experiments.ipynb #09336b8a
@@ -352,28 +219,12 @@ def _body_form(body: list[ast.stmt]) -> str:
     return ascii((names, [_form(node) for node in body if node not in imports]))
 
 def code_digest(source: str) -> str:
-    """Return a digest of what code does, whatever it looks like.
-
-    Parameters
-    ----------
-    source : str
-        The code of a cell.
-
-    Returns
-    -------
-    str
-        16 digits of SHA-256, of the syntax tree, or of the text if it is not Python alone.
-
-    References
-    ----------
-    chapter 81.
-    """
+    "Return a digest of what code does, whatever it looks like."
     try:
         form = _body_form(ast.parse(source).body)
     except _UNREADABLE:  # such as a cell with magics
         form = ascii(source)
     return hashlib.sha256(form.encode()).hexdigest()[:16]
-
 
 # %% ../../nbs/workshop/81_experiments.ipynb #c0de0004
 def _printed(cell: Any) -> str:  # of nbformat
@@ -405,37 +256,8 @@ def reproduce(
 ) -> Result:
     """Run an experiment notebook with papermill, and record how its figure came about.
 
-    If it is stopped or fails, its trainings are kept beside the figure as well, and go
-    on when it is run again.
-
-    Parameters
-    ----------
-    experiment : str
-        One of experiments(), or the path of a notebook.
-    given : dict, optional
-        Parameters that differ from their defaults.
-    folder : str or Path
-        Where results go; it is made if it is missing.
-    progress : bool
-        Whether papermill's progress bar is shown, with a tick for each cell, and
-        behind it the bar of the current cell; without a terminal, a line now and then.
-
-    Returns
-    -------
-    Result
-        The executed notebook, figures, numbers and record, and what was printed.
-
-    Raises
-    ------
-    ValueError
-        Before anything runs, for parameters that the experiment does not have, or of
-        another kind.
-    ExperimentFailed
-        For an error in a cell.
-
-    References
-    ----------
-    chapter 81.
+    If it is stopped or fails, its trainings are kept beside the figure as well, and go on when
+    it is run again.
     """
     with needed_for("an experiment", "notebooks"):
         import nbformat

@@ -330,22 +330,7 @@ class _Page(_Clicked):
 def page(start: Settings | None = None) -> Any:
     """Make the page of the explorer, for Voila or a notebook.
 
-    Needs the extra `explore`. Only the settings are kept, and only while the page is
-    open.
-
-    Parameters
-    ----------
-    start : Settings, optional
-        The first settings; by default those in the address of the page.
-
-    Returns
-    -------
-    ipywidgets.Box
-        The page.
-
-    References
-    ----------
-    chapter 88.
+    Needs the extra `explore`. Only the settings are kept, and only while the page is open.
     """
     with needed_for("the explorer", "explore"): import ipywidgets as w
     shown = _Page(_linked if start is None else lambda: start)

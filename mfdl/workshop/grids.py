@@ -25,27 +25,11 @@ from mfdl.workshop.experiments import (
 # %% ../../nbs/workshop/82_grids.ipynb #82000005
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid.
-
-    Parameters
-    ----------
-    experiment : str
-        One of experiments(), or the absolute path of a notebook.
-    given : dict
-        Parameters that differ from their defaults.
-    about : dict
-        What the results follow from, as values that JSON can hold.
-    stem : str
-        The beginning of the names of its results.
-
-    References
-    ----------
-    chapter 82.
-    """
-    experiment: str
-    given: dict[str, Any]
-    about: dict[str, Any]
-    stem: str
+    "One run of a grid."
+    experiment: str  # one of experiments(), or the absolute path of a notebook
+    given: dict[str, Any]  # parameters that differ from their defaults
+    about: dict[str, Any]  # what the results follow from, as values that JSON can hold
+    stem: str  # the beginning of the names of its results
 
     @property
     def key(self) -> str:
@@ -118,31 +102,7 @@ def _make_cell(
 def make_cells(
     experiment: str, combinations: Iterable[Mapping[str, Any]], folder: str | Path = ".",
 ) -> list[Cell]:
-    """Make the cells of one experiment, and check their parameters.
-
-    Parameters
-    ----------
-    experiment : str
-        One of experiments(), or the path of a notebook.
-    combinations : iterable of dict
-        For each cell, the parameters that differ from their defaults.
-    folder : str or Path
-        Where relative files are looked for.
-
-    Returns
-    -------
-    list of Cell
-        One for each combination.
-
-    Raises
-    ------
-    ValueError
-        For an unknown experiment, parameter or kind of value.
-
-    References
-    ----------
-    chapter 82.
-    """
+    "Make the cells of one experiment, and check their parameters."
     notebook = find_notebook(experiment)
     defaults = experiment_parameters(experiment)
     source = _notebook_source(notebook)
@@ -227,29 +187,7 @@ def _block_cells(block: Any, folder: Path) -> list[Cell]:
 
 # %% ../../nbs/workshop/82_grids.ipynb #82000029
 def read_grid(path: str | Path) -> list[Cell]:
-    """Read the cells of a grid, and check them.
-
-    Parameters
-    ----------
-    path : str or Path
-        A YAML file.
-
-    Returns
-    -------
-    list of Cell
-        The cells in the order of the file.
-
-    Raises
-    ------
-    ValueError
-        For a wrong name or value or a repeated cell, with the block that contains it.
-    FileNotFoundError
-        For a grid or a notebook that does not exist.
-
-    References
-    ----------
-    chapter 82.
-    """
+    "Read the cells of a grid, and check them."
     path = Path(path)
     cells: dict[str, Cell] = {}
     found: dict[str, int] = {}
@@ -275,38 +213,11 @@ STATUS = "status.json"
 STATES = ("done", "failed", "running", "damaged", "missing")
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a file of JSON completely or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    content : dict
-        Values that JSON can hold.
-
-    References
-    ----------
-    chapter 82.
-    """
+    "Write a file of JSON completely or not at all."
     write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Hash all files in a folder and below it, except its status.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of a cell.
-
-    Returns
-    -------
-    dict
-        {path below the folder: SHA-256}.
-
-    References
-    ----------
-    chapter 82.
-    """
+    "Hash all files in a folder and below it, except its status."
     inside = sorted(folder.rglob("*"))
     files = [path for path in inside if path.is_file() and path != folder / STATUS]
     return {
@@ -314,22 +225,7 @@ def file_digests(folder: Path) -> dict[str, str]:
         for path in files}
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Find out the status of a cell.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of the cell.
-
-    Returns
-    -------
-    dict
-        Its `state` is done, failed, missing or, if files have changed, damaged.
-
-    References
-    ----------
-    chapter 82.
-    """
+    "Find out the status of a cell."
     if not folder.is_dir(): return {"state": "missing"}
     try:
         status = json.loads((folder / STATUS).read_bytes())

@@ -25,33 +25,10 @@ def _seeds(name: str, values: ArrayLike) -> Floats:  # (n, ...)
 
 # %% ../../nbs/workshop/93_intervals.ipynb #93000007
 def mean_interval(
-    values: ArrayLike, confidence: float = 0.95,
+    values: ArrayLike,  # (n, ...)
+    confidence: float = 0.95,
 ) -> tuple[Floats, Floats, Floats]:
-    """Give means over seeds, with t-intervals.
-
-    Parameters
-    ----------
-    values : array_like (n, ...)
-        The values of n >= 2 seeds, for one quantity or for several.
-    confidence : float
-        The probability that an interval contains the mean of all seeds, for values that
-        are normally distributed.
-
-    Returns
-    -------
-    mean, low, high : ndarray (...)
-        Means, and the limits of their intervals.
-
-    Raises
-    ------
-    ValueError
-        For fewer than two seeds, for values that are not finite, and for a confidence
-        outside (0, 1).
-
-    References
-    ----------
-    chapter 93.
-    """
+    "Give means over seeds, with t-intervals."
     found = _seeds("values", values)
     quantile = stats.t.ppf((1 + check_confidence(confidence)) / 2, len(found) - 1)
     mean = found.mean(axis=0)
@@ -60,33 +37,11 @@ def mean_interval(
 
 # %% ../../nbs/workshop/93_intervals.ipynb #9300000e
 def paired_interval(
-    first: ArrayLike, second: ArrayLike, confidence: float = 0.95,
+    first: ArrayLike,  # (n, ...)
+    second: ArrayLike,  # (n, ...)
+    confidence: float = 0.95,
 ) -> tuple[Floats, Floats, Floats]:
-    """Give the mean of first - second over seeds that both have, with t-intervals.
-
-    Parameters
-    ----------
-    first, second : array_like (n, ...)
-        The values of n >= 2 seeds with each method, in the same order.
-    confidence : float
-        The probability that an interval contains the mean difference of all seeds, for
-        differences that are normally distributed.
-
-    Returns
-    -------
-    mean, low, high : ndarray (...)
-        Mean differences, and the limits of their intervals.
-
-    Raises
-    ------
-    ValueError
-        For fewer than two seeds, shapes that differ, values that are not finite, and a
-        confidence outside (0, 1).
-
-    References
-    ----------
-    chapter 93.
-    """
+    "Give the mean of first - second over seeds that both have, with t-intervals."
     one = _seeds("first", first)
     other = _seeds("second", second)
     if one.shape != other.shape:
@@ -111,35 +66,7 @@ def _as_row(values: ArrayLike, confidence: float) -> dict[str, float]:
 def means_over_seeds(
     table: pd.DataFrame, value: str, by: Sequence[str], confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Give the mean of each setting over its seeds, with t-intervals.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A row for each run.
-    value : str
-        The column of the measured values.
-    by : sequence of str
-        Columns that distinguish settings; the rows of a setting are its seeds.
-    confidence : float
-        The confidence of the intervals, as in mean_interval().
-
-    Returns
-    -------
-    DataFrame
-        mean, low, high and seeds, with the settings as index. Limits are nan for a
-        setting with only one seed.
-
-    Raises
-    ------
-    ValueError
-        For columns that the table does not have, values that are not finite, and a
-        confidence outside (0, 1).
-
-    References
-    ----------
-    chapter 93.
-    """
+    "Give the mean of each setting over its seeds, with t-intervals."
     _check_columns(table, [value, *by])
     check_confidence(confidence)
     if "seed" in table and table.duplicated([*by, "seed"]).any():
@@ -154,38 +81,7 @@ def differences_over_seeds(
     table: pd.DataFrame, value: str, by: Sequence[str], reference: str,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Compare each method with a reference, in pairs of runs with the same seed.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A row for each run, with columns `method` and `seed`.
-    value : str
-        The column of the measured values.
-    by : sequence of str
-        Columns that distinguish settings, without these two.
-    reference : str
-        The method with which the others are compared.
-    confidence : float
-        The confidence of the intervals, as in mean_interval().
-
-    Returns
-    -------
-    DataFrame
-        mean, low, high and seeds of the value of a method minus that of the reference,
-        with settings and methods as index. Limits are nan if there is only one seed.
-
-    Raises
-    ------
-    ValueError
-        For columns or a reference that the table does not have, several runs of one
-        seed, seeds that only one of the two has, values that are not finite, and a
-        confidence outside (0, 1).
-
-    References
-    ----------
-    chapter 93.
-    """
+    "Compare each method with a reference, in pairs of runs with the same seed."
     _check_columns(table, [value, "method", "seed", *by])
     run = [*by, "seed", "method"]
     if table.duplicated(run).any():

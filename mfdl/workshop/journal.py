@@ -71,35 +71,7 @@ class _RankFiles:
 class Journal(_RankFiles):
     """Keep the checkpoints of a rank on its disk, and the outcomes of steps since then.
 
-    Only one process at a time can have the journal of a rank. Only the user can read
-    its files.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Where the files are; made when it is missing.
-    rank : int
-        Whose files they are.
-    run : str
-        A fingerprint of everything that determines the run.
-
-    Attributes
-    ----------
-    known : bool
-        Whether there is a mark of this run.
-    sent : int
-        The number of steps of which this rank has sent the outcome, by its trace.
-    heard : dict
-        The same number for other ranks, by rank as text.
-
-    Raises
-    ------
-    ValueError
-        If another process has the journal, or if it belongs to another run.
-
-    References
-    ----------
-    chapter 78.
+    Only one process at a time can have the journal of a rank. Only the user can read its files.
     """
     def __init__(self, folder: str | Path, rank: int, run: str) -> None:
         super().__init__(Path(folder), rank, run)
@@ -124,15 +96,7 @@ class Journal(_RankFiles):
         seal(self.path("run", 0), {"run": self.run}, {})
 
     def trace(self, sent: int, heard: Iterable[int] = ()) -> None:
-        """Remember, apart from the outcomes, how far this rank and others are.
-
-        Parameters
-        ----------
-        sent : int
-            The number of steps of which this rank has sent the outcome.
-        heard : iterable of int, optional
-            Ranks that have sent the outcomes of as many steps.
-        """
+        "Remember, apart from the outcomes, how far this rank and others are."
         self.sent = max(self.sent, sent)
         self.heard |= {str(rank): sent for rank in heard}
         progress = {"run": self.run, "sent": self.sent, "heard": self.heard}
@@ -145,25 +109,13 @@ class Journal(_RankFiles):
         return max([self.sent, *self.files("step"), *after_halves])
 
     def usable(self) -> list[int]:
-        """Find steps from which this rank can go on and computes no sent step again.
-
-        Returns
-        -------
-        list of int
-            In order. From each of them, all steps up to `reached` are in the journal.
-        """
+        "Find steps from which this rank can go on and computes no sent step again."
         halves = self.files("half")
         checkpoints = sorted({0, *self.files("step")})
         return [step for step in checkpoints if halves.keys() >= set(range(step, self.reached))]
 
     def forget(self, before: int) -> None:
-        """Remove what only a restart from an earlier step would need.
-
-        Parameters
-        ----------
-        before : int
-            A step from which all ranks can go on.
-        """
+        "Remove what only a restart from an earlier step would need."
         for kind in ("step", "half"):
             for step, path in self.files(kind).items():
                 if step < before:
@@ -188,29 +140,8 @@ def _lost_step(reached: Ints, placement: Ints, protocol: Protocol) -> str | None
     return None
 
 # %% ../../nbs/workshop/78_journal.ipynb #78000019
-def gap(posts: list[dict[str, Any]], placement: Ints, protocol: Protocol) -> str | None:
-    """Find what is missing for a restart that computes no sent step again.
-
-    Parameters
-    ----------
-    posts : list of dict
-        One for each rank: `steps`, from which it can go on; `reached`, the first step
-        that it has not sent; `known`, whether it has a mark of the run; and `heard`,
-        how many steps it has heard from each other rank, by rank as text.
-    placement : int array (n,)
-        The rank of each node.
-    protocol : Protocol
-        Who hears whom, in each step.
-
-    Returns
-    -------
-    str or None
-        What is missing, or None where nothing is.
-
-    References
-    ----------
-    chapter 78.
-    """
+def gap(posts: list[dict[str, Any]], placement: Ints, protocol: Protocol) -> str | None:  # (n,)
+    "Find what is missing for a restart that computes no sent step again."
     reached = np.array([post["reached"] for post in posts])
     for rank, post in enumerate(posts):
         if reached.any() and not post["known"]:
@@ -235,30 +166,7 @@ def _check_rows(protocol: Protocol, label: Hashable, held: Mapping[int, int]) ->
 def commitments(
     protocol: Protocol, seeds: Mapping[Hashable, Mapping[int, int]],
 ) -> dict[str, str]:
-    """Check that each node has its seeds and no others, and hash them to compare.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The protocol, which says who holds which noise.
-    seeds : dict
-        By label of a node, the seeds that it holds: {row in protocol.variables: seed}.
-
-    Returns
-    -------
-    dict
-        The SHA-256 of each seed, by row as text.
-
-    Raises
-    ------
-    ValueError
-        For seeds of other rows, for what is not a seed, and where nodes that share
-        noise have different seeds.
-
-    References
-    ----------
-    chapter 78.
-    """
+    "Check that each node has its seeds and no others, and hash them to compare."
     found: dict[str, str] = {}
     for label, held in seeds.items():
         _check_rows(protocol, label, held)
@@ -311,23 +219,6 @@ class UsedSeeds(_SeedFile):
     """Remember which seeds this user has used on this machine, and in which run.
 
     The file is `used_seeds` in the folder MFDL_STATE, or in the user's state folder.
-
-    Attributes
-    ----------
-    folder : Path
-        Where the file is.
-    path : Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        By its methods, if the folder cannot be used, for example because it belongs to
-        another user.
-
-    References
-    ----------
-    chapter 78.
     """
     def _spent(self, committed: Mapping[str, str], run: str | None = None) -> list[str]:
         "Rows whose seeds have been used, by another run than this."
@@ -335,39 +226,12 @@ class UsedSeeds(_SeedFile):
         return [row for row, seed in committed.items() if seed in runs and runs[seed] != run]
 
     def look_up(self, committed: Mapping[str, str]) -> list[str]:
-        """Find out which seeds have been used.
-
-        Parameters
-        ----------
-        committed : dict
-            Hashes of seeds, such as `commitments` gives: {row: hash}.
-
-        Returns
-        -------
-        list of str
-            The rows of those that have been used.
-        """
+        "Find out which seeds have been used."
         with self.alone():
             return self._spent(committed)
 
     def write(self, committed: Mapping[str, str], run: str, again: bool) -> list[str]:
-        """Write seeds down, unless another run has used some of them.
-
-        Parameters
-        ----------
-        committed : dict
-            Hashes of seeds: {row: hash}.
-        run : str
-            The name of the run that uses them.
-        again : bool
-            Whether a run goes on, whose seeds may be in the file.
-
-        Returns
-        -------
-        list of str
-            Rows whose seeds another run has used. If there are any, nothing is written;
-            otherwise the seeds are on the disk.
-        """
+        "Write seeds down, unless another run has used some of them."
         with self.alone():
             spent = [] if again else self._spent(committed, run)
             if spent: return spent

@@ -305,79 +305,23 @@ def _steps_of(lines: Sequence[_Line], unit: float) -> Iterator[Step]:
 # %% ../../nbs/workshop/91_logs.ipynb #0281ec2f
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run that was read from a log.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        Who trained, which noise was added, and who heard whom.
-    participation : Participation
-        The steps in which one record took part. Where `checked` is False, this is what
-        the program declared, and its promise.
-    sigma : float
-        The largest standard deviation of noise, divided by the row sensitivity; noise
-        of the protocol is in multiples of it.
-    row_sensitivity : float
-        How far one participation moves what a node adds.
-    adjacency : str or None
-        'replace-one' or 'zero-out', if the log says which.
-    rates : ndarray (T,), or None
-        Learning rates, if they change.
-    checked : bool, optional
-        Whether the log named the records of each step, and they took part as declared.
-
-    References
-    ----------
-    chapter 91.
-    """
-    protocol: Protocol
-    participation: Participation
-    sigma: float
-    row_sensitivity: float
-    adjacency: str | None
-    rates: Floats | None
+    "A run that was read from a log."
+    protocol: Protocol  # who trained, which noise was added, and who heard whom
+    participation: Participation  # the steps in which one record took part
+    sigma: float  # the largest standard deviation of noise, divided by the row sensitivity
+    row_sensitivity: float  # how far one participation moves what a node adds
+    adjacency: str | None  # 'replace-one' or 'zero-out', if the log says which
+    rates: Floats | None  # (T,), learning rates, if they change
+    # whether the log named the records of each step, and they took part as declared
     checked: bool = False
 
     @property
     def statement(self) -> str:
-        """In which steps a record takes part, and whether that was checked.
-
-        Returns
-        -------
-        str
-
-        References
-        ----------
-        chapter 91.
-        """
+        "In which steps a record takes part, and whether that was checked."
         return participation_in_words(self.participation, self.checked)
 
     def account(self, trust: TrustModel | Sequence[TrustModel], **options: Any) -> Report:
-        """Compute the privacy of every node against every attacker.
-
-        Parameters
-        ----------
-        trust : TrustModel or sequence of TrustModel
-            Who sees what.
-        **options : object
-            More arguments of `mfdl.account`, such as `method` or `updates`.
-
-        Returns
-        -------
-        Report
-            A report in the units of the log.
-
-        Raises
-        ------
-        ValueError
-            For arguments that do not fit together. Learning rates that change need
-            `updates` against attackers who do not know every model, and have to be
-            without a common factor for `Lipschitz.of`.
-
-        References
-        ----------
-        chapters 38 and 91.
-        """
+        "Compute the privacy of every node against every attacker."
         scheme = self.participation
         report = account(self.protocol, trust, scheme, self.sigma, rates=self.rates, **options)
         return replace(report, adjacency=self.adjacency, row_sensitivity=self.row_sensitivity)
@@ -589,33 +533,7 @@ def write_log(
     protocol: Protocol, participation: Participation, sigma: float, path: str | Path,
     **units: Any,
 ) -> None:
-    """Write a run of this package as a log of messages.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The run.
-    participation : Participation
-        The steps in which one record takes part.
-    sigma : float
-        The standard deviation of a variable, divided by the row sensitivity.
-    path : str or Path
-        The file, which must not exist yet.
-    **units : float or str
-        As for `MessageLog`; by default row_sensitivity=1.
-
-    Raises
-    ------
-    ValueError
-        For a run that a log cannot describe: with noise of single messages, or with
-        seeds at nodes that do not add their noise.
-    FileExistsError
-        If the file exists.
-
-    References
-    ----------
-    chapter 91.
-    """
+    "Write a run of this package as a log of messages."
     check_protocol_type(protocol, sparse=True)
     refuse(_LOGGED, protocol)
     check_sigma(sigma)

@@ -48,25 +48,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {}  # name -> parameters that can be wr
 def on_command_line(
     name: str, *parameters: str,
 ) -> Callable[[Callable[..., Protocol]], Callable[..., Protocol]]:
-    """Give an algorithm a name on the command line.
-
-    Parameters
-    ----------
-    name : str
-        The name that is typed.
-    *parameters : str
-        The parameters of the algorithm that can be set after a colon.
-
-    Returns
-    -------
-    callable
-        A decorator that leaves an algorithm, ``(W, T, nodes=.., ..) -> Protocol``, as
-        it is.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Give an algorithm a name on the command line."
     def register(make: Callable[..., Protocol]) -> Callable[..., Protocol]:
         ALGORITHMS[name] = make
         PARAMETERS[name] = parameters
@@ -106,31 +88,7 @@ TRUST: dict[str, Callable[..., TrustModel] | None] = {  # None: an eavesdropper,
 def trust_models(
     trust: str, spec: str, nodes: Iterable[Hashable],
 ) -> TrustModel | list[TrustModel]:
-    """Make the attackers that a text names.
-
-    Parameters
-    ----------
-    trust : str
-        A name of `TRUST`.
-    spec : str
-        Who is curious, as in `parse_attackers`; 'all' for an eavesdropper.
-    nodes : iterable
-        Labels of the nodes.
-
-    Returns
-    -------
-    TrustModel or list of TrustModel
-        An eavesdropper, or one for each coalition.
-
-    Raises
-    ------
-    ValueError
-        For labels that are not nodes, and for an eavesdropper at a node.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Make the attackers that a text names."
     collude = TRUST[check_choice("trust", trust, TRUST)]
     if collude is not None: return [collude(group) for group in parse_attackers(spec, nodes)]
     if spec != "all":
@@ -140,31 +98,7 @@ def trust_models(
 
 # %% ../../nbs/workshop/84_names.ipynb #00c12c1d
 def read_network(graph: str, columns: str | None = None) -> nx.Graph:
-    """Load the network that is named on a command line.
-
-    Parameters
-    ----------
-    graph : str
-        A name, the path of a file, or '-', as in `load_graph`.
-    columns : str, optional
-        What the columns of a table are, as in `load_graph`.
-
-    Returns
-    -------
-    networkx.Graph
-        The network.
-
-    Raises
-    ------
-    ValueError
-        Whatever `load_graph` refuses, with --columns for its argument.
-    FileNotFoundError
-        If there is no such file.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Load the network that is named on a command line."
     try:
         return load_graph(graph, columns=columns)
     except ValueError as error:
@@ -172,31 +106,8 @@ def read_network(graph: str, columns: str | None = None) -> nx.Graph:
         raise ValueError(said.replace(f"columns={columns!r}", f"--columns {columns!r}")) from None
 
 # %% ../../nbs/workshop/84_names.ipynb #0000000d
-def read_strategy(path: Path) -> NDArray[np.float64]:
-    """Read the strategy matrix in a file.
-
-    Parameters
-    ----------
-    path : Path
-        A `.npy` file, a `.csv` file with commas between numbers, or a file that
-        `mfdl.noise.strategies.save_strategy` wrote.
-
-    Returns
-    -------
-    ndarray of float64, (T, T)
-        The matrix as it is in the file; the algorithm checks it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        For a file that does not contain a matrix.
-
-    References
-    ----------
-    chapter 84.
-    """
+def read_strategy(path: Path) -> NDArray[np.float64]:  # (T, T)
+    "Read the strategy matrix in a file."
     shown = f"strategy={str(path)!r}"
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{shown}: no such file; expected {', '.join(STRATEGIES)}, or the "
@@ -245,47 +156,13 @@ def _check_strategy(spec: str, name: str, strategy: str | Path | None) -> None:
 # %% ../../nbs/workshop/84_names.ipynb #84x00002
 def build_algorithm(
     spec: str,
-    W: NDArray[np.float64],
+    W: NDArray[np.float64],  # (n, n)
     T: int,
     strategy: str | Path | None,
     nodes: Iterable[Hashable] | None,
     participation: Participation | None = None,
 ) -> Protocol:
-    """Make the algorithm that a text names.
-
-    Parameters
-    ----------
-    spec : str
-        A name of `ALGORITHMS`, perhaps with parameters: ``muffliato:K=3``.
-    W : ndarray of float64, (n, n)
-        Gossip matrix.
-    T : int
-        Gradient steps.
-    strategy : str, Path or None
-        A name of STRATEGIES, or a file, for ``mf-dsgd`` only.
-    nodes : iterable or None
-        Labels of the nodes.
-    participation : Participation, optional
-        The participation for which ``space-time``, and a strategy that is named, are
-        made; these two need it.
-
-    Returns
-    -------
-    Protocol
-        The protocol of the algorithm.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, parameters that the algorithm does not have, a strategy
-        that is missing or not needed, and whatever the algorithm refuses.
-    FileNotFoundError
-        If the file of the strategy does not exist.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Make the algorithm that a text names."
     name, extra = parse_spec(spec, "algorithm")
     check_choice("algorithm", name, ALGORITHMS)
     _check_parameters(spec, name, extra)
@@ -311,24 +188,7 @@ SUFFIXES = (".csv", ".json", ".png", ".svg")  # of the files to which an account
 
 # %% ../../nbs/workshop/84_names.ipynb #00000015
 def check_kept(output: Sequence[Path], read: Sequence[str | Path | None]) -> None:
-    """Refuse to write to a file that is read.
-
-    Parameters
-    ----------
-    output : sequence of Path
-        Files to write.
-    read : sequence of str, Path or None
-        What is read, if it is a file.
-
-    Raises
-    ------
-    ValueError
-        For a file that is both.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Refuse to write to a file that is read."
     files = [Path(one) for one in read if one is not None and Path(one).is_file()]
     for path in output:
         if path.exists() and any(path.samefile(one) for one in files):
@@ -358,34 +218,7 @@ def check_settings(
     output: Sequence[Path] = (),
     read: Sequence[str | Path | None] = (),
 ) -> None:
-    """Refuse settings of an account that would otherwise be noticed too late.
-
-    Parameters
-    ----------
-    trust : str
-        A name of `TRUST`.
-    sigma : float or None
-        The standard deviation of the noise, divided by the row sensitivity.
-    epsilon : float or None
-        A budget, instead of the noise.
-    delta : float
-        The delta at which epsilon is reported, or aimed for.
-    rows : int, optional
-        The number of pairs that are shown.
-    output : sequence of Path, optional
-        Files to write.
-    read : sequence of str, Path or None, optional
-        What is read, if it is a file: it is not written.
-
-    Raises
-    ------
-    ValueError
-        For settings that do not make sense, alone or together.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Refuse settings of an account that would otherwise be noticed too late."
     check_choice("trust", trust, TRUST)
     for path in output:
         _check_output(path)
@@ -408,24 +241,7 @@ _SPELLED = {  # how commands with an option say what functions expect, where nam
 }
 
 def in_options(message: str, options: Iterable[click.Parameter]) -> str:
-    """Write what an error expects as options of a command.
-
-    Parameters
-    ----------
-    message : str
-        The error of a function, which names arguments, such as `method='bound'`.
-    options : iterable of click.Parameter
-        Those of the command.
-
-    Returns
-    -------
-    str
-        The message, with `--method bound`, where the command has this option.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Write what an error expects as options of a command."
     flags = {one.name: getattr(one, "is_flag", False) for one in options}
 
     def as_option(found: re.Match[str]) -> str:
@@ -445,21 +261,7 @@ def _end_at_once(told: str) -> NoReturn:
     os._exit(130)
 
 class LineCommand(click.Command):
-    """A command that reports in one line what is wrong with its input.
-
-    Parameters
-    ----------
-    name, callback, params, help, short_help, epilog : object
-        As of click.Command.
-    context_settings, options_metavar, add_help_option, no_args_is_help : object
-        As of click.Command.
-    hidden, deprecated : object
-        As of click.Command.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "A command that reports in one line what is wrong with its input."
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the first sentence of the help, whatever the limit."""
         return super().get_short_help_str(1000)
@@ -486,27 +288,7 @@ class LineCommand(click.Command):
 _T = TypeVar("_T")
 
 def aside(work: Callable[[], _T]) -> _T:
-    """Do long work in another thread, so that an interruption takes effect at once.
-
-    Parameters
-    ----------
-    work : callable
-        A function without arguments.
-
-    Returns
-    -------
-    object
-        What the function returns.
-
-    Raises
-    ------
-    Exception
-        Whatever the function raises, and KeyboardInterrupt without waiting for its end.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Do long work in another thread, so that an interruption takes effect at once."
     pool = ThreadPoolExecutor(1)
     try:
         return pool.submit(work).result()
@@ -515,24 +297,7 @@ def aside(work: Callable[[], _T]) -> _T:
 
 # %% ../../nbs/workshop/84_names.ipynb #2eaf0c59
 def completes(names: Iterable[str], files: bool = False) -> Callable[..., list[CompletionItem]]:
-    """Tell a shell which words an argument of a command takes.
-
-    Parameters
-    ----------
-    names : iterable of str
-        The names that are known.
-    files : bool
-        Whether the argument may also be the path of a file.
-
-    Returns
-    -------
-    callable
-        A function that click takes as `shell_complete`.
-
-    References
-    ----------
-    chapter 84.
-    """
+    "Tell a shell which words an argument of a command takes."
     def complete(ctx: click.Context, param: click.Parameter, given: str) -> list[CompletionItem]:
         found = [CompletionItem(name) for name in names if name.startswith(given)]
         return found if found or not files else [CompletionItem(given, type="file")]

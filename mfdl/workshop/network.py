@@ -24,32 +24,8 @@ from ..ground.files import needed_for
 from ..language.steps import Round
 
 # %% ../../nbs/workshop/79_network.ipynb #79000005
-def place_nodes(placement: Any, nodes: int, size: int) -> Ints:
-    """Check on which rank each node is, or place nodes of similar numbers together.
-
-    Parameters
-    ----------
-    placement : int array (nodes,) or None
-        The rank of each node, or None to spread the nodes evenly, in their order.
-    nodes : int
-        The number of nodes.
-    size : int
-        The number of ranks.
-
-    Returns
-    -------
-    int array (nodes,)
-        The rank of each node.
-
-    Raises
-    ------
-    ValueError
-        Unless every rank of the network has a node.
-
-    References
-    ----------
-    chapter 79.
-    """
+def place_nodes(placement: Any, nodes: int, size: int) -> Ints:  # (nodes,) to (nodes,)
+    "Check on which rank each node is, or place nodes of similar numbers together."
     if placement is None:
         if nodes < size:
             raise ValueError(
@@ -73,56 +49,24 @@ def place_nodes(placement: Any, nodes: int, size: int) -> Ints:
 class Routes:
     """What one rank sends and gets in a round.
 
-    A message is named by its sender, or by the pair of sender and receiver where each
-    neighbour gets a different one.
-
-    Parameters
-    ----------
-    outgoing : dict
-        The names of the messages for each rank, in order: {rank: names}.
-    incoming : dict
-        The names of the messages from each rank, in order: {rank: names}.
-    heard : dict
-        The names of what each node of this rank averages, in order of the senders:
-        {node: names}. The name of its own model is None.
-    weights : dict
-        The weights of what is averaged: {node: float64 (names,)}.
-
-    References
-    ----------
-    chapter 79.
+    A message is named by its sender, or by the pair of sender and receiver where each neighbour
+    gets a different one.
     """
+    # the names of the messages for each rank, in order: {rank: names}
     outgoing: dict[int, list[Any]]
+    # the names of the messages from each rank, in order: {rank: names}
     incoming: dict[int, list[Any]]
+    # the names of what each node of this rank averages, in order of the senders: {node: names}
     heard: dict[int, list[Any]]
-    weights: dict[int, Floats]
+    weights: dict[int, Floats]  # the weights of what is averaged: {node: float64 (names,)}
 
 # %% ../../nbs/workshop/79_network.ipynb #79000011
 def _in_order(messages: dict[int, set[Any]]) -> dict[int, list[Any]]:
     "Sort messages, and ranks: sender and receiver then agree on the order of messages."
     return {rank: sorted(names) for rank, names in sorted(messages.items())}
 
-def plan_routes(one: Round, placement: Ints, rank: int) -> Routes:
-    """Plan what a rank sends and gets in a round.
-
-    Parameters
-    ----------
-    one : Round
-        Who hears whom, and whether each neighbour gets a message of its own.
-    placement : int array (n,)
-        The rank of each node.
-    rank : int
-        The rank that plans.
-
-    Returns
-    -------
-    Routes
-        The routes of this rank, which fit those that all other ranks plan.
-
-    References
-    ----------
-    chapter 79.
-    """
+def plan_routes(one: Round, placement: Ints, rank: int) -> Routes:  # (n,)
+    "Plan what a rank sends and gets in a round."
     def name(sender: int, receiver: int) -> Any:
         return sender if one.share is None else (sender, receiver)
 
@@ -145,12 +89,7 @@ def plan_routes(one: Round, placement: Ints, rank: int) -> Routes:
 
 # %% ../../nbs/workshop/79_network.ipynb #79000017
 class PeerLost(ConnectionError):
-    """Another rank is gone or did not answer in time, so this one has stopped.
-
-    References
-    ----------
-    chapter 79.
-    """
+    "Another rank is gone or did not answer in time, so this one has stopped."
 
 def _answer(question: Callable[[], Any], timeout: float) -> tuple[bool, Any]:
     "Whether a question to a store was answered in time, and its answer."
@@ -216,42 +155,9 @@ def _first_lost(board: _Board, rank: int) -> tuple[int, str | None]:
 
 # %% ../../nbs/workshop/79_network.ipynb #79000021
 class Network(_Board):
-    """The place of a rank among the others, and the notice board, as `join` gives them.
-
-    Parameters
-    ----------
-    rank : int
-        The number of this rank.
-    size : int
-        The number of ranks.
-    store : torch.distributed.Store
-        The store that serves as notice board.
-    timeout : float
-        Seconds after which a rank that does not answer is considered gone.
-
-    References
-    ----------
-    chapter 79.
-    """
+    "The place of a rank among the others, and the notice board, as `join` gives them."
     def read_all(self, topic: str) -> list[Any]:
-        """Wait for the notices of all ranks under a topic.
-
-        Parameters
-        ----------
-        topic : str
-            The topic of the notices.
-
-        Returns
-        -------
-        list
-            Their contents, by rank.
-
-        Raises
-        ------
-        PeerLost
-            If a rank stops, or neither writes its notice nor makes progress within the
-            timeout.
-        """
+        "Wait for the notices of all ranks under a topic."
         found: dict[int, Any] = {}
         progress: list[Any] | None = None
         deadline = time.monotonic() + self.timeout
@@ -273,18 +179,7 @@ class Network(_Board):
         return [found[rank] for rank in range(self.size)]
 
     def who_was_lost(self, rank: int) -> str:
-        """Find out why a rank is gone, and note that this rank stops because of it.
-
-        Parameters
-        ----------
-        rank : int
-            A rank that did not answer.
-
-        Returns
-        -------
-        str
-            The reason, as far as the board knows it.
-        """
+        "Find out why a rank is gone, and note that this rank stops because of it."
         silent = f"has not answered for {self.timeout:g} s"
         try:
             self.write("stopped", rank)
@@ -418,23 +313,7 @@ def _other_seed(
 
 # %% ../../nbs/workshop/79_network.ipynb #79000031
 def disagreement(posts: list[dict[str, Any]]) -> str | None:
-    """Find the first thing on which ranks do not agree.
-
-    Parameters
-    ----------
-    posts : list of dict
-        One for each rank: its `settings`, by name, and hashes of its `seeds`, by row.
-        Each row must have one seed, and no two rows the same.
-
-    Returns
-    -------
-    str or None
-        What differs, or None if all agree.
-
-    References
-    ----------
-    chapter 79.
-    """
+    "Find the first thing on which ranks do not agree."
     first = posts[0]["settings"]
     holders: dict[str, tuple[int, str]] = {}
     rows: dict[str, str] = {}

@@ -39,54 +39,24 @@ if TYPE_CHECKING:
 # %% ../../nbs/workshop/86_settings.ipynb #00000007
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a view: the arguments of `mfdl account`, as text and numbers.
-
-    Parameters
-    ----------
-    graph : str
-        A name of `mfdl.language.graphs.GRAPHS`, perhaps with parameters, such as
-        ``ring:n=16``; or the name of the edge list.
-    edges : bytes or None
-        An edge list that was dropped on the page.
-    algorithm : str
-        A name of `mfdl.workshop.names.ALGORITHMS`, perhaps with parameters, such as
-        ``muffliato:K=3``.
-    trust : str
-        A name of `mfdl.workshop.names.TRUST`.
-    attackers : tuple of str
-        Labels of the curious nodes, who collude; an eavesdropper (ldp) needs none.
-    T : int
-        Gradient steps.
-    participation : str
-        When one record takes part, such as ``cyclic:4,5``.
-    sigma : float or None
-        The noise standard deviation divided by the row sensitivity, or None if there
-        is a budget.
-    epsilon : float or None
-        The budget of every victim, instead of the noise.
-    delta : float
-        The delta at which epsilon is reported, or aimed for.
-    lipschitz : float or None
-        How strongly updates react (`mfdl.Lipschitz`), or None if they do not.
-    shown : str
-        The number that is drawn, a name of `SHOWN`.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "The settings of a view: the arguments of `mfdl account`, as text and numbers."
+    # a name of `mfdl.language.graphs.GRAPHS`, perhaps with parameters, such as ``ring:n=16``
     graph: str = "florentine"
-    edges: bytes | None = None
+    edges: bytes | None = None  # an edge list that was dropped on the page
+    # a name of `mfdl.workshop.names.ALGORITHMS`, perhaps with parameters, such as
+    # ``muffliato:K=3``
     algorithm: str = "dp-dsgd"
-    trust: str = "pndp"
-    attackers: tuple[str, ...] = ("Medici",)
-    T: int = 10
-    participation: str = "every-step"
+    trust: str = "pndp"  # a name of `mfdl.workshop.names.TRUST`
+    attackers: tuple[str, ...] = ("Medici",)  # labels of the curious nodes, who collude
+    T: int = 10  # gradient steps
+    participation: str = "every-step"  # when one record takes part, such as ``cyclic:4,5``
+    # the noise standard deviation divided by the row sensitivity, or None if there is a budget
     sigma: float | None = 1.0
-    epsilon: float | None = None
-    delta: float = 1e-6
+    epsilon: float | None = None  # the budget of every victim, instead of the noise
+    delta: float = 1e-6  # the delta at which epsilon is reported, or aimed for
+    # how strongly updates react (`mfdl.Lipschitz`), or None if they do not
     lipschitz: float | None = None
-    shown: str = "mu"
+    shown: str = "mu"  # the number that is drawn, a name of `SHOWN`
 
     @property
     def eavesdropper(self) -> bool:
@@ -125,41 +95,11 @@ SHOWN: dict[str, str] = {"mu": "μ of Gaussian DP", "epsilon": "ε at this δ"}
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000000c
 def number(x: float) -> str:
-    """Write a short text that is read as the same float.
-
-    Parameters
-    ----------
-    x : float
-        A number.
-
-    Returns
-    -------
-    str
-        The text.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Write a short text that is read as the same float."
     return repr(x).removesuffix(".0")
 
 def command_line(settings: Settings) -> str:
-    """Write the `mfdl account` command that gives the numbers of a view.
-
-    Parameters
-    ----------
-    settings : Settings
-        The settings of the view.
-
-    Returns
-    -------
-    str
-        A command for a shell.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Write the `mfdl account` command that gives the numbers of a view."
     words = ["mfdl", "account", settings.graph]
     words += [f"--algorithm={settings.algorithm}", f"--trust={settings.trust}"]
     if settings.algorithm == "mf-dsgd":
@@ -188,52 +128,13 @@ LARGEST = {
 }
 
 def too_large(settings: Settings, what: str) -> ValueError:
-    """Make the error for settings that are too large for the page.
-
-    Parameters
-    ----------
-    settings : Settings
-        The settings of the view.
-    what : str
-        What is too large.
-
-    Returns
-    -------
-    ValueError
-        An error that contains the command for the same numbers.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Make the error for settings that are too large for the page."
     command = command_line(settings)
     return ValueError(f"{what}: too large for this page; on the command line: {command}")
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000011
 def upload_name(name: str, size: int) -> str:
-    """Make a harmless name for a file that was dropped on the page.
-
-    Parameters
-    ----------
-    name : str
-        The name of the file, as the browser gives it.
-    size : int
-        The size in bytes.
-
-    Returns
-    -------
-    str
-        A printable name without folders, which cannot be an option of a command.
-
-    Raises
-    ------
-    ValueError
-        For files that are too large, or are not plain edge lists.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Make a harmless name for a file that was dropped on the page."
     last = re.split(r"[/\\]", name)[-1]
     shown = "".join(c if c.isprintable() else "-" for c in last)
     if shown.startswith("-"):
@@ -281,28 +182,7 @@ def _network(graph: str, edges: bytes | None) -> nx.Graph:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000015
 def load_network(settings: Settings) -> nx.Graph:
-    """Load the graph of the settings, by its name or from dropped bytes.
-
-    Parameters
-    ----------
-    settings : Settings
-        The settings of the view.
-
-    Returns
-    -------
-    networkx.Graph
-        An undirected simple graph with at most ``LARGEST['nodes']`` nodes, which must
-        not be changed.
-
-    Raises
-    ------
-    ValueError
-        For paths, malformed files and graphs that are too large.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Load the graph of the settings, by its name or from dropped bytes."
     if settings.edges is None:
         _check_name(settings)
     network = _network(settings.graph, settings.edges)
@@ -315,45 +195,13 @@ def load_network(settings: Settings) -> nx.Graph:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000018
 def toggle(settings: Settings, label: str) -> Settings:
-    """Add an attacker to the settings, or remove it.
-
-    Parameters
-    ----------
-    settings : Settings
-        The settings of the view.
-    label : str
-        The label of the node that was clicked.
-
-    Returns
-    -------
-    Settings
-        The new settings.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Add an attacker to the settings, or remove it."
     others = tuple(attacker for attacker in settings.attackers if attacker != label)
     if label in settings.attackers: return replace(settings, attackers=others)
     return replace(settings, attackers=(*others, label))
 
 def keep_attackers(settings: Settings) -> Settings:
-    """Keep only those attackers that are nodes of the graph.
-
-    Parameters
-    ----------
-    settings : Settings
-        The settings of the view.
-
-    Returns
-    -------
-    Settings
-        If no attacker is a node of the graph, its first node is curious.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Keep only those attackers that are nodes of the graph."
     nobody = replace(settings, attackers=())  # errors must not name those of another graph
     labels = [str(node) for node in load_network(nobody)]
     texts = set(map(composed, labels))
@@ -363,27 +211,11 @@ def keep_attackers(settings: Settings) -> Settings:
 # %% ../../nbs/workshop/86_settings.ipynb #0000001b
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Who learns how much: settings, their graph, and the report.
-
-    Parameters
-    ----------
-    settings : Settings
-        What was asked.
-    network : networkx.Graph
-        The graph.
-    trust : TrustModel
-        The attackers, who collude.
-    report : Report
-        What they learn.
-
-    References
-    ----------
-    chapter 86.
-    """
-    settings: Settings
-    network: nx.Graph
-    trust: TrustModel
-    report: Report
+    "Who learns how much: settings, their graph, and the report."
+    settings: Settings  # what was asked
+    network: nx.Graph  # the graph
+    trust: TrustModel  # the attackers, who collude
+    report: Report  # what they learn
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -507,27 +339,7 @@ def _calibrated(report: Report, settings: Settings) -> Report:
 
 # %% ../../nbs/workshop/86_settings.ipynb #0000001f
 def explore(settings: Settings) -> Scene:
-    """Compute who learns how much about whom, for the explorer.
-
-    Parameters
-    ----------
-    settings : Settings
-        The settings of the view.
-
-    Returns
-    -------
-    Scene
-        The view.
-
-    Raises
-    ------
-    ValueError
-        For settings that are wrong, or too large for a page that answers in seconds.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Compute who learns how much about whom, for the explorer."
     check_settings(settings.trust, settings.sigma, settings.epsilon, settings.delta)
     check_choice("shown", settings.shown, SHOWN)
     check_choice("algorithm", parse_spec(settings.algorithm, "algorithm")[0], ALGORITHMS)
@@ -562,22 +374,7 @@ def _recipe(settings: Settings) -> tuple[set[str], str]:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000022
 def python_code(view: Scene) -> str:
-    """Write the program that gives the numbers of a view.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-
-    Returns
-    -------
-    str
-        A program that prints the table.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Write the program that gives the numbers of a view."
     settings = view.settings
     makers, run = _recipe(settings)
     trust = type(view.trust).__name__
@@ -603,25 +400,7 @@ print(report.to_frame().join(report.epsilon({delta})))
 
 # %% ../../nbs/workshop/86_settings.ipynb #92811d4c
 def table_of_pairs(view: Scene) -> "pd.DataFrame":
-    """Make a table of the numbers of a view and its settings.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-
-    Returns
-    -------
-    DataFrame
-        The columns of `Report.to_frame`; epsilon, or estimated_epsilon and what is
-        proved; mu without reactions if the report has it; and the settings, the same in
-        each row. `holds_for_training` says whether mu covers gradients that react to
-        what their nodes receive.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Make a table of the numbers of a view and its settings."
     settings = view.settings
     report = view.report
     frame = view.frame
@@ -637,22 +416,7 @@ def table_of_pairs(view: Scene) -> "pd.DataFrame":
 _NUMBERS = ("sigma", "epsilon", "delta", "lipschitz")
 
 def write_query(settings: Settings) -> str:
-    """Write the settings as the query of an address.
-
-    Parameters
-    ----------
-    settings : Settings
-        The settings of the view.
-
-    Returns
-    -------
-    str
-        The text after the question mark, without the bytes of a file.
-
-    References
-    ----------
-    chapter 86; `read_query` reads it.
-    """
+    "Write the settings as the query of an address."
     texts = [(name, getattr(settings, name)) for name in ("graph", "algorithm", "trust")]
     texts += [("attacker", label) for label in settings.attackers]
     texts += [("T", str(settings.T)), ("participation", settings.participation)]
@@ -662,56 +426,14 @@ def write_query(settings: Settings) -> str:
 
 # %% ../../nbs/workshop/86_settings.ipynb #0610ee4b
 def read_steps(text: str) -> int:
-    """Read a number of steps that was typed.
-
-    Parameters
-    ----------
-    text : str
-        What was typed.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    ValueError
-        For anything but one to nine decimal digits.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Read a number of steps that was typed."
     T = text.strip()
     if not re.fullmatch("[0-9]{1,9}", T):
         raise ValueError(f"T={T!r}: expected a number of steps, such as 10")
     return int(T)
 
 def read_number(argument: str, text: str) -> float:
-    """Read a number that was typed.
-
-    Parameters
-    ----------
-    argument : str
-        The name of the setting, for errors.
-    text : str
-        What was typed.
-
-    Returns
-    -------
-    float
-        The number.
-
-    Raises
-    ------
-    ValueError
-        For a text that is not a number.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Read a number that was typed."
     try:
         return float(text)
     except ValueError:
@@ -731,27 +453,7 @@ _PARTS = ("graph", "algorithm", "trust", "attacker", "T", "participation", *_NUM
 
 # %% ../../nbs/workshop/86_settings.ipynb #49bee1b2
 def read_query(query: str) -> Settings:
-    """Read the settings from the query of an address.
-
-    Parameters
-    ----------
-    query : str
-        A query as `write_query` writes it; a token is ignored.
-
-    Returns
-    -------
-    Settings
-        The new settings.
-
-    Raises
-    ------
-    ValueError
-        For names that are not settings, and values that they cannot have.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Read the settings from the query of an address."
     given = parse_qs(query, keep_blank_values=True, errors="replace")
     given.pop("token", None)
     for name in given:
@@ -765,22 +467,7 @@ def read_query(query: str) -> Settings:
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000026
 def in_a_line(error: Exception) -> str:
-    """Write an error as a line of text, with its kind if nobody expected it.
-
-    Parameters
-    ----------
-    error : Exception
-        The error.
-
-    Returns
-    -------
-    str
-        The text.
-
-    References
-    ----------
-    chapter 86.
-    """
+    "Write an error as a line of text, with its kind if nobody expected it."
     text = " ".join(str(error).split())
     if isinstance(error, EXPECTED): return text
     return f"unexpected {type(error).__name__}: {text}"

@@ -67,25 +67,7 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #00000013
 def survey(cells: Iterable[Cell], folder: str | Path) -> dict[str, dict[str, Any]]:
-    """Find out the status of each cell of a grid.
-
-    Parameters
-    ----------
-    cells : iterable of Cell
-        Such as read_grid(path).
-    folder : str or Path
-        The folder of the sweep.
-
-    Returns
-    -------
-    dict
-        {Cell.name: status}, whose `state` is done, failed, running, missing or, if
-        files have changed, damaged.
-
-    References
-    ----------
-    chapter 83.
-    """
+    "Find out the status of each cell of a grid."
     folder = Path(folder)
     found = {}
     for cell in cells:
@@ -142,10 +124,6 @@ def run_here() -> None:
     """Run the cell of the current folder, as the process of a cell does.
 
     If the cell fails, exits with status 1 and leaves a file `traceback.txt`.
-
-    References
-    ----------
-    chapter 83.
     """
     import traceback
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -256,17 +234,7 @@ def _run_cell(
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000011
 def cores() -> int:
-    """Count the processors that this process may use.
-
-    Returns
-    -------
-    int
-        At least 1.
-
-    References
-    ----------
-    chapter 83.
-    """
+    "Count the processors that this process may use."
     if hasattr(os, "sched_getaffinity"): return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
@@ -292,27 +260,7 @@ def _here(workers: int) -> Iterator[_Runner]:
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000013
 @contextmanager
 def dask_client(scheduler: str) -> Iterator[Any]:
-    """Connect to a Dask cluster.
-
-    Parameters
-    ----------
-    scheduler : str
-        Its address, such as tcp://10.0.0.1:8786.
-
-    Returns
-    -------
-    context manager
-        It yields a distributed.Client with at least one worker.
-
-    Raises
-    ------
-    ConnectionError
-        If no scheduler answers there, or it has no workers.
-
-    References
-    ----------
-    chapter 83.
-    """
+    "Connect to a Dask cluster."
     with needed_for("a Dask scheduler", "dask"): from distributed import Client
     where = f"scheduler={scheduler!r}"
     try:
@@ -382,39 +330,6 @@ def sweep(
     """Run the cells that are not done yet, and return the status of all.
 
     Cells that failed, or were damaged since, are run again.
-
-    Parameters
-    ----------
-    cells : list of Cell
-        Such as read_grid(path).
-    folder : str or Path
-        Where results go; it is made if it is missing. With a scheduler, all workers
-        must see it under the same name.
-    workers : int, optional
-        Cells at a time on this machine; by default one for each processor.
-    scheduler : str, optional
-        Address of a Dask scheduler whose workers run the cells, such as
-        tcp://10.0.0.1:8786.
-    progress : bool
-        Whether a progress bar is shown.
-
-    Returns
-    -------
-    dict
-        {Cell.name: status}, as of `survey`.
-
-    Raises
-    ------
-    ValueError
-        For a number of workers that is not positive, and a folder that cannot be one.
-    ConnectionError
-        For a scheduler that does not answer.
-    ImportError
-        Without Dask.
-
-    References
-    ----------
-    chapter 83.
     """
     if workers is not None:
         check_count("workers", workers, "a number of processes")
@@ -485,31 +400,7 @@ def _cell_table(
     return pd.concat([settings, table], axis="columns")
 
 def collect(folder: str | Path) -> "pd.DataFrame":
-    """Collect the results of all finished cells of a sweep in one tidy table.
-
-    Parameters
-    ----------
-    folder : str or Path
-        The folder of a sweep.
-
-    Returns
-    -------
-    DataFrame
-        Its columns are experiment, code (the version, and a hash that changes with the
-        notebook and the package), the parameters, and the results. A result that has
-        the name of a parameter of any cell gets the prefix `result.`.
-
-    Raises
-    ------
-    FileNotFoundError
-        For a folder without a finished cell.
-    ValueError
-        For a cell without a table.
-
-    References
-    ----------
-    chapter 83.
-    """
+    "Collect the results of all finished cells of a sweep in one tidy table."
     import pandas as pd
     paths = sorted(Path(folder).glob(f"*/{CELL}"))
     done = [path for path in paths if read_status(path.parent)["state"] == "done"]
@@ -529,31 +420,7 @@ def collect(folder: str | Path) -> "pd.DataFrame":
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000022
 def write_table(table: "pd.DataFrame", path: str | Path) -> Path:
-    """Write a table as .csv or .parquet, by the suffix.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Such as collect(folder).
-    path : str or Path
-        The file.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        For another suffix.
-    ImportError
-        For .parquet without pyarrow.
-
-    References
-    ----------
-    chapter 83.
-    """
+    "Write a table as .csv or .parquet, by the suffix."
     path = Path(path)
     check_choice("suffix of output", path.suffix, (".csv", ".parquet"))
     if path.suffix == ".csv": return write_whole(path, table.to_csv(index=False).encode())
@@ -567,17 +434,7 @@ def write_table(table: "pd.DataFrame", path: str | Path) -> Path:
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #00000025
 def all_experiments() -> list[Cell]:
-    """Read the cells of every experiment of the book and of both papers.
-
-    Returns
-    -------
-    list of Cell
-        Cells with different stems.
-
-    References
-    ----------
-    chapter 83.
-    """
+    "Read the cells of every experiment of the book and of both papers."
     return read_grid(experiments_folder() / "all.yaml")
 
 def _renamed_output(content: bytes, stem: str, target: Path) -> bytes:
@@ -589,31 +446,7 @@ def _renamed_output(content: bytes, stem: str, target: Path) -> bytes:
 def publish(
     statuses: dict[str, dict[str, Any]], sweep_folder: Path, folder: Path,
 ) -> list[Path]:
-    """Copy the results of all finished cells to a folder, as `reproduce` leaves them.
-
-    Parameters
-    ----------
-    statuses : dict
-        The statuses that `sweep` returned.
-    sweep_folder : Path
-        The folder of the sweep.
-    folder : Path
-        Where results go.
-
-    Returns
-    -------
-    list of Path
-        The files that were written.
-
-    Raises
-    ------
-    ValueError
-        For names that are not in the folder of the sweep.
-
-    References
-    ----------
-    chapter 83.
-    """
+    "Copy the results of all finished cells to a folder, as `reproduce` leaves them."
     done = {cell: status for cell, status in statuses.items() if status["state"] == "done"}
     written = []
     for cell, status in done.items():

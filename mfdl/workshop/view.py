@@ -112,22 +112,7 @@ def _in_training(view: Scene) -> str:
     return f" Proved for training: μ at most {most.mu:.6g}, ε at most {epsilon:.6g}."
 
 def answer(view: Scene) -> str:
-    """Say who is most exposed and how much, and what the noise is.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-
-    Returns
-    -------
-    str
-        Two or three sentences.
-
-    References
-    ----------
-    chapter 87.
-    """
+    "Say who is most exposed and how much, and what the noise is."
     report = view.report
     delta = view.settings.delta
     mu = report.worst.mu
@@ -155,22 +140,7 @@ def _unit_of_noise(view: Scene) -> str:
 
 # %% ../../nbs/workshop/87_view.ipynb #00000013
 def claim(view: Scene) -> str:
-    """Say what is protected, against whom, and which data are neighbours.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-
-    Returns
-    -------
-    str
-        A few sentences.
-
-    References
-    ----------
-    chapter 87.
-    """
+    "Say what is protected, against whom, and which data are neighbours."
     records = view.report.participation
     others = "" if view.settings.eavesdropper else " but the attackers"
     return (
@@ -182,22 +152,7 @@ def claim(view: Scene) -> str:
         f"{_unit_of_noise(view)}.")
 
 def caution(view: Scene) -> str:
-    """Say in which case the claim of a view does not hold.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-
-    Returns
-    -------
-    str
-        A few sentences, or an empty text if the claim always holds.
-
-    References
-    ----------
-    chapter 30 and chapter 87.
-    """
+    "Say in which case the claim of a view does not hold."
     if view.report.updates is None and view.promises:
         return (
             "Two numbers: μ and ε are a promise for training, whatever the model, because these "
@@ -224,31 +179,18 @@ def caution(view: Scene) -> str:
 # %% ../../nbs/workshop/87_view.ipynb #6ef245e4
 @dataclass(frozen=True)
 class Look:
-    """The colours of pictures for a browser, and how it is used.
-
-    Parameters
-    ----------
-    ink, paper : str
-        Colours of texts and of the background.
-    edge, outline, faint : str
-        Colours of edges, of the outlines of nodes, and of nodes about which nothing is
-        learned.
-    dark : bool, optional
-        Whether the background is dark.
-    touch : bool, optional
-        Whether the page is used by touch: fingers then scroll the page and do not move
-        the picture.
-
-    References
-    ----------
-    chapter 87.
-    """
-    ink: str
-    paper: str
+    "The colours of pictures for a browser, and how it is used."
+    ink: str  # colours of texts and of the background
+    paper: str  # colours of texts and of the background
+    # colours of edges, of the outlines of nodes, and of nodes about which nothing is learned
     edge: str
+    # colours of edges, of the outlines of nodes, and of nodes about which nothing is learned
     outline: str
+    # colours of edges, of the outlines of nodes, and of nodes about which nothing is learned
     faint: str
-    dark: bool = False
+    dark: bool = False  # whether the background is dark
+    # whether the page is used by touch: fingers then scroll the page and do not move the
+    # picture
     touch: bool = False
 
 LIGHT = Look("#222222", "#ffffff", "#bbbbbb", "#333333", "#777777")
@@ -267,23 +209,7 @@ def _nearest(network: nx.Graph, start: list[Hashable], most: int) -> list[Hashab
 
 # %% ../../nbs/workshop/87_view.ipynb #79edbd95
 def drawn(view: Scene) -> nx.Graph:
-    """Choose the part of the network that is drawn: at most LARGEST["drawn"] nodes.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-
-    Returns
-    -------
-    networkx.Graph
-        The part, with nodes in the order of the network. Half of them are the attackers
-        and the nodes nearest to them; the others are chosen at random, by a fixed seed.
-
-    References
-    ----------
-    chapter 87.
-    """
+    """Choose the part of the network that is drawn: at most LARGEST["drawn"] nodes."""
     network = view.network
     most = LARGEST["drawn"]
     if len(network) <= most: return network
@@ -417,26 +343,7 @@ def _layout(title: str, look: "Look") -> dict[str, Any]:
 
 # %% ../../nbs/workshop/87_view.ipynb #9af6d489
 def graph_figure(view: Scene, quantity: str, look: Look = LIGHT) -> dict[str, Any]:
-    """Draw the graph, with nodes coloured by what is learned about them.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-    quantity : str
-        'mu' or 'epsilon'.
-    look : Look, optional
-        The colours, light by default.
-
-    Returns
-    -------
-    dict
-        Data and layout of a Plotly figure.
-
-    References
-    ----------
-    chapter 87.
-    """
+    "Draw the graph, with nodes coloured by what is learned about them."
     network = drawn(view)
     whole = network is view.network
     where = nx.spring_layout(network, seed=4) if whole else _places_of_part(network)
@@ -459,26 +366,7 @@ def graph_figure(view: Scene, quantity: str, look: Look = LIGHT) -> dict[str, An
 
 # %% ../../nbs/workshop/87_view.ipynb #00000023
 def distance_picture(view: Scene, quantity: str, look: Look = LIGHT) -> str:
-    """Draw the picture by distance, as vector graphics inside the page.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-    quantity : str
-        'mu' or 'epsilon'.
-    look : Look, optional
-        The colours, light by default.
-
-    Returns
-    -------
-    str
-        An element of HTML.
-
-    References
-    ----------
-    chapter 87.
-    """
+    "Draw the picture by distance, as vector graphics inside the page."
     with needed_for("the explorer", "explore"):
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -496,22 +384,7 @@ def distance_picture(view: Scene, quantity: str, look: Look = LIGHT) -> str:
 
 # %% ../../nbs/workshop/87_view.ipynb #00000026
 def template(name: str) -> str:
-    """Read a file of the page.
-
-    Parameters
-    ----------
-    name : str
-        The name of the file in ``nbs/app/page``.
-
-    Returns
-    -------
-    str
-        Its text.
-
-    References
-    ----------
-    chapter 87.
-    """
+    "Read a file of the page."
     return (app_folder() / "page" / name).read_text(encoding="utf-8")
 
 # %% ../../nbs/workshop/87_view.ipynb #00000028
@@ -532,22 +405,7 @@ def _table(view: Scene) -> str:
 
 # %% ../../nbs/workshop/87_view.ipynb #0000002a
 def text_below(view: Scene) -> str:
-    """Write the table by distance, the claim, and ways to get the same numbers.
-
-    Parameters
-    ----------
-    view : Scene
-        The view.
-
-    Returns
-    -------
-    str
-        HTML.
-
-    References
-    ----------
-    chapter 87.
-    """
+    "Write the table by distance, the claim, and ways to get the same numbers."
     return Template(template("below.html")).substitute(
         table=_table(view),
         claim=html.escape(claim(view)),
