@@ -472,6 +472,17 @@ def noisy_gradients_account(
     References
     ----------
     chapter 38; noisy gradients are in chapter 34.
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     PNDP, Participation, dp_dsgd, gossip_matrix, load_graph,
+    ...     noisy_gradients_account
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> report = noisy_gradients_account(dp_dsgd(W, 4), PNDP([0]), Participation.every_step(4))
+    >>> round(report.worst.mu, 3)
+    2.0
     """
     trusts = check_account(protocol, trust, participation, sigma, method, "auto")
     nobody = [np.flatnonzero(~coalition_mask(protocol, model)) for model in trusts]

@@ -351,6 +351,16 @@ def exposure(
     References
     ----------
     chapter 40; arXiv 2510.17480, Theorem 8.
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     PNDP, Participation, dp_dsgd, exposure, gossip_matrix, load_graph
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> found = exposure(dp_dsgd(W, 4), [PNDP([0]), PNDP([1])], Participation.every_step(4))
+    >>> found.nodes
+    6
     """
     trusts = _check_attackers(protocol, attackers)
     check_account(protocol, trusts[:1], participation, sigma, method, backend)

@@ -352,6 +352,14 @@ class OnlineAccountant(_Progress):
     References
     ----------
     See chapter 39; arXiv 2510.17480, Theorem 8.
+
+    Examples
+    --------
+    >>> from mfdl import LDP, OnlineAccountant, dp_dsgd, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> accountant = OnlineAccountant(LDP())
+    >>> [round(accountant.feed(dp_dsgd(W, 1)).worst.mu, 3) for _ in range(4)]
+    [1.0, 1.414, 1.732, 2.0]
     """
 
     def __init__(

@@ -123,6 +123,12 @@ class GaussianDP:
     References
     ----------
     Dong, Roth and Su 2022 (arXiv 1905.02383); chapter 20.
+
+    Examples
+    --------
+    >>> from mfdl import GaussianDP
+    >>> round(GaussianDP(1.0).epsilon(1e-5), 3)
+    4.377
     """
     mu: float
 
@@ -365,6 +371,12 @@ def row_sensitivity(clip: float, batch_size: int, adjacency: str) -> float:
     References
     ----------
     See chapter 20.
+
+    Examples
+    --------
+    >>> from mfdl import row_sensitivity
+    >>> row_sensitivity(1.0, 20, "zero-out")  # clipped to 1, averaged over 20 records
+    0.05
     """
     norm = real_number(clip)
     if not 0 < norm < math.inf: raise ValueError(f"clip={clip!r}: expected a positive number")

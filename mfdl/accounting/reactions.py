@@ -272,6 +272,7 @@ class Lipschitz:
 
     Examples
     --------
+    >>> from mfdl import Lipschitz
     >>> Lipschitz(1)
     Lipschitz(1)
     >>> Lipschitz.of("huber", feature_norm=2, step=1)

@@ -412,6 +412,18 @@ class Report(_Findings):
     References
     ----------
     chapter 35; arXiv 2510.17480, Theorem 8.
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     LDP, Participation, account, dp_dsgd, gossip_matrix, load_graph
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> report = account(dp_dsgd(W, 4), LDP(), Participation.every_step(4), sigma=2.0)
+    >>> round(report.worst.epsilon(1e-5), 3)
+    4.377
+    >>> round(report.calibrate(3.0, 1e-5).sigma, 3)
+    2.781
     """
 
     @property

@@ -67,6 +67,12 @@ class Schedule:
     References
     ----------
     chapter 37; chapter 48 (what harm noise does under a schedule).
+
+    Examples
+    --------
+    >>> from mfdl import Schedule
+    >>> Schedule(0.1, momentum=0.9).plain
+    False
     """
     learning_rates: Floats | float = 1.0
     momentum: float = 0.0
@@ -213,6 +219,17 @@ class ScheduledProtocol(MatrixProtocol):
     References
     ----------
     chapter 37; arXiv 2510.17480, Definition 4.
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     LDP, Participation, Schedule, ScheduledProtocol, account, dp_dsgd,
+    ...     gossip_matrix, load_graph
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> run = ScheduledProtocol(dp_dsgd(W, 4), Schedule(0.1, momentum=0.9))
+    >>> round(account(run, LDP(), Participation.every_step(4)).worst.mu, 3)
+    2.0
     """
     protocol: Protocol
     schedule: Schedule

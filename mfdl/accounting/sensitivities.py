@@ -67,6 +67,13 @@ def sensitivity(P: Floats, method: str = "exact") -> float:
     References
     ----------
     arXiv 2510.17480, Theorem 8; chapter 23.
+
+    Examples
+    --------
+    >>> from mfdl import sensitivity
+    >>> import numpy as np
+    >>> round(float(sensitivity(np.eye(3))), 3)
+    1.732
     """
     check_choice("method", method, METHODS)
     P = check_information(P)

@@ -449,6 +449,14 @@ class Audit:
     References
     ----------
     See chapter 70.
+
+    Examples
+    --------
+    >>> from mfdl import LDP, Participation, audit, dp_dsgd, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> found = audit(dp_dsgd(W, 3), LDP(), Participation.single(3), sigma=1.0, victim=0, replays=300, secret=1)
+    >>> round(found.claimed, 3)
+    1.0
     """
     protocol: str
     victim: Hashable
@@ -594,6 +602,14 @@ def audit(
     References
     ----------
     See chapter 70.
+
+    Examples
+    --------
+    >>> from mfdl import LDP, Participation, audit, dp_dsgd, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> found = audit(dp_dsgd(W, 3), LDP(), Participation.single(3), sigma=1.0, victim=0, replays=300, secret=1)
+    >>> found.refuted
+    False
     """
     _check_trained(protocol, trust)
     report = account(protocol, trust, participation, sigma)

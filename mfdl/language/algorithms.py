@@ -82,6 +82,13 @@ def dsgd(
     References
     ----------
     Lian et al. 2017; chapter 15.
+
+    Examples
+    --------
+    >>> from mfdl import LDP, Participation, account, dsgd, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> account(dsgd(W, 4), LDP(), Participation.every_step(4)).mu[0].item()  # without noise
+    inf
     """
     return gossip_run("D-SGD", W, T, Noise.none(_count_nodes(W, T)), nodes)
 
@@ -117,6 +124,13 @@ def muffliato(
     References
     ----------
     Cyffers et al. 2022; arXiv 2510.17480, Appendix A.4.
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, muffliato
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> len(muffliato(W, 4, K=3).steps[0].rounds)
+    3
     """
     K = check_count("K", K, "a number of gossip rounds")
     noise = fresh_noise(_each_its_own(W, T))
@@ -198,6 +212,13 @@ def dp_dsgd(
     References
     ----------
     arXiv 2510.17480, Appendix A.2; chapter 15.
+
+    Examples
+    --------
+    >>> from mfdl import dp_dsgd, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> dp_dsgd(W, 4).M_Z.shape
+    (24, 24)
     """
     n = _count_nodes(W, T)
     own = _each_its_own(W, T)
@@ -273,6 +294,13 @@ def decor(
     References
     ----------
     Allouah et al. 2024; arXiv 2510.17480, Appendix A.5.
+
+    Examples
+    --------
+    >>> from mfdl import decor, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> decor(W, 4, sigma_local=1.0, sigma_edge=2.0).variables.held_alone
+    False
     """
     Ws = gossip_sequence(W, T)
     n = len(Ws[0])
@@ -399,6 +427,14 @@ def corn(
     References
     ----------
     CorN-DSGD, Algorithm 1; chapter 15.
+
+    Examples
+    --------
+    >>> from mfdl import corn, gossip_matrix, load_graph, optimize_covariance
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> run = corn(W, 4, optimize_covariance(W).R)
+    >>> run.variables.held_alone
+    False
     """
     Ws = gossip_sequence(W, T)
     labels = check_nodes(nodes, len(Ws[0]))
@@ -506,6 +542,18 @@ def mf_dsgd(
     References
     ----------
     arXiv 2510.17480, Algorithm 1; chapter 15.
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     LDP, Participation, account, gossip_matrix, load_graph, mf_dsgd,
+    ...     strategy
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> records = Participation.cyclic(k=2, b=3)
+    >>> run = mf_dsgd(W, 6, strategy("mafalda", records, W).C)
+    >>> round(account(run, LDP(), records).worst.mu, 6)
+    1.0
     """
     Ws = gossip_sequence(W, T, sparse=True)
     own = _each_its_own(Ws, T)
@@ -545,6 +593,13 @@ def anti_pgd(
     References
     ----------
     Koloskova et al. 2023; arXiv 2510.17480, Appendix A.3.
+
+    Examples
+    --------
+    >>> from mfdl import anti_pgd, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> anti_pgd(W, 4).variables.held_alone
+    True
     """
     run = mf_dsgd(W, T, np.tri(check_count("T", T, "a number of steps")), nodes)
     return Protocol(run.nodes, run.steps, "AntiPGD")
@@ -608,6 +663,13 @@ def zip_dl(
     References
     ----------
     Biswas et al. 2025; arXiv 2510.17480, Appendix A.6.
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, zip_dl
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> zip_dl(W, 4).name
+    'Zip-DL'
     """
     if self_noise not in (0, 1):
         raise ValueError(f"self_noise={self_noise!r}: expected True or False")
@@ -648,6 +710,13 @@ def local_dsgd(
     References
     ----------
     Koloskova et al. 2020; chapter 15.
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, local_dsgd
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> [len(step.rounds) for step in local_dsgd(W, 4, every=2).steps]
+    [0, 1, 0, 1]
     """
     every = check_count("every", every, "a number of steps")
     Ws, kinds = gossip_kinds(W, T, sparse=True)
@@ -718,6 +787,13 @@ def random_walk(
     References
     ----------
     Cyffers and Bellet 2022; Cyffers et al. 2024.
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, random_walk
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> random_walk(W, 4, seed=0).T
+    4
     """
     Ws = gossip_sequence(W, T)
     n = len(Ws[0])

@@ -66,6 +66,15 @@ class LDP(TrustModel):
     References
     ----------
     arXiv 2510.17480, Definition 5; chapter 17
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     LDP, Participation, account, dp_dsgd, gossip_matrix, load_graph
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> round(account(dp_dsgd(W, 4), LDP(), Participation.every_step(4)).worst.mu, 3)
+    2.0
     """
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "All of them, (m,)."
@@ -116,6 +125,16 @@ class PNDP(TrustModel):
     References
     ----------
     Cyffers et al. 2022; arXiv 2510.17480, Definition 5; chapter 17
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     PNDP, Participation, account, dp_dsgd, gossip_matrix, load_graph
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> report = account(dp_dsgd(W, 4), PNDP([0]), Participation.every_step(4))
+    >>> report.mu.round(2)
+    array([1.94, 0.69, 0.28, 0.69, 1.94])
     """
     nodes: tuple[Hashable, ...]
 
@@ -178,6 +197,16 @@ class SecLDP(PNDP):
     References
     ----------
     Allouah et al. 2024; arXiv 2510.17480, Appendix A.5; chapter 17
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     Participation, SecLDP, account, decor, gossip_matrix, load_graph
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> report = account(decor(W, 4), SecLDP([0]), Participation.every_step(4))
+    >>> report.mu.round(2)
+    array([1.57, 1.38, 1.35, 1.38, 1.57])
     """
     observes: str
 
@@ -221,6 +250,17 @@ class SecureSum(PNDP):
     References
     ----------
     Koskela and Kulkarni 2025; chapter 17
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     Participation, SecureSum, account, dp_dsgd, gossip_matrix,
+    ...     load_graph
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> report = account(dp_dsgd(W, 4), SecureSum([0]), Participation.every_step(4))
+    >>> report.mu.round(2)
+    array([1.37, 0.5 , 0.28, 0.5 , 1.37])
     """
     def observation(self, run: Protocol | MatrixProtocol, coalition: Bools) -> csr_array:
         "One row for each attacking node and round, (o, m)."

@@ -130,6 +130,14 @@ def gossip_matrix(
     References
     ----------
     arXiv 2510.17480, Definition 2; chapter 11
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph
+    >>> gossip_matrix(load_graph("path:n=3")).round(2)
+    array([[0.67, 0.33, 0.  ],
+           [0.33, 0.33, 0.33],
+           [0.  , 0.33, 0.67]])
     """
     check_choice("weights", weights, WEIGHTS)
     check_graph(graph)

@@ -364,6 +364,12 @@ def load_graph(
     References
     ----------
     chapter 10
+
+    Examples
+    --------
+    >>> from mfdl import load_graph
+    >>> load_graph("ring:n=6").number_of_edges()
+    6
     """
     if isinstance(name, nx.Graph): return simple_graph(name)
     if not isinstance(name, str | Path): return read_frame(name, columns)

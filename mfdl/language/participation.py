@@ -269,6 +269,13 @@ class Participation(_ByChance):
     References
     ----------
     arXiv 2510.17480, Section 5; chapter 18
+
+    Examples
+    --------
+    >>> from mfdl import Participation
+    >>> records = Participation.cyclic(k=2, b=3)
+    >>> [*records.patterns()]
+    [(0, 3), (1, 4), (2, 5)]
     """
     k: int
     b: int

@@ -515,6 +515,15 @@ class Protocol(_WithMatrices):
     References
     ----------
     arXiv 2510.17480, Definition 4; chapter 14.
+
+    Examples
+    --------
+    >>> from mfdl import Protocol, Round, Step, fresh_noise, gossip_matrix, load_graph
+    >>> import numpy as np
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> run = Protocol(range(6), [Step(True, fresh_noise(np.eye(6)), [Round(W)])] * 4)
+    >>> run.M_G.shape
+    (24, 24)
     """
     nodes: tuple[Hashable, ...]
     steps: tuple[Step, ...]

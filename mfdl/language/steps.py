@@ -141,6 +141,13 @@ class Round(ByContent):
     References
     ----------
     chapter 13; arXiv 2510.17480, Definition 2 (gossip) and Appendix A.6 (shares).
+
+    Examples
+    --------
+    >>> from mfdl import Round, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> Round(W).n
+    6
     """
     W: Floats | csr_array
     share: csr_array | None
@@ -255,6 +262,13 @@ class Noise(ByContent):
     References
     ----------
     chapter 13; arXiv 2510.17480, Section 4 (C^-1 for mix, C for back).
+
+    Examples
+    --------
+    >>> from mfdl import fresh_noise
+    >>> import numpy as np
+    >>> fresh_noise(np.eye(3)).holders.shape  # three variables, each held by one node
+    (3, 3)
     """
     holders: Bools | csr_array
     mix: csr_array
@@ -364,6 +378,15 @@ def fresh_noise(F: ArrayLike | csr_array, holders: ArrayLike | None = None) -> N
     References
     ----------
     chapter 13.
+
+    Examples
+    --------
+    >>> from mfdl import Protocol, Round, Step, fresh_noise, gossip_matrix, load_graph
+    >>> import numpy as np
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> run = Protocol(range(6), [Step(True, fresh_noise(np.eye(6)), [Round(W)])] * 4)
+    >>> (run.n, run.T)
+    (6, 4)
     """
     if not isinstance(F, csr_array):
         F = real_array("F", F)
@@ -484,6 +507,15 @@ class Step(ByContent):
     References
     ----------
     chapter 13; arXiv 2510.17480, Definition 4 (what a sequence of such steps is).
+
+    Examples
+    --------
+    >>> from mfdl import Round, Step, fresh_noise, gossip_matrix, load_graph
+    >>> import numpy as np
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> step = Step(True, fresh_noise(np.eye(6)), [Round(W)])
+    >>> step.rounds[0].n
+    6
     """
     trains: Bools
     noise: Noise

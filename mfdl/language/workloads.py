@@ -97,6 +97,13 @@ def workload(W: Floats | Sequence[Floats], T: int) -> Floats:
     References
     ----------
     arXiv 2510.17480, Eqs. 5-6 and Appendix A.7; chapter 12
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, workload
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> workload(W, 4).shape
+    (24, 24)
     """
     Ws = gossip_sequence(W, T)
     n = len(Ws[0])

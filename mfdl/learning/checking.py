@@ -150,6 +150,13 @@ def check_protocol(
     References
     ----------
     chapter 67; arXiv 2510.17480, Definition 4.
+
+    Examples
+    --------
+    >>> from mfdl import check_protocol, dp_dsgd, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> check_protocol(dp_dsgd(W, 3)) < 1e-6
+    True
     """
     plain = cast(Protocol, without_schedule(protocol))
     check_protocol_type(plain, sparse=True)

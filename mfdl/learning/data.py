@@ -79,6 +79,13 @@ class Batches:
     References
     ----------
     chapter 60.
+
+    Examples
+    --------
+    >>> from mfdl import cut, round_robin
+    >>> batches = cut(round_robin(60, 3), 4)
+    >>> batches.participation(2)
+    Participation(k=2, b=4, T=8, separation='exactly')
     """
     index: Ints
 
@@ -215,6 +222,12 @@ def cut(holdings: Sequence[Any], b: int, size: int | None = None) -> Batches:
     References
     ----------
     chapter 60.
+
+    Examples
+    --------
+    >>> from mfdl import cut, round_robin
+    >>> cut(round_robin(60, 3), 4).index.shape  # nodes, batches, records of each
+    (3, 4, 5)
     """
     check_count("b", b, "a number of batches")
     _check_holdings(holdings)
@@ -371,6 +384,12 @@ def round_robin(records: int, n: int, seed: int | None = 0) -> list[Ints]:
     References
     ----------
     chapter 60.
+
+    Examples
+    --------
+    >>> from mfdl import round_robin
+    >>> [len(records) for records in round_robin(60, 4)]
+    [15, 15, 15, 15]
     """
     n = check_count("n", n, "a number of nodes")
     check_count("records", records, "a number of records")
@@ -480,6 +499,15 @@ class Dataset:
     References
     ----------
     chapter 60.
+
+    Examples
+    --------
+    >>> from mfdl import Dataset
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> data = Dataset("mine", rng.normal(size=(60, 3)), rng.integers(2, size=60), rng.normal(size=(8, 3)), rng.integers(2, size=8))
+    >>> len(data.y)
+    60
     """
     name: str
     X: NDArray[np.float32]
@@ -699,6 +727,13 @@ def load_data(name: str, path: str | Path | None = None) -> Dataset:
     References
     ----------
     chapter 60.
+
+    Examples
+    --------
+    >>> from mfdl import load_data
+    >>> data = load_data("digits")
+    >>> data.X.shape
+    (1437, 64)
     """
     return DATASETS[check_choice("data", name, DATASETS)](path)
 

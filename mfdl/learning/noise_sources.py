@@ -53,6 +53,13 @@ class Run:
     References
     ----------
     chapter 03; chapter 64.
+
+    Examples
+    --------
+    >>> from mfdl import Run, dp_dsgd, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> Run("private", dp_dsgd(W, 4), scale=0.1).label
+    'private'
     """
     label: str
     protocol: Protocol | ScheduledProtocol

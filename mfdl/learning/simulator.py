@@ -546,6 +546,21 @@ class Simulation(_Unfinished):
     References
     ----------
     arXiv 2510.17480, Algorithm 1; chapter 66.
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     Run, Simulation, cut, dsgd, gossip_matrix, load_data, load_graph,
+    ...     round_robin
+    ... )
+    >>> from torch import nn
+    >>> data = load_data("digits")
+    >>> batches = cut(round_robin(len(data.y), 6), 4)
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> simulation = Simulation(lambda: nn.Linear(64, 10), data, batches, [Run("quiet", dsgd(W, 4))], lr=0.5, clip=1.0)
+    >>> history = simulation.run(progress=False)
+    >>> history.to_frame().metric.unique().tolist()
+    ['loss', 'accuracy']
     """
     def _show(self, bar: Any, found: dict[str, np.ndarray], spent: Callable | None) -> None:
         "Show the loss, and perhaps the mu that was spent, behind a bar."

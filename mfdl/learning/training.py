@@ -208,6 +208,14 @@ class Trained(_Models):
     References
     ----------
     chapter 68.
+
+    Examples
+    --------
+    >>> from mfdl import train
+    >>> from torch import nn
+    >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, epochs=2, b=4, lr=0.5, progress=False)
+    >>> print(done.statement.splitlines()[0])
+    Protected: each single training record of every node, in all 8 steps together, for any data of the others.
     """
     epsilon: float
 
@@ -671,6 +679,14 @@ def train(
     References
     ----------
     arXiv 2510.17480, Algorithm 1; chapter 38; chapter 68.
+
+    Examples
+    --------
+    >>> from mfdl import train
+    >>> from torch import nn
+    >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, epochs=2, b=4, lr=0.5, progress=False)
+    >>> round(done.report.worst.epsilon(1e-6), 6)
+    8.0
     """
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
     records, batches, known = _dealt(data, network, holdings, epochs, b, lots, largest)

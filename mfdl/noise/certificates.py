@@ -110,6 +110,20 @@ class NotConverged(RuntimeError):
     References
     ----------
     chapter 50
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     NotConverged, Participation, gossip_matrix, load_graph,
+    ...     optimize_space_time
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> try:
+    ...     optimize_space_time(W, Participation.single(4), tol=1e-15)
+    ... except NotConverged as stopped:
+    ...     found = stopped.best
+    >>> found.gap < 0.01
+    True
     """
 
     def __init__(self, message: str, best: Optimum | None = None):

@@ -382,6 +382,15 @@ def optimize_coalition(
     References
     ----------
     CorN-DSGD, Eq. 10; chapter 55
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, optimize_coalition
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> edges = [[u, (u + 1) % 6] for u in range(6)]
+    >>> found = optimize_coalition(W, edges, q=1)
+    >>> found.gap < 1e-3
+    True
     """
     W = check_gossip(W)
     n = len(W)

@@ -300,6 +300,14 @@ class Covariance(Optimum):
     References
     ----------
     CorN-DSGD, Eq. 9; chapter 54
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, optimize_covariance
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> found = optimize_covariance(W, horizon=10)
+    >>> found.protocol(W, T=10).T
+    10
     """
 
     method: str
@@ -450,6 +458,14 @@ def optimize_covariance(
     References
     ----------
     CorN-DSGD, Eq. 9, which has horizon = 1; chapter 54
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, optimize_covariance
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> found = optimize_covariance(W, horizon=10)
+    >>> (found.R.shape, found.gap < 1e-6)
+    ((6, 6), True)
     """
     W = check_gossip(W)
     budgets = check_budgets(c, len(W))

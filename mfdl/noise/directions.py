@@ -517,6 +517,15 @@ def optimize_space_time(
     References
     ----------
     chapter 57.
+
+    Examples
+    --------
+    >>> from mfdl import Participation, gossip_matrix, load_graph, optimize_space_time
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> records = Participation.cyclic(k=2, b=3)
+    >>> found = optimize_space_time(W, records)
+    >>> round(found.objective / found.independent, 2)
+    0.35
     """
     check_optimizer(participation, tol, trace_penalty)
     check_choice("method", method, SPACE_TIME_METHODS)

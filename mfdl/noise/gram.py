@@ -231,6 +231,13 @@ def local_gram(
     References
     ----------
     arXiv 2510.17480, Lemma 12; chapter 51
+
+    Examples
+    --------
+    >>> from mfdl import gossip_matrix, load_graph, local_gram
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> local_gram(W, 4).shape
+    (4, 4)
     """
     Ws = gossip_sequence(W, check_count("T", T), sparse=True)
     first = Ws[0]

@@ -321,6 +321,15 @@ def optimize_local(
     References
     ----------
     chapter 58.
+
+    Examples
+    --------
+    >>> from mfdl import LDP, Participation, gossip_matrix, load_graph, optimize_local
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> records = Participation.single(3)
+    >>> found = optimize_local(W, records, LDP())
+    >>> found.gap < 0.01
+    True
     """
     check_optimizer(participation, tol, 0.0)
     check_count("max_iter", max_iter, "a number of iterations")

@@ -182,6 +182,16 @@ def which_noise(
     References
     ----------
     chapter 59.
+
+    Examples
+    --------
+    >>> from mfdl import Participation, gossip_matrix, load_graph, which_noise
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> table = which_noise(W, Participation.cyclic(k=2, b=3), epsilon=3, delta=1e-6)
+    >>> table.index[0]
+    'space-time'
+    >>> float(table.relative["mafalda"].round(2))
+    0.69
     """
     import pandas as pd
     W = check_gossip(W)
@@ -279,6 +289,14 @@ def choose_strategy(
     References
     ----------
     chapter 59; arXiv 2306.08153.
+
+    Examples
+    --------
+    >>> from mfdl import choose_strategy, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> choice = choose_strategy(W, k=2, b=2, epsilon=1.0, delta=1e-5, adjacency="zero-out", samples=2**12)
+    >>> choice.report.sigma > 0
+    True
     """
     import pandas as pd
     W = check_gossip(W)

@@ -305,6 +305,14 @@ class Strategy(Optimum):
     References
     ----------
     arXiv 2510.17480, Section 6; chapter 52
+
+    Examples
+    --------
+    >>> from mfdl import Participation, gossip_matrix, load_graph, strategy
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> found = strategy("mafalda", Participation.cyclic(2, 3), W)
+    >>> (found.C.shape, bool(found.gap < 1e-6))
+    ((6, 6), True)
     """
 
     name: str
@@ -583,6 +591,16 @@ def optimize(
     References
     ----------
     arXiv 2510.17480, Section 6; chapter 52
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     Participation, gossip_matrix, load_graph, local_gram, optimize
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> found = optimize(local_gram(W, 6), Participation.cyclic(2, 3))
+    >>> bool(found.gap < 1e-6)
+    True
     """
     check_participation(participation)
     if bound is not None:

@@ -109,6 +109,12 @@ class Objective:
     References
     ----------
     arXiv 2510.17480, Lemma 12; arXiv 2310.06771 (damping); chapter 48
+
+    Examples
+    --------
+    >>> from mfdl import Objective
+    >>> Objective.last(4).weights
+    array([0., 0., 0., 1.])
     """
 
     weights: Floats | None = None

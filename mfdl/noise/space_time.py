@@ -173,6 +173,14 @@ class SpaceTime(Optimum):
     References
     ----------
     chapter 56; chapter 57.
+
+    Examples
+    --------
+    >>> from mfdl import Participation, gossip_matrix, load_graph, optimize_space_time
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> found = optimize_space_time(W, Participation.cyclic(k=2, b=3))
+    >>> (found.S.shape, found.trace_penalty)
+    ((36, 36), 1e-06)
     """
     S: np.ndarray
     objective: float

@@ -323,6 +323,15 @@ def strategy(
     References
     ----------
     arXiv 2510.17480, Sections 6 and 7; chapter 53 has the names
+
+    Examples
+    --------
+    >>> from mfdl import Participation, gossip_matrix, load_graph, strategy
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> records = Participation.cyclic(k=2, b=3)
+    >>> best, plain = (strategy(name, records, W).objective for name in ("mafalda", "identity"))
+    >>> round(float(best / plain), 2)
+    0.69
     """
     check_choice("name", name, STRATEGIES)
     check_participation(participation)
@@ -405,6 +414,21 @@ def save_strategy(
     References
     ----------
     chapter 53
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     Participation, gossip_matrix, load_graph, load_strategy,
+    ...     save_strategy, strategy
+    ... )
+    >>> import tempfile
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> records = Participation.cyclic(k=2, b=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save_strategy(strategy("bsr", records, W), f"{folder}/noise", W)
+    ...     kept = load_strategy(path, records, W)
+    >>> kept.name
+    'bsr'
     """
     p = one.participation
     if W is not None:
@@ -480,6 +504,21 @@ def load_strategy(
     References
     ----------
     chapter 53
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     Participation, gossip_matrix, load_graph, load_strategy,
+    ...     save_strategy, strategy
+    ... )
+    >>> import tempfile
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> records = Participation.cyclic(k=2, b=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save_strategy(strategy("bsr", records, W), f"{folder}/noise", W)
+    ...     kept = load_strategy(path, records, W)
+    >>> kept.C.shape
+    (6, 6)
     """
     found, network = _parse_strategy(path)
     where = f"path={str(path)!r}"

@@ -518,6 +518,11 @@ class Peer(_Stepping):
     References
     ----------
     chapter 80.
+
+    Examples
+    --------
+    >>> with join() as network:  # in each process that torchrun starts  # doctest: +SKIP
+    ...     Peer(network, make_model, data, batches, run, seeds, lr=0.1, clip=1.0).run()
     """
     def __init__(
         self, network: Network, make_model: Callable, data: Dataset, batches: Batches, run: Run,

@@ -377,6 +377,17 @@ def read_log(path: str | Path) -> LoggedRun:
     References
     ----------
     chapter 91.
+
+    Examples
+    --------
+    >>> from mfdl import LDP, MessageLog, Participation, read_log
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
+    >>> log = MessageLog(path, ["a", "b"], Participation.single(1), row_sensitivity=1.0)
+    >>> log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[[["a", "b", 1.0], ["b", "a", 1.0]]])
+    >>> read_log(path).account(LDP()).worst.mu
+    0.5
     """
     path = Path(path)
     reader = None
@@ -439,6 +450,17 @@ class MessageLog:
     References
     ----------
     chapter 91.
+
+    Examples
+    --------
+    >>> from mfdl import LDP, MessageLog, Participation, read_log
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
+    >>> log = MessageLog(path, ["a", "b"], Participation.single(1), row_sensitivity=1.0)
+    >>> log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[[["a", "b", 1.0], ["b", "a", 1.0]]])
+    >>> read_log(path).account(LDP()).worst.mu
+    0.5
     """
     def __init__(
         self, path: str | Path, nodes: Iterable[Hashable], participation: Participation,

@@ -257,6 +257,11 @@ def join(
     References
     ----------
     chapter 79.
+
+    Examples
+    --------
+    >>> with join() as network:  # in each process that torchrun starts  # doctest: +SKIP
+    ...     Peer(network, make_model, data, batches, run, seeds, lr=0.1, clip=1.0).run()
     """
     with needed_for("training", "train"): import torch.distributed as dist
     if store is not None and (rank is None or size is None):

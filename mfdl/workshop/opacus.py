@@ -287,6 +287,10 @@ def noise_for(
     References
     ----------
     chapter 92.
+
+    Examples
+    --------
+    >>> noise_for(optimizer, run, "a", seeds["a"], Participation.cyclic(k=3, b=8), loader)  # doctest: +SKIP
     """
     kind = type(optimizer).__name__
     if kind != "DPOptimizer":

@@ -1,11 +1,15 @@
-"""What is public says what it does, in which shapes, and where it comes from."""
+"""What is public says what it does, in which shapes, where it comes from, and shows it."""
+import doctest
 import importlib
 import inspect
 import re
 from dataclasses import fields, is_dataclass
 
 import numpy as np
+import pytest
 from conftest import CHAPTERS, MODULES
+
+import mfdl
 
 PAPER = r"\b(?:U|C), (?:Theorem|Lemma|Proposition|Corollary|Definition|Remark|Eq\.|Eqs\.|Appendix|Algorithm|Figure|Table|Section)\s?\S"
 SOURCE = rf"{PAPER}|et al\.,? \d{{4}}|[A-Z]\w+(?: (?:and|&) [A-Z]\w+)?,? (?:19|20)\d\d|\bchapter \d\d\b|arXiv \d{4}\.\d{5}"
@@ -13,11 +17,7 @@ ARRAY = r"ndarray|Tensor|csr_array"
 SHAPE = r"\(\s*[\w.*+/^-]+(?:\s+[\w*+/-]+)*\s*,[^()]*\)|scalar|same shape|any shape"  # (n, n), (T,), (k T, m)
 
 
-def public(module):
-    """Functions and classes that a module offers and defines itself."""
-    loaded = importlib.import_module(f"mfdl.{module}")
-    return [(name, getattr(loaded, name)) for name in loaded.__all__
-            if (inspect.isfunction(getattr(loaded, name)) or inspect.isclass(getattr(loaded, name))) and getattr(loaded, name).__module__ == loaded.__name__]
+PUBLIC = {name: getattr(mfdl, name) for name in mfdl.__all__}
 
 
 def signature_source(thing):
@@ -45,7 +45,7 @@ def missing(thing):
 
 
 def test_public_names_are_documented():
-    poor = {f"mfdl.{module}.{name}": lacks for module in MODULES for name, thing in public(module) if (lacks := missing(thing))}
+    poor = {name: lacks for name, thing in PUBLIC.items() if (lacks := missing(thing))}
     assert not poor, "\n".join(f"{name} lacks {', '.join(lacks)}" for name, lacks in poor.items())
 
 
@@ -59,7 +59,22 @@ def test_what_documentation_lacks_is_noticed():
 
 def test_chapters_that_docstrings_name_exist():
     chapters = {path.name[:2] for path in CHAPTERS}
+    wrong = {name: said for name, thing in PUBLIC.items() if (said := set(re.findall(r"\bchapter (\d\d)\b", thing.__doc__ or "")) - chapters)}
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_examples_of_public_names_are_true(name):
+    """Each has one, and prints what it says; what needs other processes or packages is only read."""
+    examples = doctest.DocTestParser().get_doctest(inspect.cleandoc(PUBLIC[name].__doc__), {}, name, None, 0)
+    assert examples.examples
+    assert not doctest.DocTestRunner().run(examples).failed
+
+
+def test_what_is_private_says_what_it_does():
+    """In a sentence, before anything else."""
     for module in MODULES:
-        for name, thing in public(module):
-            wrong = set(re.findall(r"\bchapter (\d\d)\b", thing.__doc__ or "")) - chapters
-            assert not wrong, f"mfdl.{module}.{name} names chapters {wrong}, which do not exist"
+        loaded = importlib.import_module(f"mfdl.{module}")
+        for name in loaded.__all__:
+            thing = getattr(loaded, name)
+            if inspect.isfunction(thing) and thing.__module__ == loaded.__name__: assert re.match(r"[^\n]*\w[^\n]*(\n[^\n]+)*[.?:)]", thing.__doc__ or ""), f"mfdl.{module}.{name}"

@@ -195,9 +195,9 @@ def test_all_that_is_public_is_in_the_reference(site, module):
 
 @pytest.mark.nightly
 def test_parameters_are_described(page, site):
-    page.goto((site / "api" / "language.graphs.html").as_uri())
-    entry = page.inner_text("dl:has(> #mfdl\\.language\\.graphs\\.erdos_renyi)")
-    assert "Probability of an edge, in (0, 1]" in entry and "The first connected graph" in entry
+    page.goto((site / "api" / "language.gossip.html").as_uri())
+    entry = page.inner_text("dl:has(> #mfdl\\.language\\.gossip\\.gossip_matrix)")
+    assert "with at least one node" in entry and "in the order of list(graph)" in entry
 
 
 @pytest.mark.nightly
