@@ -296,7 +296,7 @@ def test_junk_is_refused_by_name(junk):
     for call, given_by in ENTRANCES.items():
         for name in set(given_by) - {KINDS.get(call), "choices", "equal_norm"}:
             try: refused(lambda: call(**given_by | {name: junk}), *SPOKEN.get(name, [name]))  # noqa: B023, called at once
-            except RuntimeError as error: assert type(error).__name__ in call.__doc__
+            except NotConverged: pass
 
 
 # Accounts
