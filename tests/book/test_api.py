@@ -13,7 +13,7 @@ import mfdl
 
 PAPER = r"\b(?:U|C), (?:Theorem|Lemma|Proposition|Corollary|Definition|Remark|Eq\.|Eqs\.|Appendix|Algorithm|Figure|Table|Section)\s?\S"
 SOURCE = rf"{PAPER}|et al\.,? \d{{4}}|[A-Z]\w+(?: (?:and|&) [A-Z]\w+)?,? (?:19|20)\d\d|\bchapter \d\d\b|arXiv \d{4}\.\d{5}"
-ARRAY = r"ndarray|Tensor|csr_array"
+ARRAY = r"ndarray|Tensor|csr_array|Floats|Ints|Bools|ArrayLike"
 SHAPE = r"\(\s*[\w.*+/^-]+(?:\s+[\w*+/-]+)*\s*,[^()]*\)|scalar|same shape|any shape"  # (n, n), (T,), (k T, m)
 
 

@@ -39,6 +39,7 @@ from mfdl.language import algorithms, attackers, factorization, gossip, graphs, 
 from mfdl.learning import data
 from mfdl.noise import coalitions, covariance, directions, gram, insiders, lean, newton, space_time
 from mfdl.noise import strategies as noise
+from mfdl.noise.certificates import NotConverged
 from mfdl.workshop import grids, names, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 300))
