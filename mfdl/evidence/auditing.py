@@ -456,7 +456,8 @@ class Audit:
     --------
     >>> from mfdl import LDP, Participation, audit, dp_dsgd, gossip_matrix, load_graph
     >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> found = audit(dp_dsgd(W, 3), LDP(), Participation.single(3), sigma=1.0, victim=0, replays=300, secret=1)
+    >>> scheme = Participation.single(3)
+    >>> found = audit(dp_dsgd(W, 3), LDP(), scheme, 1.0, victim=0, replays=300, secret=1)
     >>> round(found.claimed, 3)
     1.0
     """
@@ -609,7 +610,8 @@ def audit(
     --------
     >>> from mfdl import LDP, Participation, audit, dp_dsgd, gossip_matrix, load_graph
     >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> found = audit(dp_dsgd(W, 3), LDP(), Participation.single(3), sigma=1.0, victim=0, replays=300, secret=1)
+    >>> scheme = Participation.single(3)
+    >>> found = audit(dp_dsgd(W, 3), LDP(), scheme, 1.0, victim=0, replays=300, secret=1)
     >>> found.refuted
     False
     """

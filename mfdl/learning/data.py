@@ -64,7 +64,7 @@ def _check_index(index: ArrayLike) -> Ints:  # (n, b, m)
     return found.astype(np.int64)
 
 # %% ../../nbs/learning/60_data.ipynb #00000004
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Batches:
     """Which records a node uses in which step: batch j in steps j, j+b, j+2b, ...
 
@@ -90,6 +90,9 @@ class Batches:
     Participation(k=2, b=4, T=8, separation='exactly')
     """
     index: Ints
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {self.n} nodes with {self.b} batches of {self.size} records"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", _check_index(self.index))
@@ -474,7 +477,7 @@ def _records(X: Any, y: Any, suffix: str) -> tuple[NDArray[np.float32], NDArray[
     return np.asarray(features, dtype=np.float32), targets
 
 # %% ../../nbs/learning/60_data.ipynb #0000000f
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Records to train on and records to test with.
 
@@ -507,7 +510,8 @@ class Dataset:
     >>> from mfdl import Dataset
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> data = Dataset("mine", rng.normal(size=(60, 3)), rng.integers(2, size=60), rng.normal(size=(8, 3)), rng.integers(2, size=8))
+    >>> X, y = rng.normal(size=(68, 3)), rng.integers(2, size=68)
+    >>> data = Dataset("mine", X[:60], y[:60], X[60:], y[60:])
     >>> len(data.y)
     60
     """
@@ -517,6 +521,10 @@ class Dataset:
     X_test: NDArray[np.float32]
     y_test: NDArray[Any]
     groups: NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        test = f"{len(self.y_test)} to test with"
+        return f"Dataset {self.name}: {len(self.y)} records to train on, {test}, each {self.X.shape[1:]}"
 
     def __post_init__(self) -> None:
         X, y = _records(self.X, self.y, "")

@@ -559,7 +559,8 @@ class Simulation(_Unfinished):
     >>> data = load_data("digits")
     >>> batches = cut(round_robin(len(data.y), 6), 4)
     >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> simulation = Simulation(lambda: nn.Linear(64, 10), data, batches, [Run("quiet", dsgd(W, 4))], lr=0.5, clip=1.0)
+    >>> quiet = Run("quiet", dsgd(W, 4))
+    >>> simulation = Simulation(lambda: nn.Linear(64, 10), data, batches, [quiet], 0.5, clip=1.0)
     >>> history = simulation.run(progress=False)
     >>> history.to_frame().metric.unique().tolist()
     ['loss', 'accuracy']

@@ -155,7 +155,7 @@ def _noise_in_words(run: Run, fresh: bool) -> str:
         f"from a {secret}" + (grid if run.secure else "."))
 
 # %% ../../nbs/learning/68_training.ipynb #a680000f
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class _Models:
     "Models, their history and a statement about them."
     simulation: Simulation
@@ -181,10 +181,14 @@ class _Models:
         """What is protected, against whom, and for which neighbouring data."""
         return _statement(self)
 
+    def __repr__(self) -> str:
+        run = self.simulation.runs[0].protocol
+        return f"{type(self).__name__}: {run.n} models by {run.name}, sigma={self.report.sigma:.4g}"
+
     def _repr_html_(self) -> str:
         return _card(self)
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Trained(_Models):
     """Hold models, their history and what is promised; returned by `train`.
 
@@ -215,13 +219,14 @@ class Trained(_Models):
     --------
     >>> from mfdl import train
     >>> from torch import nn
-    >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, epochs=2, b=4, lr=0.5, progress=False)
-    >>> print(done.statement.splitlines()[0])
-    Protected: each single training record of every node, in all 8 steps together, for any data of the others.
+    >>> plan = {"epochs": 2, "b": 4, "lr": 0.5, "progress": False}
+    >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, **plan)
+    >>> print(done.statement.partition(",")[0])
+    Protected: each single training record of every node
     """
     epsilon: float
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TrainedByEstimate(_Models):
     "Hold models, their history and what is estimated; see `train`."
     estimated_epsilon: float  # epsilon if gradients did not react
@@ -686,7 +691,8 @@ def train(
     --------
     >>> from mfdl import train
     >>> from torch import nn
-    >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, epochs=2, b=4, lr=0.5, progress=False)
+    >>> plan = {"epochs": 2, "b": 4, "lr": 0.5, "progress": False}
+    >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, **plan)
     >>> round(done.report.worst.epsilon(1e-6), 6)
     8.0
     """

@@ -75,6 +75,12 @@ class Optimum:
         """
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        numbers = {"squared error": self.objective, "lower bound": self.lower_bound}
+        known = [f"{name} {value:.6g}" for name, value in numbers.items() if value is not None]
+        name = getattr(self, "name", getattr(self, "method", ""))
+        return f"{' '.join(filter(None, [type(self).__name__, name]))}: {', '.join(known) or 'no network'}"
+
     def _shown(self) -> tuple[Floats | None, list[str]]:
         "A matrix to draw, if there is one, and sentences on what it and the bound are."
         return None, []

@@ -68,7 +68,7 @@ def hidden_groups(groups: list[list[int]], n: int, q: int) -> dict[tuple[int, ..
     return victims
 
 # %% ../../nbs/noise/55_coalitions.ipynb #0000000d
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CoalitionCovariance(Optimum):
     "Noise from own draws and from seeds of groups: what `optimize_coalition` finds."
 

@@ -277,7 +277,7 @@ def _decor_covariance(F: Floats, c: Floats, L: Floats, r: float) -> tuple[Floats
 # %% ../../nbs/noise/54_covariance.ipynb #00000024
 COVARIANCE_METHODS = ("corn", "decor", "ldp", "cdp")
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Covariance(Optimum):
     """Noise across nodes, with a proof: what `optimize_covariance` finds.
 

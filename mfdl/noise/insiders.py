@@ -221,7 +221,7 @@ def _strategies_of(S: Floats) -> list[Floats]:  # of (T, T)
     return [gram_factor((X + X.T) / 2) for X in np.linalg.inv(S)]
 
 # %% ../../nbs/noise/58_insiders.ipynb #0000000f
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LocalNoise(Optimum):
     """Noise that nodes draw alone, correlated in time, for given budgets.
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ['KINDS', 'NoiseKind', 'which_noise', 'NoiseChoice', 'choose_strategy']
 
 # %% ../../nbs/noise/59_kinds.ipynb #59k00008
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NoiseKind:
     "One kind of noise on a network."
     protocol: Protocol  # the run
@@ -52,6 +52,9 @@ class NoiseKind:
     # share of the squared error that another noise of its kind could save at most, certified
     gap: float
     note: str = ""  # what a user of the noise has to know, if anything
+
+    def __repr__(self) -> str:
+        return f"NoiseKind {self.protocol.name}: squared error {self.squared_error:.6g}"
 
     def _repr_html_(self) -> str:
         return _card(self)
@@ -211,7 +214,7 @@ def which_noise(
 
 
 # %% ../../nbs/noise/59_kinds.ipynb #aa53a768
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NoiseChoice:
     "Noise, and a way to draw batches, that together do the least harm."
     name: str  # of both
@@ -221,7 +224,11 @@ class NoiseChoice:
     participation: Participation | RandomParticipation  # how records take part
     # indexed by the names of all candidates, the least harm first: `squared_error` of all
     # models in all steps, in units of the row sensitivity squared
-    table: pd.DataFrame = field(repr=False)
+    table: pd.DataFrame
+
+    def __repr__(self) -> str:
+        share = f"{self.table.relative.min():.3g} of the error of independent noise in turn"
+        return f"NoiseChoice {self.name}: {share}, sigma={self.report.sigma:.4g}"
 
 # %% ../../nbs/noise/59_kinds.ipynb #7fdf170f
 _Candidate = tuple[str, Strategy, Participation | RandomParticipation]
@@ -296,7 +303,7 @@ def choose_strategy(
     --------
     >>> from mfdl import choose_strategy, gossip_matrix, load_graph
     >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> choice = choose_strategy(W, k=2, b=2, epsilon=1.0, delta=1e-5, adjacency="zero-out", samples=2**12)
+    >>> choice = choose_strategy(W, 2, 2, 1.0, 1e-5, "zero-out", samples=2**12)
     >>> choice.report.sigma > 0
     True
     """

@@ -282,7 +282,7 @@ def _newton_iterates(
             X, value, X_inv = better
 
 # %% ../../nbs/noise/52_newton.ipynb #00000012
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Strategy(Optimum):
     """How nodes correlate their noise in time, at sensitivity 1 under a participation.
 

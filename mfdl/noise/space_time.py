@@ -142,7 +142,7 @@ def _noise_of_steps(
     return [Noise(holders, mix, basis=basis) for mix in mixes]
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000011
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SpaceTime(Optimum):
     """Noise of little harm that protects every node against an eavesdropper.
 

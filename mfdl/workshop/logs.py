@@ -387,7 +387,8 @@ def read_log(path: str | Path) -> LoggedRun:
     >>> from pathlib import Path
     >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
     >>> log = MessageLog(path, ["a", "b"], Participation.single(1), row_sensitivity=1.0)
-    >>> log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[[["a", "b", 1.0], ["b", "a", 1.0]]])
+    >>> swapped = [["a", "b", 1.0], ["b", "a", 1.0]]
+    >>> log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[swapped])
     >>> read_log(path).account(LDP()).worst.mu
     0.5
     """
@@ -460,7 +461,8 @@ class MessageLog:
     >>> from pathlib import Path
     >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
     >>> log = MessageLog(path, ["a", "b"], Participation.single(1), row_sensitivity=1.0)
-    >>> log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[[["a", "b", 1.0], ["b", "a", 1.0]]])
+    >>> swapped = [["a", "b", 1.0], ["b", "a", 1.0]]
+    >>> log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[swapped])
     >>> read_log(path).account(LDP()).worst.mu
     0.5
     """

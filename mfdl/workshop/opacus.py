@@ -292,7 +292,7 @@ def noise_for(
 
     Examples
     --------
-    >>> noise_for(optimizer, run, "a", seeds["a"], Participation.cyclic(k=3, b=8), loader)  # doctest: +SKIP
+    >>> noise_for(optimizer, run, "a", seeds["a"], scheme, loader)  # doctest: +SKIP
     """
     kind = type(optimizer).__name__
     if kind != "DPOptimizer":
