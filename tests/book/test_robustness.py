@@ -102,6 +102,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum",
     "coverage by simulation, and scipy's own tests: tests/workshop/test_intervals.py": "intervals.*",
     "names of nodes, and files of links from a command line: tests/language/test_reading_graphs.py": "arguments.composed names.read_network",
+    "what errors recommend: tests/book/test_remedies.py": "arguments.without_remedy names.in_options",
     "types of arrays": "arguments.Floats arguments.Ints arguments.Bools",
     "damaged logs, and random runs that are written and read: tests/workshop/test_plugging.py": "logs.*",
     "optimizers of others, right and wrong: tests/workshop/test_opacus.py, nbs/workshop/92_opacus.ipynb": "opacus.*",
@@ -613,7 +614,7 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
 def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, trace_penalty):
     """The account of the noise is at most 1, its bound is below, and independent noise is no better; nearly singular W may be refused."""
     scheme = participation.Participation.cyclic(k, b)
-    best = refused(lambda: directions.optimize_space_time(W, scheme, 1e-3, trace_penalty, method=method), "W: ")
+    best = refused(lambda: directions.optimize_space_time(W, scheme, 1e-3, trace_penalty, method=method), "W: ", "trace_penalty=")
     if best is not None:
         assert 0 < best.lower_bound <= best.objective * (1 + 1e-9) and best.lower_bound <= best.independent
         assert accounting.account(best.protocol(W), attackers.LDP(), scheme).mu.max() <= 1 + 1e-6
