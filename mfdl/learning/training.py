@@ -22,7 +22,7 @@ from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from mfdl.accounting.schedules import (
     Schedule, ScheduledProtocol, check_rates, same_account, without_schedule,
 )
-from ..ground.arguments import check_count, check_flag, real_number, without_remedy
+from ..ground.arguments import check_choice, check_count, check_flag, real_number, without_remedy
 from ..ground.cards import html_card
 from ..ground.figures import PALETTE
 from ..ground.files import bars_shown, needed_for
@@ -41,6 +41,8 @@ from .learner import History, Learner, choose_loss
 from .linear import linear_layer, updates_of, within_norm
 from .noise_sources import Run
 from .simulator import Simulation
+from ..noise.kinds import KINDS
+from ..noise.strategies import STRATEGIES
 from ..noise.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
@@ -485,9 +487,11 @@ def _protocol_of(
     strategy: str | Protocol, network: nx.Graph, W: np.ndarray, scheme: Participation
 ) -> Protocol:
     if isinstance(strategy, str):
+        check_choice("strategy", strategy, [*STRATEGIES, *KINDS])
+        if strategy not in STRATEGIES: return KINDS[strategy](W, scheme, network).protocol
         C = named_strategy(strategy, scheme, W).C
         return mf_dsgd(W, scheme.T, C, nodes=network)
-    expected = "a name of mfdl.noise.strategies.STRATEGIES, or a Protocol"
+    expected = "a kind of which_noise, a name of mfdl.strategy, or a Protocol"
     check_protocol_type(strategy, expected, sparse=True)
     if strategy.nodes != tuple(network):
         raise ValueError(
@@ -613,7 +617,8 @@ def train(
         Attackers, such as LDP(), an eavesdropper (the default), or PNDP.each(nodes);
         the budget holds for each of them.
     strategy : str or Protocol, optional
-        A name of mfdl.noise.strategies.STRATEGIES, or a Protocol of epochs * b steps.
+        A kind of `which_noise`, a name of `mfdl.strategy`, or a Protocol of epochs * b
+        steps.
     holdings : list, optional
         For each node, the records it holds; by default all are dealt round robin.
     epochs : int, optional

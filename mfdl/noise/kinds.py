@@ -5,7 +5,7 @@
 # %% ../../nbs/noise/59_kinds.ipynb #59k00003
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -83,6 +83,7 @@ _MOST_VARIANCE = 100.0  # of noise between nodes, relative to independent noise
 _LOUD = 10.0  # variance, relative to independent noise, from which a note tells of it
 
 _Found = TypeVar("_Found", bound=Optimum)
+_Nodes = Iterable[Hashable] | None  # labels, 0 .. n-1 by default
 
 def _best_found(optimize: Callable[[], _Found]) -> _Found:
     "What an optimizer finds, also where its gap stays above what was asked for."
@@ -102,34 +103,38 @@ def _variance_in_words(run: Protocol, independent: float) -> str:
     if ratio < _LOUD: return ""
     return f"its variance is {ratio:.2g} times that of independent noise: gossip removes most of it"
 
-def _in_time(W: Floats, participation: Participation, name: str) -> NoiseKind:
+def _in_time(
+    W: Floats, participation: Participation, nodes: _Nodes = None, *, name: str
+) -> NoiseKind:
     "Each node correlates its own noise in time."
     found = _best_found(lambda: strategy(name, participation, W))
     assert found.objective is not None  # it is known for a network
-    run = mf_dsgd(W, participation.T, found.C)
+    run = mf_dsgd(W, participation.T, found.C, nodes=nodes)
     return NoiseKind(run, found.objective, _certified(found))
 
-def _between_nodes(W: Floats, participation: Participation, method: str) -> NoiseKind:
+def _between_nodes(
+    W: Floats, participation: Participation, nodes: _Nodes = None, *, method: str
+) -> NoiseKind:
     "Nodes correlate the noise of each step."
     T = participation.T
     every = Objective(weights=np.ones(T))
     found = _best_found(lambda: optimize_covariance(
         W, method=method, bound=_MOST_VARIANCE, objective=every))
-    run = corn(W, T, found.R)
+    run = corn(W, T, found.R, nodes=nodes)
     squared = float(account(run, LDP(), participation).worst.mu)**2
     note = _variance_in_words(run, len(W) * T)
     return NoiseKind(run, found.objective * squared, _certified(found), note)
 
-def _in_both(W: Floats, participation: Participation) -> NoiseKind:
+def _in_both(W: Floats, participation: Participation, nodes: _Nodes = None) -> NoiseKind:
     "Nodes correlate noise in time and between each other."
     found = _best_found(lambda: optimize_space_time(W, participation))
-    run = found.protocol(W)
+    run = found.protocol(W, nodes=nodes)
     note = _variance_in_words(run, participation.k * len(W) * participation.T)
     return NoiseKind(run, found.objective, _certified(found), note)
 
 
 # %% ../../nbs/noise/59_kinds.ipynb #59k00012
-KINDS: dict[str, Callable[[Floats, Participation], NoiseKind]] = {
+KINDS: dict[str, Callable[..., NoiseKind]] = {  # of W, participation and nodes
     "independent": partial(_in_time, name="identity"),
     "decor": partial(_between_nodes, method="decor"),
     "space": partial(_between_nodes, method="corn"),

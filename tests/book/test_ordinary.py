@@ -216,3 +216,12 @@ def test_a_baseline_without_noise_is_named():
     with pytest.raises(ValueError, match=r"sigma=0: .*dsgd\(W, T\)"): account(dp_dsgd(W, 6), LDP(), SIX, sigma=0)
     assert np.isinf(account(dsgd(W, 6), LDP(), SIX).mu).all()
     with pytest.raises(ValueError, match="epsilon=inf: expected a finite number"): train(linear, records(5), nx.cycle_graph(5), np.inf, epochs=2, b=3, progress=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_wins_in_the_table_is_trained_by_its_name(kind):
+    graph = nx.relabel_nodes(nx.star_graph(4), dict(enumerate("badce")))
+    W = gossip_matrix(graph)
+    trained = train(linear, records(5), graph, *BUDGET, strategy=kind, epochs=2, b=3, adjacency="zero-out", progress=False)
+    assert trained.report.sigma == pytest.approx(which_noise(W, SIX, *BUDGET).sigma[kind], rel=1e-6)
+    assert trained.simulation.runs[0].protocol.nodes == tuple(graph) and trained.report.attackers == ((),) * 5
