@@ -7,8 +7,9 @@ __version__ = "0.1.0"
 __all__ = []
 
 # %% ../nbs/workshop/89_import.ipynb #00000002
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import lazy_loader
 
 # %% ../nbs/workshop/89_import.ipynb #00000006
 if TYPE_CHECKING:
@@ -127,14 +128,5 @@ _HOME |= {
 }
 
 # %% ../nbs/workshop/89_import.ipynb #getattr0
-_MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
-__all__ = [*_MODULE]
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE: raise AttributeError(f"module 'mfdl' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"mfdl.{_MODULE[name]}"), name)
-    globals()[name] = value
-    return value
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE})
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    "mfdl", submod_attrs={module: names.split() for module, names in _HOME.items()})
