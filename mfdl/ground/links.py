@@ -177,10 +177,14 @@ def _numbers(column: pd.Series) -> Floats:  # (m,)
     return np.asarray(found.to_numpy(dtype=np.float64, na_value=np.nan))
 
 # %% ../../nbs/ground/05_links.ipynb #03d422af
+def _are_digits(names: list[Any]) -> bool:
+    "Whether all names are texts of digits."
+    texts = all(isinstance(name, str) and name for name in names)
+    return texts and re.fullmatch("[0-9]*", "".join(names)) is not None
+
 def _numbered(names: list[Any]) -> list[Any]:
     "Names as numbers, if all are texts of digits and no two are the same number."
-    if not all(isinstance(name, str) and re.fullmatch("[0-9]+", name) for name in names):
-        return names
+    if not _are_digits(names): return names
     numbers = [*map(int, names)]
     return numbers if len(set(numbers)) == len(numbers) else names
 
@@ -271,7 +275,7 @@ def _table_network(table: _Table) -> nx.Graph:
 # %% ../../nbs/ground/05_links.ipynb #be0b0881
 def _whole(column: pd.Series) -> bool:
     "Whether a column contains whole numbers only."
-    return all(re.fullmatch("[0-9]+", cell) for cell in column.unique())
+    return _are_digits(column.unique().tolist())
 
 def _has_counts(cells: pd.DataFrame) -> bool:
     "Whether the first line may be a number of nodes and one of links, in any order."
@@ -305,7 +309,8 @@ def _is_matrix(cells: pd.DataFrame) -> bool:
 def _is_neighbours(cells: pd.DataFrame) -> bool:
     "Whether row k may be the neighbours of node k, counted from 0 or from 1."
     n = len(cells)
-    if n < 3 or not (_whole(cells[0]) and _whole(cells[1])): return False
+    if n < 3 or len({*cells[0].unique(), *cells[1].unique()}) != n: return False
+    if not (_whole(cells[0]) and _whole(cells[1])): return False
     for first in (0, 1):
         heard = np.array([_numbers(cells[0]), _numbers(cells[1])]) - first
         node = np.arange(n)
@@ -436,10 +441,11 @@ _Lines = list[tuple[int, str]]  # lines with their numbers
 
 def _split_lines(text: str) -> tuple[_Lines, _Lines]:
     "Links and comments."
-    lines = enumerate(io.StringIO(text, newline=None).read().split("\n"), 1)
-    told = [(number, line.strip(" ")) for number, line in lines if line.strip()]
-    links = [(number, line) for number, line in told if not re.match(r"\s*[#%]", line)]
-    comments = [(number, line) for number, line in told if re.match(r"\s*[#%]", line)]
+    links: _Lines = []
+    comments: _Lines = []
+    for number, line in enumerate(io.StringIO(text, newline=None).read().split("\n"), 1):
+        bare = line.lstrip()
+        if bare: (comments if bare[0] in "#%" else links).append((number, line.strip(" ")))
     return links, comments
 
 def _check_comments(comments: _Lines, first: int, cells: pd.DataFrame, shown: str) -> None:

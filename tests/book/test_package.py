@@ -22,8 +22,8 @@ from mfdl.workshop.cli import app
 from mfdl.workshop.experiments import experiments
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CORE = {"numpy", "scipy", "networkx", "pandas", "click", "tqdm", "threadpoolctl", "platformdirs", "python-flint"}
-BELOW = {"python-dateutil", "six", "tzdata", "pytz", "colorama"}  # what these need themselves, on some systems
+CORE = {"numpy", "scipy", "networkx", "pandas", "click", "tqdm", "threadpoolctl", "platformdirs", "python-flint", "lazy-loader"}
+BELOW = {"python-dateutil", "six", "tzdata", "pytz", "colorama", "packaging"}  # what these need themselves, on some systems
 STORY = "account florentine --attackers Medici -T 20 -p cyclic:4,5 --sigma 2"
 
 
