@@ -521,7 +521,8 @@ with join(30.0) as net:
 def test_torchrun_starts_everybody_again(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", tmp_path / "program.py", tmp_path]
-    path = os.pathsep.join(filter(None, [os.path.dirname(__file__), os.environ.get("PYTHONPATH")]))
+    here = Path(__file__).parent
+    path = os.pathsep.join(filter(None, [str(here), str(here.parent), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "exitcode: -9" in done.stderr, done.stderr[-2000:]  # killed, and started again
     simulation = Simulation(network, DATA, BATCHES, [Run("", dp_dsgd(W, T), SCALE, secret=SECRET)], RATE, 0.5)
