@@ -377,8 +377,9 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
     if not any(_comes_to(run, attacker) for attacker in claim.watchers):
         raise ValueError(
             "graph: nothing ever comes to these attackers from any node, so the budget would be kept "
-            "without noise, and models that somebody else sees would not be protected; expected a "
-            "network with links (for one site alone there is DP-SGD, as in Opacus)")
+            "without noise, and models that somebody else sees would not be protected; expected "
+            "attackers who hear somebody, or a network with links (for one site alone there is "
+            "DP-SGD, as in Opacus)")
     if claim.estimate and (claim.seen_by_all or claim.updates is not None):
         raise ValueError(
             "estimate=True: what these attackers learn in training is proved, and nothing has to "

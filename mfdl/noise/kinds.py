@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from ..accounting.account import account
+from ..accounting.account import account, noisy_gradients_account
 from ..accounting.bins import BinsReport
 from ..accounting.chance import AmplifiedReport
 from ..accounting.privacy import GaussianDP, row_sensitivity
@@ -103,6 +103,10 @@ def _variance_in_words(run: Protocol, independent: float) -> str:
     if ratio < _LOUD: return ""
     return f"its variance is {ratio:.2g} times that of independent noise: gossip removes most of it"
 
+def _sensitivity(run: Protocol, participation: Participation) -> float:
+    "That of the worst record to an eavesdropper, as if each node were heard in each step."
+    return float(noisy_gradients_account(run, LDP(), participation).worst.mu)
+
 def _in_time(
     W: Floats, participation: Participation, nodes: _Nodes = None, *, name: str
 ) -> NoiseKind:
@@ -121,7 +125,7 @@ def _between_nodes(
     found = _best_found(lambda: optimize_covariance(
         W, method=method, bound=_MOST_VARIANCE, objective=every))
     run = corn(W, T, found.R, nodes=nodes)
-    squared = float(account(run, LDP(), participation).worst.mu)**2
+    squared = _sensitivity(run, participation)**2
     note = _variance_in_words(run, len(W) * T)
     return NoiseKind(run, found.objective * squared, _certified(found), note)
 
@@ -150,7 +154,7 @@ def _row(name: str, W: Floats, participation: Participation, mu: float) -> dict[
     if participation.separation != "exactly" and name in _CYCLIC:
         return {"note": f"its optimum is made for steps exactly {participation.b} apart"}
     kind = KINDS[name](W, participation)
-    sensitivity = account(kind.protocol, LDP(), participation).worst.mu
+    sensitivity = _sensitivity(kind.protocol, participation)
     return {
         "squared_error": kind.squared_error / mu**2, "gap": kind.gap, "sigma": sensitivity / mu,
         "insiders": kind.protocol.variables.held_alone, "note": kind.note,
@@ -178,10 +182,11 @@ def which_noise(
         Indexed by the names of KINDS, the least error first: `squared_error` of all
         models in all steps, in units of the row sensitivity squared; `relative` to
         independent noise; `gap`, the share of it that another noise of the same kind
-        could save at most, certified (for noise between nodes, one of at most 100
-        times the variance of independent noise); `sigma`, noise over row sensitivity; whether the
-        budget also holds against `insiders`; and a `note`, where there is something to
-        know. A kind that cannot be had has a note instead of numbers.
+        could save at most, certified (noise between nodes: the same in all steps, of at
+        most 100 times the variance of independent noise); `sigma`, noise over row
+        sensitivity; whether the budget also holds against `insiders`; and a `note`,
+        where there is something to know. Every record is protected as if its node were
+        heard in each step. A kind that cannot be had has a note instead of numbers.
 
     Raises
     ------

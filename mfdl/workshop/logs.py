@@ -382,14 +382,13 @@ def read_log(path: str | Path) -> LoggedRun:
 
     Examples
     --------
-    >>> from mfdl import LDP, MessageLog, Participation, read_log
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
-    >>> log = MessageLog(path, ["a", "b"], Participation.single(1), row_sensitivity=1.0)
-    >>> swapped = [["a", "b", 1.0], ["b", "a", 1.0]]
-    >>> log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[swapped])
-    >>> read_log(path).account(LDP()).worst.mu
+    >>> from mfdl import LDP, MessageLog, Participation, read_log
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = f"{folder}/run.jsonl"
+    ...     log = MessageLog(path, ["a", "b"], Participation.single(1), row_sensitivity=1.0)
+    ...     log.step(True, [["a", 2.0], ["b", 2.0]], [[["a", "b", 1.0], ["b", "a", 1.0]]])
+    ...     read_log(path).account(LDP()).worst.mu
     0.5
     """
     path = Path(path)
@@ -456,15 +455,15 @@ class MessageLog:
 
     Examples
     --------
-    >>> from mfdl import LDP, MessageLog, Participation, read_log
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> path = Path(tempfile.mkdtemp()) / "run.jsonl"
-    >>> log = MessageLog(path, ["a", "b"], Participation.single(1), row_sensitivity=1.0)
+    >>> from mfdl import MessageLog, Participation
     >>> swapped = [["a", "b", 1.0], ["b", "a", 1.0]]
-    >>> log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[swapped])
-    >>> read_log(path).account(LDP()).worst.mu
-    0.5
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = f"{folder}/run.jsonl"
+    ...     log = MessageLog(path, ["a", "b"], Participation.single(1), row_sensitivity=1.0)
+    ...     log.step(trains=True, noise=[["a", 2.0], ["b", 2.0]], rounds=[swapped])
+    ...     print(len(open(path).readlines()), "lines: the head, and a step")
+    2 lines: the head, and a step
     """
     def __init__(
         self, path: str | Path, nodes: Iterable[Hashable], participation: Participation,

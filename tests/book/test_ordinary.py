@@ -42,11 +42,11 @@ def sent(W, added, T):
     return np.concatenate(rows) @ added
 
 
-def between(W, N, scheme, victim, observer=None):
+def between(W, N, scheme, victim, observer=None, all_heard=False):
     """Limits of mu: the squared sensitivity for the best of some signs, and with absolute values."""
     n, T = len(W), scheme.T
     hears = (W != 0) & ~np.eye(n, dtype=bool)
-    at = np.flatnonzero(hears[observer]) if observer is not None else np.flatnonzero(hears.any(axis=0))
+    at = np.flatnonzero(hears[observer]) if observer is not None else np.flatnonzero(hears.any(axis=0) | all_heard)
     rows = (np.arange(T)[:, None] * n + at).ravel()
     kept = [t * n + v for t in range(T) for v in range(n) if v != observer]  # what it did not add itself
     noise, gradient = sent(W, N, T)[rows], sent(W, np.eye(n * T), T)[rows]
@@ -97,6 +97,28 @@ def test_which_noise_answers_and_its_numbers_are_those_of_the_noise(graph, weigh
     best = table.squared_error * (1 - table.gap.fillna(0))
     assert best["space-time"] <= table.squared_error.min() * (1 + 1e-9) and best["mafalda"] <= table.squared_error["independent"] * (1 + 1e-9)
     assert best["space"] <= min(table.squared_error[["decor", "independent"]]) * (1 + 1e-9)
+
+
+RING = np.roll(np.eye(5), 1, axis=1)
+DIRECTED = {
+    "ring": (np.eye(5) + RING) / 2, "shift": RING, "lazy": 0.999 * np.eye(5) + 0.001 * RING, "all take one": np.eye(5)[[0] * 5],
+    "one is heard": np.eye(5) / 2 + np.eye(5)[[0] * 5] / 2, "one is not": np.vstack([np.full(5, 0.2), np.eye(5)[1:] / 2 + RING[:, [0, 2, 3, 4, 1]][1:] / 2]),
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+@pytest.mark.parametrize("W", DIRECTED.values(), ids=DIRECTED)
+def test_which_noise_on_directed_networks(W, scheme):
+    """Every record is protected as if its node were heard, and the error is that of the noise that this needs."""
+    W = W / W.sum(axis=1, keepdims=True)
+    table = which_noise(W, scheme, *BUDGET)
+    for name, row in table.iterrows():
+        N = KINDS[name](W, scheme).protocol.mix.N.toarray() * row.sigma
+        assert row.squared_error == pytest.approx(left(W, N, scheme.T), rel=1e-3)
+        heard = max(between(W, N, scheme, u)[0] for u in range(5))
+        low, high = (max(side) for side in zip(*(between(W, N, scheme, u, all_heard=True) for u in range(5)), strict=True))
+        assert heard <= low * (1 + 1e-9) and epsilon_of(low, BUDGET[1]) <= BUDGET[0] * (1 + 1e-5) and BUDGET[0] <= epsilon_of(high, BUDGET[1]) * (1 + 1e-3)
+    assert table.squared_error["space-time"] * (1 - table.gap["space-time"]) <= table.squared_error.min() * (1 + 1e-9)
 
 
 @ordinary
@@ -174,7 +196,7 @@ def test_where_nobody_hears_anything_it_is_said(graph):
         assert account(dp_dsgd(W, 6), LDP(), SIX).mu.tolist() == [0] * n
         with pytest.raises(ValueError, match="W: no node hears another.*expected the gossip matrix of a network with links"): which_noise(W, SIX, *BUDGET)
         for trust in (LDP(), *(PNDP([u]) for u in range(n) if n > 1)):
-            with pytest.raises(ValueError, match="graph: nothing ever comes to these attackers.*expected a network with links"):
+            with pytest.raises(ValueError, match="graph: nothing ever comes to these attackers.*expected attackers who hear somebody, or a network with links"):
                 train(linear, records(n), graph, *BUDGET, epochs=2, b=3, trust=trust, progress=False)
 
 
