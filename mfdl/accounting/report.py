@@ -345,8 +345,12 @@ def _calibrated(report: Report, epsilon: float, delta: float, estimate: bool) ->
                          "estimated; expected estimate=False")
     numbers = report if estimate else report.proved
     largest = float(numbers.sensitivity.max())
-    if not np.isfinite(largest):
+    if not 0 < largest < np.inf:
         calibrate_sigma(1.0, epsilon, delta)  # bad arguments are refused first
+    if not largest:
+        raise ValueError("calibrate: nothing ever comes to these attackers, so that no noise is "
+                         "needed; expected attackers who hear somebody")
+    if not np.isfinite(largest):
         estimated = not report.adaptive and np.isfinite(report.sensitivity).all()
         raise ValueError(f"calibrate: no finite noise reaches epsilon={epsilon}, as nothing is "
                          "proved about some pairs; expected "

@@ -194,6 +194,9 @@ def test_where_nobody_hears_anything_it_is_said(graph):
         warnings.simplefilter("ignore")  # of a graph in pieces
         W = gossip_matrix(graph)
         assert account(dp_dsgd(W, 6), LDP(), SIX).mu.tolist() == [0] * n
+        for trust in [LDP()] if n == 1 else [PNDP([0])]:
+            with pytest.raises(ValueError, match="calibrate: nothing ever comes to these attackers.*expected attackers who hear somebody"):
+                account(dp_dsgd(W, 6), trust, SIX).calibrate(*BUDGET)
         with pytest.raises(ValueError, match="W: no node hears another.*expected the gossip matrix of a network with links"): which_noise(W, SIX, *BUDGET)
         for trust in (LDP(), *(PNDP([u]) for u in range(n) if n > 1)):
             with pytest.raises(ValueError, match="graph: nothing ever comes to these attackers.*expected attackers who hear somebody, or a network with links"):
