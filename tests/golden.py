@@ -13,7 +13,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
-from inner import deal_seeds, noise_stream
+from inner import NodeNoise, deal_seeds
 
 from mfdl import (
     LDP,
@@ -79,7 +79,7 @@ def result(seed):
     run, trust, scheme, backend = case(seed)
     report = account(run, trust, scheme, 1.0, "exact", backend)
     seeds = deal_seeds(run, 2026)
-    noise = {str(u): float(sum(np.abs(part).sum() for part in noise_stream(run, u, seeds[u], 3))) for u in run.nodes}
+    noise = {str(u): float(sum(np.abs(part).sum() for part in NodeNoise(run, u, seeds[u], 3))) for u in run.nodes}
     return {"name": run.name, "mu": [float(mu) for mu in report.mu], "leaks": sorted([int(step), int(node)] for _, step, node in report.leaks), "noise": noise}
 
 

@@ -4,7 +4,7 @@ import hashlib
 import networkx as nx
 import numpy as np
 from golden_features import outcome
-from inner import Batches, Dataset, Run, Simulation, deal_seeds, noise_sources, noise_stream
+from inner import Batches, Dataset, NodeNoise, Run, Simulation, deal_seeds, noise_sources
 from scipy.sparse import csr_array
 
 from mfdl import (
@@ -79,7 +79,7 @@ def digest(values):
 
 def streamed(run, secure):
     """What each node draws for itself, step by step."""
-    return [list(noise_stream(run, node, seeds, D, secure)) for node, seeds in deal_seeds(run, SECRET).items()]
+    return [list(NodeNoise(run, node, seeds, D, secure)) for node, seeds in deal_seeds(run, SECRET).items()]
 
 
 def simulated(run):

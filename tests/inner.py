@@ -1,7 +1,7 @@
 """What golden values need beyond `from mfdl import ...`, and where it is now: the one page to change when modules move."""
 from mfdl.language.steps import FEATURES as FEATURES
+from mfdl.language.streams import NodeNoise as NodeNoise
 from mfdl.language.streams import deal_seeds as deal_seeds
-from mfdl.language.streams import noise_stream as noise_stream
 from mfdl.learning.data import Batches as Batches
 from mfdl.learning.data import Dataset as Dataset
 from mfdl.learning.noise_sources import Run as Run

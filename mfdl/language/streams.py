@@ -5,7 +5,7 @@
 # %% ../../nbs/language/16_streams.ipynb #00000002
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 
 import numpy as np
 from scipy.sparse import csc_array, csr_array
@@ -15,7 +15,7 @@ from ..ground.randomness import block_size, check_seed, derive_seed, draw_block,
 from .protocol import NoiseMixing, Protocol, Variables, check_protocol_type
 
 # %% auto #0
-__all__ = ['KEPT', 'deal_seeds', 'noise_stream']
+__all__ = ['KEPT', 'deal_seeds', 'NoiseSupply', 'NodeNoise']
 
 # %% ../../nbs/language/16_streams.ipynb #00000030
 def deal_seeds(
@@ -127,28 +127,91 @@ def _mixed(rows: csr_array, source: _Source) -> Floats:  # (places, d)
     return total
 
 # %% ../../nbs/language/16_streams.ipynb #b4c7e830
-class _Additions:
-    "What has been added at earlier places, as far as later ones take it back."
-    def __init__(self, L: csr_array) -> None:  # (r, r), lower-triangular
+class NoiseSupply:
+    """What is added to models and messages, for any step, bit for bit the same.
+
+    Steps in order are the cheapest. `iter` gives all of them.
+    """
+    def __init__(
+        self,
+        places: list[Ints],  # for each step, the rows of D and L
+        L: csr_array | None,  # (r, r), lower-triangular; None where nothing is taken back
+    ) -> None:
+        self.T = len(places)
+        self.t = 0  # the step after the last one
+        self.places = places
         self.L = L
-        rows, columns = L.nonzero()
-        self.reach = int((rows - columns).max())
-        self.added: dict[int, Floats] = {}
+        rows, columns = (np.zeros(1), np.zeros(1)) if L is None else L.nonzero()
+        self.reach = int((rows - columns).max(initial=0))
+        self.added: dict[int, np.ndarray] = {}  # by place, while later places take it back
 
-    def solve(self, place: int, mixed: Floats) -> Floats:  # (d,)
-        "What is added at a place, after all places before it."
-        row = self.L[[place]].tocoo()
-        weights = dict(zip(row.col.tolist(), row.data.tolist(), strict=True))
-        own = weights.pop(place)
-        taken = sum(weight * self.added[earlier] for earlier, weight in weights.items())
-        self.forget(place)
-        self.added[place] = (mixed - taken) / own
-        return self.added[place]
+    def mixed(self, t: int) -> np.ndarray:  # (places, d)
+        "Rows of D, times variables."
+        raise NotImplementedError
 
-    def forget(self, place: int) -> None:
-        "Keep only what places after this one take back."
-        for earlier in [earlier for earlier in self.added if place - earlier >= self.reach]:
-            del self.added[earlier]
+    def part(self, t: int, added: np.ndarray) -> np.ndarray:
+        "What is told of what is added at the places of a step, (places, d)."
+        return added
+
+    def noise_at(self, t: int) -> np.ndarray:
+        "What is added in a step."
+        if not 0 <= t < self.T:
+            raise ValueError(
+                f"t={t!r}: the noise is that of steps 0 to {self.T - 1}; expected one of them")
+        if self.L is None:
+            added = self.mixed(t)
+        else:
+            if t < self.t:
+                self.t, self.added = 0, {}
+            for step in range(self.t, t + 1):
+                added = self._solved(self.places[step], self.mixed(step))
+        self.t = t + 1
+        return self.part(t, added)
+
+    def _solved(self, places: Ints, total: np.ndarray) -> np.ndarray:  # (places, d)
+        "Solve L @ added = total at the places of a step, after all places before it, in place."
+        assert self.L is not None
+        for k, place in enumerate(places.tolist()):
+            row = slice(*self.L.indptr[place:place + 2])
+            weights = self.L.data[row].astype(total.dtype)
+            weight = dict(zip(self.L.indices[row].tolist(), weights, strict=True))
+            own = weight.pop(place)
+            for earlier, taken in weight.items():
+                total[k] -= taken * self.added[earlier]
+            total[k] /= own
+            while self.added and (oldest := next(iter(self.added))) <= place - self.reach:
+                del self.added[oldest]
+            if self.reach:
+                self.added[place] = total[k].copy()
+        return total
+
+    def __iter__(self) -> NoiseSupply:
+        return self
+
+    def __next__(self) -> np.ndarray:
+        if self.t >= self.T:
+            raise StopIteration(
+                f"the noise ends after {self.T} steps: there is none for step {self.t}")
+        return self.noise_at(self.t)
+
+    def state(self) -> dict[str, np.ndarray]:
+        "What the next step needs beside the seeds: as secret as these."
+        there = list(self.added)
+        vectors = np.array([self.added[place] for place in there])
+        return {"t": np.array(self.t), "places": np.array(there, dtype=np.int64), "added": vectors}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        "Go on from what `state` returned."
+        t = int(state["t"])
+        before = [place for places in self.places[:t] for place in places.tolist()]
+        needed = [place for place in before if place > before[-1] - self.reach]
+        if state["places"].tolist() != needed or len(state["added"]) != len(needed):
+            raise ValueError(
+                f"state: after step {t}, with {len(state['added'])} additions; expected what "
+                f"state() returned for the noise of this run, here {len(needed)} additions")
+        self.t = t
+        self.added = dict(zip(needed, state["added"], strict=True))
+
 
 # %% ../../nbs/language/16_streams.ipynb #c0581d7b
 def _checked_seeds(seeds: dict[int, int], node: Hashable) -> dict[int, int]:
@@ -158,35 +221,40 @@ def _checked_seeds(seeds: dict[int, int], node: Hashable) -> dict[int, int]:
                          f"such as deal_seeds(protocol, secret)[{node!r}]")
     return {row: check_seed(f"seeds[{row}]", seed) for row, seed in seeds.items()}
 
-def noise_stream(
-    protocol: Protocol,
-    node: Hashable,
-    seeds: dict[int, int],
-    dimension: int,
-    secure: bool = False,
-    regenerate: bool = False,
-) -> Iterator[Floats]:
-    """Draw what one node adds, step after step.
+class NodeNoise(NoiseSupply):
+    """What one node adds, from its seeds: its model in the first row, its messages below.
 
     Blocks of variables that are needed again are kept as long as they fit into KEPT bytes, and
     drawn again otherwise. Of earlier additions, one vector is kept for each band of `mix.L`.
     What is added is the same, however much is kept.
     """
-    check_protocol_type(protocol, sparse=True)
-    held = _checked_seeds(seeds, node)
-    room = 0 if check_flag("regenerate", regenerate) else KEPT
-    source = _Source(protocol.variables, held, dimension, secure, room)
-    u, = protocol.index([node])
-    mix = protocol.mix
-    mine = _places_of(mix, u)
-    source.last = _last_uses(mix, mine, source, node)
-    additions = _Additions(mix.L) if mix.takes_back else None
-    starts = np.searchsorted(mix.step[mine], np.arange(protocol.T + 1))
-    for t in range(protocol.T):
-        places = mine[starts[t]:starts[t + 1]]
-        added = _mixed(mix.D[places], source)
-        source.forget(t)
-        if additions is not None:
-            for k, place in enumerate(places.tolist()):
-                added[k] = additions.solve(place, added[k])
-        yield _part_of(mix, u, places, added)
+    def __init__(
+        self,
+        protocol: Protocol,
+        node: Hashable,
+        seeds: dict[int, int],  # by row of protocol.variables.holder_sets
+        dimension: int,  # d
+        secure: bool = False,
+        regenerate: bool = False,
+    ) -> None:
+        check_protocol_type(protocol, sparse=True)
+        held = _checked_seeds(seeds, node)
+        room = 0 if check_flag("regenerate", regenerate) else KEPT
+        self.mix = mix = protocol.mix
+        self.source = _Source(protocol.variables, held, dimension, secure, room)
+        self.u, = protocol.index([node])
+        mine = _places_of(mix, self.u)
+        self.source.last = _last_uses(mix, mine, self.source, node)
+        starts = np.searchsorted(mix.step[mine], np.arange(1, protocol.T))
+        super().__init__(np.split(mine, starts), mix.L if mix.takes_back else None)
+
+    def mixed(self, t: int) -> Floats:  # (places, d)
+        "Rows of D, times variables."
+        found = _mixed(self.mix.D[self.places[t]], self.source)
+        self.source.forget(t)
+        return found
+
+    def part(self, t: int, added: Floats) -> Floats:  # (1 + shares, d)
+        "What this node adds to its model, and below to its messages."
+        return _part_of(self.mix, self.u, self.places[t], added)
+

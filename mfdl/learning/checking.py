@@ -17,7 +17,7 @@ from ..ground.files import needed_for
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
 from ..language.attackers import LDP
 from ..language.protocol import Protocol, check_protocol_type, with_full_matrices
-from ..language.streams import deal_seeds, noise_stream
+from ..language.streams import deal_seeds, NodeNoise
 from .data import Batches, Dataset
 from .noise_sources import Run
 from .simulator import Simulation
@@ -71,7 +71,7 @@ def _streamed_noise(protocol: Protocol, secret: int, d: int) -> Floats:  # (plac
     "What each node adds, from the seeds that it holds, in the order of the places."
     added = np.zeros((len(protocol.mix.step), d))
     for u, (node, seeds) in enumerate(deal_seeds(protocol, secret).items()):
-        added[protocol.mix.node == u] = np.vstack(list(noise_stream(protocol, node, seeds, d)))
+        added[protocol.mix.node == u] = np.vstack(list(NodeNoise(protocol, node, seeds, d)))
     return added
 
 # %% ../../nbs/learning/67_checking.ipynb #recurs00

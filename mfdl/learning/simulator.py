@@ -22,7 +22,7 @@ from mfdl.ground.files import (
     UNFINISHED, bars_shown, needed_for, package_code, progress_bar, seal, unseal,
 )
 from ..ground.randomness import grid_spacing, to_grid
-from ..language.streams import deal_seeds, noise_stream
+from ..language.streams import deal_seeds, NodeNoise
 from ..language.steps import Round, Step, fingerprint
 from ..language.protocol import check_protocol_type
 from .data import Batches, Dataset
@@ -83,7 +83,7 @@ def _secure_streams(run: Run, dimension: int) -> list:
     "For each node the noise that it adds, step by step: float64 (1, parameters)."
     dealt = deal_seeds(run.plain, run.noise_secret).items()
     return [
-        noise_stream(run.plain, node, held, dimension, secure=True) for node, held in dealt
+        NodeNoise(run.plain, node, held, dimension, secure=True) for node, held in dealt
     ]
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600009

@@ -16,7 +16,7 @@ import numpy as np
 from ..ground.arguments import Floats, Ints
 from ..ground.files import needed_for, package_code, progress_bar
 from ..ground.randomness import grid_spacing, to_grid
-from ..language.streams import noise_stream
+from ..language.streams import NodeNoise
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.steps import Round, fingerprint
 from ..learning.data import Batches, Dataset, RandomBatches
@@ -46,10 +46,10 @@ def _noise_spacing(run: Run, clip: float | None) -> float | None:
     assert clip is not None  # there is noise, and there is none without clipping
     return grid_spacing(run.scale * max_noise_std(run.plain), clip)
 
-def _noise_streams(run: Run, seeds: dict, labels: list[Hashable], d: int) -> list[Iterator[Floats]]:
+def _NodeNoises(run: Run, seeds: dict, labels: list[Hashable], d: int) -> list[Iterator[Floats]]:
     "The noise of each node here, step after step; no streams for a run without noise."
     if not run.scale: return []
-    return [noise_stream(run.plain, label, seeds[label], d, run.secure) for label in labels]
+    return [NodeNoise(run.plain, label, seeds[label], d, run.secure) for label in labels]
 
 # %% ../../nbs/workshop/80_distributed.ipynb #0000001f
 class _Hosted(Learner):
@@ -76,7 +76,7 @@ class _Hosted(Learner):
         self.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]  # one by one
         self.spacing = _noise_spacing(run, clip)
         self.leave_room(self.spacing)
-        self.streams = _noise_streams(run, seeds, labels, self.models.shape[2])
+        self.streams = _NodeNoises(run, seeds, labels, self.models.shape[2])
         self.sent: Ints = np.zeros(len(labels), dtype=np.int64)  # bytes, of each node here
         self.transcript: dict[tuple[int, int, Any], Any] | None = {} if record else None
         self.routes: dict[Round, Routes] = {}

@@ -19,7 +19,7 @@ from mfdl.language.participation import (
 )
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.steps import fingerprint
-from ..language.streams import noise_stream
+from ..language.streams import NodeNoise
 from ..learning.learner import describe_protocol
 from ..learning.noise_sources import Run
 from .journal import UsedSeeds, commitments
@@ -310,7 +310,7 @@ def noise_for(
         _check_records(records, participation, optimizer.expected_batch_size)
     statement = participation_in_words(participation, records is not None)
     d = sum(p.numel() for p in optimizer.params)
-    noise = _NodeNoise(optimizer, run, noise_stream(protocol, node, seeds, d), statement)
+    noise = _NodeNoise(optimizer, run, NodeNoise(protocol, node, seeds, d), statement)
     _spend(protocol, run.scale, node, seeds)
     optimizer.add_noise = noise
     return optimizer

@@ -29,7 +29,7 @@ from mfdl.language.factorization import NotFactorizable, decompose, factorize
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.protocol import Protocol
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 
 TOL = 1e-8
 
@@ -130,7 +130,7 @@ def test_streams_are_the_noise_of_the_messages(case, seed):
     Z = np.array([draw(derive_seed(seed, row), number, 2) for row, number in zip(run.variables.holder_set, run.variables.number, strict=True)])
     for u, held in deal_seeds(run, seed).items():
         assert set(held) == set(np.flatnonzero(run.variables.holder_sets[:, run.nodes.index(u)]))
-        own = np.vstack(list(noise_stream(run, u, held, 2)))
+        own = np.vstack(list(NodeNoise(run, u, held, 2)))
         np.testing.assert_allclose(own, (run.mix.N @ Z)[run.mix.node == u], atol=1e-12)
 
 
@@ -144,7 +144,7 @@ def test_an_algorithm_stopped_early_is_its_beginning(case, data):
     Z = np.random.default_rng(0).normal(size=(len(run.variables.step), 2))
     np.testing.assert_allclose(early.M_Z @ Z[run.variables.step < step], (run.M_Z @ Z)[sent], atol=1e-12)
     for u, held in deal_seeds(run, 5).items():
-        for now, later in zip(noise_stream(early, u, held, 2), noise_stream(run, u, held, 2), strict=False): np.testing.assert_allclose(now, later, atol=1e-12)
+        for now, later in zip(NodeNoise(early, u, held, 2), NodeNoise(run, u, held, 2), strict=False): np.testing.assert_allclose(now, later, atol=1e-12)
     spent, in_the_end = (account(r, PNDP(attackers), Participation.every_step(r.T)).mu for r in (early, run))
     assert (spent <= in_the_end * (1 + TOL) + TOL).all()
 

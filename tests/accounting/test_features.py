@@ -21,7 +21,7 @@ from mfdl.language import attackers, protocol, steps
 from mfdl.language.factorization import decompose
 from mfdl.language.protocol import MatrixProtocol, Messages, Variables, with_full_matrices
 from mfdl.language.steps import FEATURES, Noise, NoiseInTime, Route, refuse
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.data import cut
 from mfdl.learning.noise_sources import Run, check_run
 from mfdl.learning.training import train
@@ -359,7 +359,7 @@ def uses(run, tmp_path):
     yield lambda: write_log(run, scheme, 1.0, tmp_path / "log")
     if isinstance(run, Protocol):
         yield lambda: deal_seeds(run, 1)
-        yield lambda: next(noise_stream(run, 0, {0: 1}, 2))
+        yield lambda: next(NodeNoise(run, 0, {0: 1}, 2))
         yield lambda: run.until(1)
         yield lambda: check_run(Run("a", run), cut([[0], [1], [2]], 1), 1.0)
     for lots in (Participation.poisson(0.5, 1), Participation.balls_in_bins(1, 1), Participation.truncated_poisson(0.5, 1, 8, 6)): yield partial(account, run, LDP(), lots)

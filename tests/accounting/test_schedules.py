@@ -252,7 +252,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_simulator_is_plain_loops(name):
     torch = pytest.importorskip("torch")
-    from mfdl.language.streams import deal_seeds, noise_stream
+    from mfdl.language.streams import NodeNoise, deal_seeds
     from mfdl.learning.noise_sources import Run
     schedule, protocol = SCHEDULES[name], mf_dsgd(W, T, C)
     run = Run("run", ScheduledProtocol(protocol, schedule), 0.3, 1)
@@ -260,7 +260,7 @@ def test_the_simulator_is_plain_loops(name):
     start = simulation.theta[0, 0].double().numpy()
     simulation.run(progress=False)
 
-    streams = [noise_stream(protocol, u, seeds, 5) for u, seeds in deal_seeds(protocol, run.noise_secret).items()]
+    streams = [NodeNoise(protocol, u, seeds, 5) for u, seeds in deal_seeds(protocol, run.noise_secret).items()]
     theta, velocity = [start] * N, [np.zeros(5)] * N
     for t, rate in enumerate(schedule.rates(T)):
         for u in range(N):

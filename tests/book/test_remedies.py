@@ -66,7 +66,7 @@ from mfdl.ground.arguments import real_array
 from mfdl.language.attackers import parse_attackers, view
 from mfdl.language.gossip import check_gossip, spectral_gap
 from mfdl.language.participation import Uses
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.data import Dataset, by_lot, cut, round_robin
 from mfdl.learning.layers import new_model
 from mfdl.learning.noise_sources import Run
@@ -295,7 +295,7 @@ LANGUAGE = [
     ("share: W is sparse; expected a full matrix, W.toarray()", lambda: Round(SPARSE, np.eye(9)), lambda: Round(csr_array(np.full((3, 3), 1 / 3)).toarray(), np.eye(9))),
     ("expected Round objects, such as Round(W)", lambda: Step(True, fresh_noise(np.eye(3)), [W]), lambda: Step(True, fresh_noise(np.eye(3)), [Round(W)])),
     ("expected a Noise, such as fresh_noise(np.eye(n))", lambda: Step(True, np.eye(3), []), lambda: Step(True, fresh_noise(np.eye(3)), [])),
-    ("such as deal_seeds(protocol, secret)[{}]", lambda: next(noise_stream(RUN, 0, 7, 2)), lambda: next(noise_stream(RUN, 0, deal_seeds(RUN, 7)[0], 2))),
+    ("such as deal_seeds(protocol, secret)[{}]", lambda: next(NodeNoise(RUN, 0, 7, 2)), lambda: next(NodeNoise(RUN, 0, deal_seeds(RUN, 7)[0], 2))),
     ("a Protocol, such as dp_dsgd(W, T)", lambda: audit(MATRICES, LDP(), TWICE, replays=8), lambda: audit(dp_dsgd(W, T), LDP(), TWICE, replays=8)),
     ("such as {}.filled(0)",
      lambda: real_array("x", np.ma.masked_array([1.0, 2.0], [True, False])), lambda: real_array("x", np.ma.masked_array([1.0, 2.0], [True, False]).filled(0))),

@@ -443,7 +443,7 @@ def test_runs_of_some_more_steps(seed):
     assert arguments.real_number(10**400) == math.inf and arguments.real_number(-10**400) == -math.inf
 
 
-@campaign(40, "randomness.derive_seed randomness.check_seed streams.deal_seeds randomness.block_size randomness.draw_block randomness.draw streams.noise_stream "
+@campaign(40, "randomness.derive_seed randomness.check_seed streams.deal_seeds randomness.block_size randomness.draw_block randomness.draw streams.NodeNoise "
               "randomness.secure_normal randomness.block_generator",
           SEEDS, st.integers(0, 2**128 - 1), st.integers(1, 9000))
 def test_noise_depends_on_its_seed_only(seed, secret, dimension):
@@ -451,7 +451,7 @@ def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     make, order, *_ = random_run(seed)
     run, rng = make(order), np.random.default_rng(seed)
     seeds = streams.deal_seeds(run, secret)
-    drawn = {label: list(streams.noise_stream(run, label, seeds[label], dimension)) for label in rng.permutation(run.nodes).tolist()}
+    drawn = {label: list(streams.NodeNoise(run, label, seeds[label], dimension)) for label in rng.permutation(run.nodes).tolist()}
     u = int(rng.integers(run.n))
     variables = zip(run.variables.holder_set, run.variables.number, strict=True)
     Z = np.array([randomness.draw(randomness.derive_seed(secret, row), number, dimension) for row, number in variables]).reshape(-1, dimension)

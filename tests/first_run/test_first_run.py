@@ -6,7 +6,7 @@ import pytest
 from mfdl.first_run.loops import train_in_loops
 from mfdl.language.algorithms import dp_dsgd, mf_dsgd
 from mfdl.language.gossip import gossip_matrix
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
 N, T, D = 5, 6, 4
@@ -42,7 +42,7 @@ def test_the_simulator_is_these_loops(name):
 
     torch.manual_seed(derive_seed(run.seed, 0) % 2**63)
     start = torch.nn.utils.parameters_to_vector(make_model().parameters()).detach().numpy()
-    streams = [noise_stream(run.protocol, u, seeds, D + 1) for u, seeds in deal_seeds(run.protocol, run.noise_secret).items()]
+    streams = [NodeNoise(run.protocol, u, seeds, D + 1) for u, seeds in deal_seeds(run.protocol, run.noise_secret).items()]
     noise = run.scale * np.array([[next(stream)[0] for stream in streams] for _ in range(T)])
     models, sent = train_in_loops(run.protocol.steps[0].rounds[0].W, squared_gradient, X.astype(float), y.astype(float), batches.index, noise, 0.7, 0.2, start)
     assert np.isfinite(models).all() and np.abs(models - start).max() > 0.1

@@ -14,7 +14,7 @@ from mfdl import LDP, PNDP, Noise, Protocol, Round, Step, account, audit, fresh_
 from mfdl.language.algorithms import anti_pgd, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning import noise_sources as sources
 from mfdl.learning.checking import check_protocol
 from mfdl.learning.data import Dataset, cut, round_robin
@@ -74,7 +74,7 @@ def test_what_nodes_of_a_sparse_network_draw_is_what_the_simulation_adds(name):
     source = NoiseSource([run], Draws(run.variables, [5], 4, keep=looks_back(run)))
     together = np.array([next(source)[:, 0] for _ in range(T)])
     for u, seeds in deal_seeds(run, 5).items():
-        np.testing.assert_allclose(together[:, u], np.array(list(noise_stream(run, u, seeds, 4)))[:, 0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(together[:, u], np.array(list(NodeNoise(run, u, seeds, 4)))[:, 0], rtol=1e-4, atol=1e-5)
 
 
 def test_runs_on_different_sparse_networks_train_together_as_alone():

@@ -29,7 +29,7 @@ from mfdl.language.algorithms import (
 from mfdl.language.attackers import LDP, PNDP, SecLDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
 from mfdl.learning.data import Batches, Dataset, by_lot, cut, load_data, round_robin
 from mfdl.learning.layers import _returned, chain
@@ -85,7 +85,7 @@ def plain_loop(make_model, data, batches, run, lr, clip, protect):
     model = make_model()
     loss = nn.CrossEntropyLoss() if data.classes else lambda out, y: ((out.squeeze(-1) - y)**2).mean()
     theta = [nn.utils.parameters_to_vector(model.parameters()).detach().clone() for _ in range(n)]
-    streams = [noise_stream(algorithm, u, seeds, len(theta[0])) for u, seeds in deal_seeds(algorithm, run.noise_secret).items()]
+    streams = [NodeNoise(algorithm, u, seeds, len(theta[0])) for u, seeds in deal_seeds(algorithm, run.noise_secret).items()]
 
     def gradient(flat, records):
         nn.utils.vector_to_parameters(flat, model.parameters())
@@ -211,7 +211,7 @@ def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
 def test_the_largest_standard_deviation_is_that_of_what_nodes_draw(name):
     """It decides the grid of secure noise, which would be too fine or too coarse for what is added otherwise. (Banded C takes noise back.)"""
     algorithm = ALGORITHMS[name]
-    streams = [noise_stream(algorithm, u, seeds, 5000) for u, seeds in deal_seeds(algorithm, 3).items()]
+    streams = [NodeNoise(algorithm, u, seeds, 5000) for u, seeds in deal_seeds(algorithm, 3).items()]
     measured = max(float(np.std(row)) for _ in range(T) for stream in streams for row in next(stream))
     assert measured == pytest.approx(max_noise_std(algorithm), rel=0.06)
 
@@ -611,7 +611,7 @@ def test_secure_runs_add_what_nodes_draw_on_the_grid_of_the_gradients(case, tmp_
     simulation, q = made(record=True), grid_spacing(scale * np.linalg.norm(csr_array(algorithm.mix.N).toarray(), axis=1).max(), clip)
     assert simulation.spacing[0] in (q / 2, q, 2 * q, 4 * q)  # what earlier noise takes back is not counted
     q = simulation.spacing[0]
-    streams = [noise_stream(algorithm, u, seeds, 12, secure=True) for u, seeds in deal_seeds(algorithm, 5).items()]
+    streams = [NodeNoise(algorithm, u, seeds, 12, secure=True) for u, seeds in deal_seeds(algorithm, 5).items()]
     models = np.zeros((N, 12))
     for t in range(T):
         gradient = simulation.changes(t)[:, 0].double().numpy()

@@ -17,7 +17,7 @@ from mfdl.language.algorithms import corn
 from mfdl.language.attackers import LDP, SecLDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.noise.coalitions import hidden_groups, optimize_coalition, seed_groups
 from mfdl.noise.covariance import (
     CALIBRATIONS,
@@ -165,11 +165,11 @@ AGENT = """
 import json, sys
 import numpy as np
 from mfdl.language.algorithms import corn
-from mfdl.language.streams import noise_stream
+from mfdl.language.streams import NodeNoise
 given = json.load(sys.stdin)
 run = corn(np.array(given["W"]), given["T"], [np.array(R) for R in given["R"]], given["groups"])
 seeds = {int(row): seed for row, seed in given["seeds"].items()}
-print(json.dumps([step.tolist() for step in noise_stream(run, given["node"], seeds, given["d"])]))
+print(json.dumps([step.tolist() for step in NodeNoise(run, given["node"], seeds, given["d"])]))
 """
 
 
@@ -185,7 +185,7 @@ def test_agents_in_processes_of_their_own_add_correlated_noise():
         given = {"W": W.tolist(), "T": T, "R": [Rk.tolist() for Rk in R], "groups": groups, "seeds": held, "node": node, "d": d}
         return subprocess.run([sys.executable, "-c", AGENT], input=json.dumps(given), capture_output=True, text=True)
     alone = np.array([json.loads(agent(node, seeds[node]).stdout) for node in range(4)])[:, :, 0]
-    by_one = np.array([list(noise_stream(run, node, seeds[node], d)) for node in range(4)])[:, :, 0]
+    by_one = np.array([list(NodeNoise(run, node, seeds[node], d)) for node in range(4)])[:, :, 0]
     np.testing.assert_array_equal(alone, by_one)
     shared = set(seeds[0]) - set(seeds[3])
     assert shared and "lacks the seed" in agent(0, seeds[3]).stderr
@@ -197,7 +197,7 @@ def test_streams_of_groups_steps_and_runs_are_independent():
     W, R = np.full((3, 3), 1 / 3), np.eye(3) + 0.5
     run = corn(W, 200, [R, R], [[0, 1, 2], [0, 1, 2]])
 
-    def noise(secret): return np.array([list(noise_stream(run, node, seeds, 40)) for node, seeds in deal_seeds(run, secret).items()])[:, :, 0]
+    def noise(secret): return np.array([list(NodeNoise(run, node, seeds, 40)) for node, seeds in deal_seeds(run, secret).items()])[:, :, 0]
     first, other = noise(1), noise(2)
     assert np.unique(np.concatenate([first, other])).size == first.size + other.size
     within = np.einsum("itk,jtk->ij", first, first) / 8000

@@ -14,7 +14,7 @@ from mfdl.language.algorithms import mf_dsgd
 from mfdl.language.attackers import LDP, PNDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.noise_sources import Draws, NoiseSource, looks_back
 from mfdl.noise.gram import local_gram
 from mfdl.noise.lean import INVERSE_BANDS, banded_inverse, inverse_root
@@ -121,9 +121,9 @@ def test_noise_is_the_same_however_it_is_kept(bands, seed, secure):
     independent = mf_dsgd(gossip_matrix(nx.cycle_graph(n)), T, np.eye(T))
     together = []
     for node, seeds in deal_seeds(run, seed).items():
-        kept, again = (np.vstack(list(noise_stream(run, node, seeds, 5, secure, regenerate=way))) for way in (False, True))
+        kept, again = (np.vstack(list(NodeNoise(run, node, seeds, 5, secure, regenerate=way))) for way in (False, True))
         np.testing.assert_array_equal(kept, again)
-        Z = np.vstack(list(noise_stream(independent, node, seeds, 5, secure)))
+        Z = np.vstack(list(NodeNoise(independent, node, seeds, 5, secure)))
         np.testing.assert_allclose(kept, N @ Z, atol=1e-12)
         together.append(kept)
     if secure: return

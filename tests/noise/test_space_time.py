@@ -20,7 +20,7 @@ from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.protocol import Protocol
 from mfdl.language.steps import Noise
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.noise_sources import Draws, NoiseSource, looks_back
 from mfdl.noise import directions
 from mfdl.noise.covariance import optimize_covariance
@@ -219,7 +219,7 @@ def test_noise_along_complex_directions_is_what_it_says():
     by_parts, whole = (account(run, LDP(), scheme, backend=backend).mu for backend in ("auto", "dense"))
     assert overheard(run, LDP()) is not None and by_parts == pytest.approx(whole, rel=1e-6)
     assert S[::n, ::n] == pytest.approx(found._shown()[0], rel=1e-9)
-    drawn = np.array([list(noise_stream(run, u, held, 4000)) for u, held in deal_seeds(run, 5).items()])
+    drawn = np.array([list(NodeNoise(run, u, held, 4000)) for u, held in deal_seeds(run, 5).items()])
     drawn = drawn[:, :, 0].swapaxes(0, 1).reshape(n * 12, -1)
     assert np.abs(drawn @ drawn.T / 4000 - S).max() < 6 * np.diag(S).max() / np.sqrt(4000)
 
@@ -260,7 +260,7 @@ def test_simulated_and_streamed_noise_are_one():
         source = NoiseSource([run], Draws(run.variables, [11, 12], 3, keep=looks_back(run)))
         together = np.array([next(source) for _ in range(6)])  # (T, n, secrets, 3)
         for k, secret in enumerate((11, 12)):
-            alone = np.array([list(noise_stream(run, u, seeds, 3)) for u, seeds in deal_seeds(run, secret).items()])[:, :, 0]
+            alone = np.array([list(NodeNoise(run, u, seeds, 3)) for u, seeds in deal_seeds(run, secret).items()])[:, :, 0]
             np.testing.assert_allclose(together[:, :, k], alone.swapaxes(0, 1), rtol=1e-4, atol=1e-4)
         half = run.until(3)
         np.testing.assert_allclose(half.M_Z, run.M_Z[:12, :12], atol=1e-12)
@@ -272,7 +272,7 @@ def test_memory_of_a_stream_is_bounded_whatever_the_steps(monkeypatch):
     def most(T):
         W = 0.5 * np.eye(3) + 0.5 * gossip_matrix(nx.path_graph(3))
         run = optimize_space_time(W, Participation.cyclic(2, T // 2), method="directions").protocol(W)
-        stream = noise_stream(run, 0, deal_seeds(run, 1)[0], 20_000)
+        stream = NodeNoise(run, 0, deal_seeds(run, 1)[0], 20_000)
         tracemalloc.start()
         for _ in stream: pass
         peak = tracemalloc.get_traced_memory()[1]

@@ -46,7 +46,7 @@ from mfdl.language.algorithms import (
 from mfdl.language.attackers import LDP, PNDP, coalition_mask
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.data import Batches, Dataset, cut
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
@@ -287,7 +287,7 @@ def test_ranks_that_are_killed_never_use_noise_for_two_gradients(tmp_path, seed,
     assert all(len(set(shas)) == 1 for shas in sent.values()), "the noise of a step went out with two different gradients"
     assert any(len(shas) > 1 for shas in sent.values()), "no step was sent again: nothing was tested"
     for u in range(N):
-        for t, z in enumerate(noise_stream(algorithm, u, deal_seeds(algorithm, SECRET)[u], 51)):
+        for t, z in enumerate(NodeNoise(algorithm, u, deal_seeds(algorithm, SECRET)[u], 51)):
             assert set(drawn[t, str(u)]) == {hashlib.sha256(z.astype(np.float32).tobytes()).hexdigest()}, "noise was skipped, or drawn for another step"
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRand
 from mfdl import LDP, GaussianDP, Participation, account, dp_dsgd, gossip_matrix, noise_for
 from mfdl.first_run.loops import train_in_loops
 from mfdl.language.algorithms import anti_pgd, corn, decor, local_dsgd, mf_dsgd, muffliato
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.data import Dataset, cut, round_robin
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
@@ -117,7 +117,7 @@ def test_in_float64_they_are_those_of_plain_loops(kind):
 
     protocol, start = RUNS["DECOR"], np.array([0.3, -0.2, 0.5])
     dealt = deal_seeds(protocol, 5)
-    drawn = np.array([[z[0] for z in noise_stream(protocol, u, dealt[u], 3)] for u in range(5)]).swapaxes(0, 1)
+    drawn = np.array([[z[0] for z in NodeNoise(protocol, u, dealt[u], 3)] for u in range(5)]).swapaxes(0, 1)
     X, y = DATA.X.astype(float), DATA.y.astype(float)
     models, _ = train_in_loops(FIVE, lambda model, x, target: 2 * (x @ model - target) * x, X, y, BATCHES.index, 0.2 * drawn, 1e3, 0.1, start)
     nodes = [OneNode(kind, make_model, torch.as_tensor(start), 0.2 * 4 / 1e3, clip=1e3, lr=0.1) for _ in range(5)]
@@ -133,7 +133,7 @@ def test_a_step_that_is_refused_takes_no_noise_and_moves_nothing(kind):
     protocol = RUNS["DP-D-SGD"]
     node, seeds = OneNode(kind, linear, None, 0.8), deal_seeds(protocol)[2]
     with_noise(node.optimizer, Run("r", protocol, 0.2), 2, seeds)
-    first = next(noise_stream(protocol, 2, seeds, 21))[0]
+    first = next(NodeNoise(protocol, 2, seeds, 21))[0]
     before = node.parameters.clone()
     for wrong, message in ((5, "a batch of 5 records; expected 4"), (3, "Poisson sampling")):
         with pytest.raises(ValueError, match=message): node.step(DATA.X[:wrong], DATA.y[:wrong])
