@@ -33,10 +33,16 @@ def peer_of(way):
 
     class InTurn(Peer):
         "First the messages, then the noise."
-        def exchange(self, k, routes, messages, meanwhile):
-            got = super().exchange(k, routes, messages, lambda: None)
-            meanwhile()
-            return got
+        def __init__(self, *given, **options):
+            super().__init__(*given, **options)
+            swap = self.exchange.swap
+
+            def in_turn(t, k, routes, messages, meanwhile):
+                got = swap(t, k, routes, messages, lambda: None)
+                meanwhile()
+                return got
+
+            self.exchange.swap = in_turn
 
     return InTurn if way == "in turn" else Peer
 

@@ -258,7 +258,7 @@ def replay(
         lambda: _scripted(case.shifts), data, batches, runs, lr, 1.0, protect, record=True,
     )
     for t in range(protocol.T):
-        simulation.model.t = t  # type: ignore[assignment]
+        simulation.learner.model.t = t  # type: ignore[assignment]
         simulation.step()
     assert simulation.transcript is not None  # record=True
     sent = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)

@@ -193,9 +193,9 @@ def _check_fresh(simulation: Simulation) -> None:
     if simulation.t:
         expected = "expected a fresh one, of which no message is missed"
         raise ValueError(f"simulation is at step {simulation.t}: {expected}")
-    if not simulation.schedule.plain:
+    if not simulation.learner.schedule.plain:
         raise ValueError(
-            f"simulation has {simulation.schedule}: expected one learning rate, so that messages "
+            f"simulation has {simulation.learner.schedule}: expected one learning rate, so that messages "
             "are the combinations that the account knows"
         )
 
@@ -206,7 +206,7 @@ def play(simulation: Simulation) -> list[Recorded]:
         _check_run(run)
     _check_fresh(simulation)
     start = simulation.theta[:, 0].double().cpu().numpy()
-    rate = float(simulation.rates[0])
+    rate = float(simulation.learner.rates[0])
     while simulation.t < simulation.T:
         simulation.step()
         if not simulation.transcript:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
 # %% auto #0
-__all__ = ['ON_NONFINITE', 'History', 'describe_protocol', 'choose_loss', 'Learner']
+__all__ = ['ON_NONFINITE', 'History', 'describe_protocol', 'choose_loss', 'Learner', 'Training']
 
 # %% ../../nbs/learning/65_learner.ipynb #a6500007
 @dataclass(eq=False)
@@ -300,9 +300,28 @@ def _side_by_side(
     with needed_for("training", "train"): import torch
     return torch.stack([weights[seed] for seed in seeds]).repeat(n, 1, 1)
 
-# %% ../../nbs/learning/65_learner.ipynb #a6500027
-class _Prepared:
-    "Models, data and batches of nodes, checked and on the device."
+# %% ../../nbs/learning/65_learner.ipynb #a6500038
+def _batch_of(
+    X: torch.Tensor,  # (records, ..)
+    y: torch.Tensor,  # (records, ..)
+    index: np.ndarray,  # int (nodes, places), -1 where there is no record
+    own: np.ndarray,  # int (nodes, 1)
+) -> Batch:
+    with needed_for("training", "train"): import torch
+    mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=X.device)
+    records = torch.as_tensor(np.where(index >= 0, index, own), device=X.device)
+    found = X.index_select(0, records.flatten()).view(*records.shape, *X.shape[1:])
+    return Batch(found, y[records], mask)
+
+# %% ../../nbs/learning/65_learner.ipynb #a650002b
+_METRIC = "metric "  # the names of arrays of metrics in a checkpoint begin with it
+
+class Learner:
+    """Models of nodes, their data and their clipped gradients; arguments as for `Simulation`.
+
+    `models` are float32 (nodes, runs, parameters), and `theta` the same with runs first. `t`
+    counts steps, which a `Training` takes. Of runs, labels and seeds are used, secrets are not.
+    """
     def __init__(
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run],
         nodes: Sequence[Hashable], lr: Any, clip: float | None, protect: str = "record",
@@ -339,63 +358,35 @@ class _Prepared:
             _check_differentiable(self.model, self.models, blank, target, self.loss)
         self.parts = parts_of(self.layers, self.models, blank, batches.size)
 
-# %% ../../nbs/learning/65_learner.ipynb #a6500038
-def _batch_of(
-    X: torch.Tensor,  # (records, ..)
-    y: torch.Tensor,  # (records, ..)
-    index: np.ndarray,  # int (nodes, places), -1 where there is no record
-    own: np.ndarray,  # int (nodes, 1)
-) -> Batch:
-    with needed_for("training", "train"): import torch
-    mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=X.device)
-    records = torch.as_tensor(np.where(index >= 0, index, own), device=X.device)
-    found = X.index_select(0, records.flatten()).view(*records.shape, *X.shape[1:])
-    return Batch(found, y[records], mask)
+    @property
+    def T(self) -> int:
+        "The number of steps."
+        return len(self.rates)
 
-# %% ../../nbs/learning/65_learner.ipynb #a650002b
-class _Gradients(_Prepared):
-    "Adds the gradients of a step."
+    @property
+    def participation(self) -> Any:
+        "In which steps that takes part which is protected: a record, or a node."
+        return participation_of(self.protect, self.batches.in_steps(self.T))
+
+    @property
+    def theta(self) -> torch.Tensor:
+        "All models, (runs, nodes, parameters)."
+        return self.models.swapaxes(0, 1)
+
     @cached_property
     def own(self) -> np.ndarray:
-        """One record of each node, (nodes, 1)."""
+        "One record of each node, (nodes, 1)."
         return self.batches.index.max(axis=(1, 2))[:, None]
 
     def leave_room(self, spacing: float | None) -> None:
-        """Clip to a smaller norm, so that rounding makes no record count for more.
-
-        Parameters
-        ----------
-        spacing : float or None
-            The grid to which gradients are rounded; None or 0 if they are not rounded.
-
-        Raises
-        ------
-        ValueError
-            When rounding takes more than a tenth of the norm.
-        """
+        "Clip to a smaller norm, so that rounding to a grid makes no record count for more."
         if not spacing: return
         assert self.clip is not None  # there is noise, and none without clipping
         size = self.batches.size if self.protect == "record" else 1
         self.clip = room_for_rounding(self.clip, spacing, self.models.shape[2], size)
 
-    def changes(self, t: int) -> torch.Tensor:
-        """Compute the clipped gradients of a step.
-
-        Parameters
-        ----------
-        t : int
-            The step, which decides the batch.
-
-        Returns
-        -------
-        torch.Tensor (nodes, runs, parameters)
-            A gradient that is not finite counts as zero, and is counted in `nonfinite`.
-
-        Raises
-        ------
-        FloatingPointError
-            If a gradient is not finite, and on_nonfinite='stop'.
-        """
+    def changes(self, t: int) -> torch.Tensor:  # (nodes, runs, parameters)
+        "Compute the clipped gradients of a step; one that is not finite counts as zero, or stops."
         with needed_for("training", "train"): import torch
         batch = _batch_of(self.X, self.y, self.batches.at(t), self.own)
         rule = ClippingRule(self.loss, self.clip, self.batches.size, self.protect)
@@ -416,65 +407,21 @@ class _Gradients(_Prepared):
             )
         return change
 
-# %% ../../nbs/learning/65_learner.ipynb #d15d80ae
-class _Updating(_Gradients):
-    "Adds the direction of an update."
-    def direction(self, change: torch.Tensor) -> torch.Tensor:
-        """Return the directions in which the models move, and change their velocities.
+    def move(self, change: torch.Tensor) -> None:  # (nodes, runs, parameters)
+        "Move the models along noisy gradients, and change their velocities."
+        kept = float(self.schedule.kept(self.T)[self.t])  # weight decay shrinks the models
+        if kept < 1:
+            self.models.mul_(kept)
+        self.models.sub_(self._direction(change), alpha=float(self.rates[self.t]))
 
-        Parameters
-        ----------
-        change : torch.Tensor (nodes, runs, parameters)
-            The gradients of this step, with noise.
-
-        Returns
-        -------
-        torch.Tensor (nodes, runs, parameters)
-            The directions, to be multiplied by the learning rate.
-        """
+    def _direction(self, change: torch.Tensor) -> torch.Tensor:  # (nodes, runs, parameters)
         if self.velocity is None: return change
         self.velocity = self.schedule.momentum * self.velocity + change
         if not self.schedule.nesterov: return self.velocity
         return change + self.schedule.momentum * self.velocity
 
-    @property
-    def kept(self) -> float:
-        """The factor by which weight decay shrinks the models in this step."""
-        return float(self.schedule.kept(len(self.rates))[self.t])
-
-# %% ../../nbs/learning/65_learner.ipynb #a650002d
-_METRIC = "metric "  # the names of arrays of metrics in a checkpoint begin with it
-
-class _Tested(_Updating):
-    "Adds the models themselves, and tests of them."
-    @property
-    def T(self) -> int:
-        """The number of steps."""
-        return len(self.rates)
-
-    @property
-    def participation(self) -> Any:
-        """In which steps that takes part which is protected: a record, or a node."""
-        return participation_of(self.protect, self.batches.in_steps(self.T))
-
-    @property
-    def theta(self) -> torch.Tensor:
-        """All models, (runs, nodes, parameters)."""
-        return self.models.swapaxes(0, 1)
-
     def test(self, records: int | None = None) -> dict[str, np.ndarray]:
-        """Measure all models on the test records, and add the result to the history.
-
-        Parameters
-        ----------
-        records : int, optional
-            How many test records to use, from the first; by default all.
-
-        Returns
-        -------
-        dict of ndarray (runs, nodes)
-            Loss, and for classes accuracy.
-        """
+        "Measure all models on the first test records; what is found, (runs, nodes), is in the history."
         count = len(self.y_test)
         if records is not None:
             count = min(check_count("records", records, "a number of records"), count)
@@ -489,34 +436,20 @@ class _Tested(_Updating):
         return found
 
     def modules(self, run: int = 0) -> list[torch.nn.Module]:
-        """Return the models of a run.
-
-        Parameters
-        ----------
-        run : int, optional
-            The number of the run.
-
-        Returns
-        -------
-        list of torch.nn.Module
-            One for each node; they share nothing with this object.
-        """
+        "Return the models of a run, one for each node, which share nothing with this object."
         with needed_for("training", "train"): from torch.nn.utils import vector_to_parameters
         found = [copy.deepcopy(self.model).cpu() for _ in range(self.batches.n)]
         for model, flat in zip(found, self.theta[run].cpu(), strict=True):
             vector_to_parameters(flat.clone(), model.parameters())
         return found
 
-# %% ../../nbs/learning/65_learner.ipynb #70c47a4b
-class _Described(_Tested):
-    "Adds what has to be the same in a resumed run."
     @cached_property
     def behaviour(self) -> np.ndarray:
-        """The answers of the model to probes, (numbers,)."""
+        "The answers of the model to probes, (numbers,)."
         return _behaviour(self.model, self.X[:1])
 
     def describe_model(self) -> list:
-        """Return what distinguishes the model, for a fingerprint."""
+        "Return what distinguishes the model, for a fingerprint."
         model = self.model
         code = [_forward_code(module) for module in model.modules()]
         shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
@@ -524,56 +457,13 @@ class _Described(_Tested):
         return [str(model), code, shapes, *buffers, *self.start, self.behaviour]
 
     def describe(self) -> list:
-        """Return what has to agree in a resumed run: model, batches, data and clip."""
+        "Return what has to agree in a resumed run: model, batches, data and clip."
         rule = [self.loss_kind, self.clip, self.protect, self.on_nonfinite, tuple(self.theta.shape)]
         data = [self.X.cpu().numpy(), self.y.cpu().numpy()]
         return [*self.describe_model(), *rule, *self.batches.described, *data]
 
-# %% ../../nbs/learning/65_learner.ipynb #a650002f
-class Learner(_Described):
-    """Hold the models of nodes, and compute their clipped gradients.
-
-    `models` are float32 (nodes, runs, parameters); `theta` are the same, runs first.
-    `t` counts steps, which classes derived from this one take.
-
-    Parameters
-    ----------
-    make_model : callable
-        A function without arguments that returns a torch.nn.Module without batch
-        statistics; it is called once for each seed.
-    data : Dataset
-        Records to train and to test with.
-    batches : Batches
-        Which records these nodes use in which step.
-    runs : sequence of Run
-        Runs with equally many steps. Labels and seeds are used here, secrets are not.
-    nodes : sequence
-        The labels of these nodes.
-    lr : float or array (T,), or None
-        Learning rate, or one for each step; None if the protocols have a schedule.
-    clip : float or None
-        The norm to which gradients are clipped; with None they are not clipped.
-    protect : str, optional
-        What is protected, 'record' or 'node'; `participation` says in which steps it
-        takes part.
-    loss : str, optional
-        'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
-    device : str or torch.device, optional
-        Where models and data are kept.
-    on_nonfinite : str, optional
-        A gradient that is not finite stops the training ('stop') or counts as 'zero'.
-
-    Raises
-    ------
-    ValueError
-        For settings that do not fit together.
-
-    References
-    ----------
-    chapter 65.
-    """
     def state(self) -> dict[str, np.ndarray]:
-        """Return models, velocities and history, as arrays."""
+        "Return models, velocities and history, as arrays."
         steps = np.array(self.history.steps, dtype=np.int64)
         metrics = {_METRIC + name: np.array(tests) for name, tests in self.history.metrics.items()}
         moving = {"theta": self.models} | self.velocities()
@@ -581,24 +471,11 @@ class Learner(_Described):
         return {**kept, "steps": steps, **metrics}
 
     def velocities(self) -> dict[str, torch.Tensor]:
-        """Return velocities (nodes, runs, parameters) by name, if there are any."""
+        "Return velocities (nodes, runs, parameters) by name, if there are any."
         return {} if self.velocity is None else {"velocity": self.velocity}
 
     def restore(self, step: int, arrays: dict[str, np.ndarray]) -> None:
-        """Continue from models and history that `state` returned.
-
-        Parameters
-        ----------
-        step : int
-            The number of steps that had been taken.
-        arrays : dict of ndarray
-            What `state` returned: theta (runs, nodes, parameters), steps and metrics.
-
-        Raises
-        ------
-        ValueError
-            For arrays of something else.
-        """
+        "Continue from models and history that `state` returned after so many steps."
         with needed_for("training", "train"): import torch
         steps = arrays.get("steps", np.zeros(0))
         shape = tuple(self.theta.shape)
@@ -619,3 +496,75 @@ class Learner(_Described):
             name.removeprefix(_METRIC): list(values)
             for name, values in arrays.items() if name.startswith(_METRIC)
         }
+
+
+# %% ../../nbs/learning/65_learner.ipynb #train0py
+class Training:
+    "Steps of a learner; how one is taken is up to derived classes."
+    learner: Learner
+    broken = False  # whether a step has begun and not ended
+    then = ""  # what to do after an interrupted step
+
+    def _take_step(self) -> None:
+        raise NotImplementedError
+
+    def step(self) -> None:
+        """Take one gradient step of the nodes that train in it, with its exchanges.
+
+        Raises
+        ------
+        RuntimeError
+            After an interrupted step.
+        StopIteration
+            After the last step.
+        FloatingPointError
+            If a gradient is not finite, and on_nonfinite='stop'.
+        """
+        if self.broken: raise RuntimeError(f"step {self.t} was interrupted: {self.then}")
+        if self.t >= self.T:
+            raise StopIteration(
+                f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
+        self.broken = True  # until the step is complete
+        self._take_step()
+        self.learner.t += 1
+        self.broken = False
+
+    @property
+    def t(self) -> int:
+        "The number of steps that are done."
+        return self.learner.t
+
+    @property
+    def T(self) -> int:
+        "The number of steps of the run."
+        return self.learner.T
+
+    @property
+    def history(self) -> History:
+        "All tests so far."
+        return self.learner.history
+
+    @property
+    def batches(self) -> Batches:
+        "Which records the nodes use in which step."
+        return self.learner.batches
+
+    @property
+    def participation(self) -> Any:
+        "In which steps that takes part which is protected: a record, or a node."
+        return self.learner.participation
+
+    @property
+    def models(self) -> torch.Tensor:
+        "All models, (nodes, runs, parameters)."
+        return self.learner.models
+
+    @property
+    def theta(self) -> torch.Tensor:
+        "All models, (runs, nodes, parameters)."
+        return self.learner.theta
+
+    def test(self, records: int | None = None) -> dict[str, np.ndarray]:
+        "Measure all models on test records, as `Learner.test` does."
+        return self.learner.test(records)
+

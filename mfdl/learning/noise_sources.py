@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -17,9 +18,12 @@ from mfdl.accounting.schedules import (
 )
 from ..ground.arguments import check_flag, real_number
 from ..ground.files import needed_for
-from ..ground.randomness import block_generator, block_size, check_seed, derive_seed
+from mfdl.ground.randomness import (
+    block_generator, block_size, check_seed, derive_seed, grid_spacing, to_grid,
+)
 from ..language.protocol import NoiseMixing, Protocol, Variables, check_protocol_type
-from ..language.steps import fingerprint
+from ..language.steps import Step, fingerprint
+from ..language.streams import NodeNoise, NoiseSupply, deal_seeds
 from .data import Batches, RandomBatches
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
 # %% auto #0
 __all__ = ['Run', 'check_run', 'schedule_of', 'max_noise_std', 'looks_back', 'Draws', 'NoiseSource', 'Supply', 'noise_sources',
-           'rounded', 'room_for_rounding']
+           'rounded', 'room_for_rounding', 'MessageNoise', 'NoiseOfRuns']
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400007
 @dataclass(frozen=True, eq=False)
@@ -185,7 +189,7 @@ class _Blocks:
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640000d
 class Draws:
-    "Draw noise variables step by step, for several secrets."
+    "Draw noise variables of any step, for several secrets."
     def __init__(
         self, variables: Variables, secrets: Sequence[int], dimension: int, keep: int
     ) -> None:
@@ -197,25 +201,39 @@ class Draws:
         counts = np.bincount(variables.step)  # variables of each step
         shape = (counts.max(), min(keep + 1, len(counts)), self.width) if keep else (0, 0, 0)
         self.kept = np.zeros(shape, dtype=np.float32)  # by number, and by step modulo keep + 1
-        self.t = -1
-        self.fresh = np.zeros((0, self.width), dtype=np.float32)
+        self.steps = np.full(max(1, shape[1]), -1)  # which steps are there
+        self.fresh = np.zeros((0, self.width), dtype=np.float32)  # those drawn last
 
     def at(self, t: int) -> np.ndarray:  # (variables of the step, secrets * parameters)
-        "Return the variables of a step; steps come in order, each once or more often."
-        if t == self.t: return self.fresh
-        new = slice(*np.searchsorted(self.variables.step, [t, t + 1]))
+        "Return the variables of a step, and keep those of some steps before it."
+        needed = np.arange(max(0, t - self.keep), t + 1)
+        slots = needed % len(self.steps)
+        lacking = self.steps[slots] != needed
+        for step, slot in zip(needed[lacking].tolist(), slots[lacking].tolist(), strict=True):
+            self.fresh = self._draw(step)
+            self.steps[slot] = step
+            if self.keep:
+                self.kept[:len(self.fresh), slot] = self.fresh
+        if not self.keep: return self.fresh
+        new = self._variables(t)
+        return self.kept[:new.stop - new.start, slots[-1]]
+
+    def _variables(self, t: int) -> slice:
+        first, end = np.searchsorted(self.variables.step, [t, t + 1]).tolist()
+        return slice(first, end)
+
+    def _draw(self, t: int) -> np.ndarray:  # (variables of the step, secrets * parameters)
+        new = self._variables(t)
         rows = self.variables.holder_set[new]
         blocks, inside = np.divmod(self.variables.number[new], self.blocks.size)
         numbers, places = np.divmod(inside, self.blocks.length)
         pieces = [*map(_Piece, rows.tolist(), blocks.tolist(), numbers.tolist())]
         self.blocks.refill(dict.fromkeys(pieces))
-        self.fresh = np.empty((len(pieces), self.width), dtype=np.float32)
-        self.t = t
+        fresh = np.empty((len(pieces), self.width), dtype=np.float32)
         for k, (piece, place) in enumerate(zip(pieces, places.tolist(), strict=True)):
-            self.fresh[k] = self.blocks.drawn[piece][place]
-        if self.keep and pieces:
-            self.kept[:len(pieces), t % self.kept.shape[1]] = self.fresh
-        return self.fresh
+            fresh[k] = self.blocks.drawn[piece][place]
+        return fresh
+
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400010
 class _FreshMix:
@@ -289,54 +307,18 @@ def _mixing(
     own.reshape(-1, T)[entries.row, entries.col // n] = entries.data
     return _OwnMix(own, draws)
 
-# %% ../../nbs/learning/64_noise_sources.ipynb #a6400016
-class _TakeBack:
-    "Solves L @ added = total for the places of a step, in place."
-    def __init__(
-        self,
-        L: csr_array,  # (places, places), lower-triangular
-        starts: np.ndarray,  # int (T + 1,)
-    ) -> None:
-        self.L = L
-        self.starts = starts
-        rows, columns = L.nonzero()
-        self.reach = int((rows - columns).max(initial=0))
-        self.added: dict[int, np.ndarray] = {}  # by place, while later places take it back
-
-    def _weights(self, place: int) -> dict[int, float]:  # by place
-        start, stop = self.L.indptr[place:place + 2]
-        columns = self.L.indices[start:stop].tolist()
-        return dict(zip(columns, self.L.data[start:stop].tolist(), strict=True))
-
-    def __call__(self, t: int, total: np.ndarray) -> np.ndarray:
-        first = int(self.starts[t])
-        last = int(self.starts[t + 1])
-        for k, place in enumerate(range(first, last)):
-            weights = self._weights(place)
-            for earlier, weight in weights.items():
-                if earlier != place:
-                    total[k] -= np.float32(weight) * self.added[earlier]
-            total[k] /= np.float32(weights[place])
-            self.added[place] = total[k].copy()
-        oldest = last - self.reach
-        self.added = {place: kept for place, kept in self.added.items() if place >= oldest}
-        return total
-
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400018
-class _Recombine:
-    "Turns n directions of noise into what n nodes add to their models."
-    def __init__(
-        self,
-        basis: np.ndarray,  # float32 (protocols, n, n)
-    ) -> None:
-        self.basis = basis
+def _recombined(
+    added: np.ndarray,  # float32 (n * protocols + shares, secrets * parameters)
+    basis: np.ndarray,  # float32 (protocols, n, n)
+) -> np.ndarray:  # as added
+    "Turn n directions of noise into what n nodes add to their models."
+    count, n, _ = basis.shape
+    models, shares = np.split(added, [n * count])
+    by_protocol = models.reshape(n, count, -1).swapaxes(0, 1)
+    models = (basis @ by_protocol).swapaxes(0, 1).reshape(models.shape)
+    return np.concatenate([models, shares]) if len(shares) else models
 
-    def __call__(self, t: int, total: np.ndarray) -> np.ndarray:
-        count, n, _ = self.basis.shape
-        models, shares = np.split(total, [n * count])
-        by_protocol = models.reshape(n, count, -1).swapaxes(0, 1)
-        models = (self.basis @ by_protocol).swapaxes(0, 1).reshape(models.shape)
-        return np.concatenate([models, shares]) if len(shares) else models
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640001a
 def _in_order(mixes: Sequence[NoiseMixing], T: int) -> tuple[np.ndarray, np.ndarray]:
@@ -349,61 +331,55 @@ def _in_order(mixes: Sequence[NoiseMixing], T: int) -> tuple[np.ndarray, np.ndar
     order = np.lexsort((which, joined("receiver"), joined("node"), joined("round"), step))
     return order, np.searchsorted(step[order], np.arange(T + 1))
 
-def _passes(
-    mixes: Sequence[NoiseMixing], order: np.ndarray, starts: np.ndarray
-) -> list[_TakeBack | _Recombine]:
-    "What is done to combinations of variables, one after the other."
-    found: list[_TakeBack | _Recombine] = []
-    if any(mix.takes_back for mix in mixes):
-        L = csr_array(block_diag([mix.L for mix in mixes]))
-        L = csr_array(L[order][:, order])
-        L.eliminate_zeros()
-        found.append(_TakeBack(L, starts))
-    if any(mix.basis is not None for mix in mixes):
-        found.append(_Recombine(np.array([mix.basis for mix in mixes], dtype=np.float32)))
-    return found
+def _taken_back(mixes: Sequence[NoiseMixing], order: np.ndarray) -> csr_array | None:
+    "The matrix L of all places in their order, or None where nothing is taken back."
+    if not any(mix.takes_back for mix in mixes): return None
+    L = csr_array(block_diag([mix.L for mix in mixes]))
+    L = csr_array(L[order][:, order])
+    L.eliminate_zeros()
+    return L
+
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a640001c
-class NoiseSource:
-    """What nodes add, step by step, under protocols that combine the same variables.
+class NoiseSource(NoiseSupply):
+    """What nodes add under protocols that combine the same variables.
 
-    `next` returns what enters models, float32 (nodes, protocols * secrets, parameters). After
+    `noise_at` returns what enters models, float32 (nodes, protocols * secrets, parameters). After
     that, `shares` is what is added to single messages, float32 (shares, secrets * parameters),
     in the order of the protocol. A protocol with shares has no others beside it.
     """
     def __init__(self, protocols: Sequence[Protocol], draws: Draws) -> None:
         self.protocols = protocols
         self.draws = draws
-        self.t = 0
         self.shares = np.zeros((0, draws.width), dtype=np.float32)
         if any(looks_back(protocol) > draws.keep for protocol in protocols):
             raise ValueError(f"draws: keep={draws.keep}, expected as many as noise looks back")
         mixes = [protocol.mix for protocol in protocols]
-        order, starts = _in_order(mixes, self.T)
+        order, starts = _in_order(mixes, protocols[0].T)
         D = csr_array(vstack([mix.D for mix in mixes])[order].astype(np.float32))
-        self.mixed = _mixing(D, starts, draws, protocols)
-        self.passes = _passes(mixes, order, starts)
+        self.combined = _mixing(D, starts, draws, protocols)
+        self.basis = None
+        if any(mix.basis is not None for mix in mixes):
+            self.basis = np.array([mix.basis for mix in mixes], dtype=np.float32)
+        places = np.split(np.arange(len(order)), starts[1:-1])
+        super().__init__(places, _taken_back(mixes, order))
 
     @property
     def n(self) -> int:
         """How many nodes there are."""
         return self.protocols[0].n
 
-    @property
-    def T(self) -> int:
-        """How many steps there are."""
-        return self.protocols[0].T
+    def mixed(self, t: int) -> np.ndarray:  # (places, secrets * parameters)
+        "Rows of D, times variables."
+        return self.combined(t)
 
-    def __next__(self) -> np.ndarray:
-        if self.t >= self.T:
-            raise StopIteration(
-                f"the noise ends after {self.T} steps: there is none for step {self.t}")
-        total = self.mixed(self.t)
-        for change in self.passes:
-            total = change(self.t, total)
-        self.t += 1
-        models, self.shares = np.split(total, [self.n * len(self.protocols)])
+    def part(self, t: int, added: np.ndarray) -> np.ndarray:
+        "What enters the models; what is added to messages is kept."
+        if self.basis is not None:
+            added = _recombined(added, self.basis)
+        models, self.shares = np.split(added, [self.n * len(self.protocols)])
         return models.reshape(self.n, -1, self.draws.dimension)
+
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400022
 class Supply(NamedTuple):
@@ -483,3 +459,82 @@ def room_for_rounding(clip: float, spacing: float, dimension: int, size: int) ->
             "expected less noise, smaller batches or fewer parameters"
         )
     return less
+
+# %% ../../nbs/learning/64_noise_sources.ipynb #simnoise1
+def _spacings(runs: Sequence[Run], clip: float | None) -> dict[int, float]:
+    "The grid spacing of each secure run with noise, by the number of the run."
+    found = {
+        i: grid_spacing(run.scale * max_noise_std(run.plain), clip)
+        for i, run in enumerate(runs) if run.secure and run.scale and clip is not None
+    }
+    if len({found.get(i) for i in range(len(runs))}) > 1:
+        raise ValueError(
+            "runs: secure ones leave room for rounding, which depends on their noise; "
+            "expected a simulation of its own for each amount of noise"
+        )
+    return found
+
+# %% ../../nbs/learning/64_noise_sources.ipynb #simnoise3
+class MessageNoise(NamedTuple):
+    "Differences between the messages of a step and the models of their senders."
+    step: Step  # the step of the protocol
+    runs: torch.Tensor  # (members,), the numbers of the runs
+    parts: list[torch.Tensor]  # (pairs, members, parameters), one for each exchange
+
+def _message_noise(supply: Supply, step: Step, rate: float, dimension: int) -> MessageNoise:
+    with needed_for("training", "train"): import torch
+    source, runs, places, scales = supply
+    secrets = source.draws.width // dimension
+    parts = []
+    first = 0
+    for one in step.rounds:
+        count = 0 if one.share is None else len(one.pairs)
+        rows = torch.as_tensor(source.shares[first:first + count], device=scales.device)
+        share = rows.view(count, secrets, dimension)
+        parts.append(-rate * scales[:, None] * share[:, places])
+        first += count
+    return MessageNoise(step, runs, parts)
+
+class NoiseOfRuns:
+    "What all nodes of all runs add in a step, drawn when it is needed."
+    def __init__(
+        self, runs: Sequence[Run], dimension: int, device: Any, clip: float | None,
+    ) -> None:
+        self.runs = list(runs)
+        self.dimension = dimension
+        self.device = device
+        self.spacing = _spacings(runs, clip)
+
+    @cached_property
+    def supplies(self) -> list[Supply]:
+        "The sources of runs that are not secure."
+        return noise_sources(self.runs, self.dimension, self.device)
+
+    @cached_property
+    def nodes(self) -> dict[int, list[NodeNoise]]:
+        "For each secure run, by its number, the noise that each node adds."
+        return {
+            i: [NodeNoise(run.plain, node, held, self.dimension, secure=True)
+                for node, held in deal_seeds(run.plain, run.noise_secret).items()]
+            for i, run in enumerate(self.runs) if i in self.spacing
+        }
+
+    def add_to(self, change: torch.Tensor, t: int) -> None:  # (nodes, runs, parameters)
+        "Add the noise of a step to gradients, in place."
+        with needed_for("training", "train"): import torch
+        for source, runs, places, scales in self.supplies:
+            added = torch.as_tensor(source.noise_at(t), device=self.device)
+            change.index_add_(1, runs, added.index_select(1, places).mul_(scales[:, None]))
+        for i, spacing in self.spacing.items():
+            drawn = np.concatenate([node.noise_at(t) for node in self.nodes[i]])
+            noise = to_grid(self.runs[i].scale * drawn, spacing).astype(np.float32)
+            change[:, i] = rounded(change[:, i], spacing) + torch.as_tensor(noise, device=self.device)
+
+    def in_messages(self, t: int, rate: float) -> list[MessageNoise]:
+        "The noise of messages in the step whose noise was added last, in the units of models."
+        steps = [(supply, supply.source.protocols[0].steps[t]) for supply in self.supplies]
+        return [
+            _message_noise(supply, step, rate, self.dimension) for supply, step in steps
+            if step.shares and len(supply.source.shares)
+        ]
+

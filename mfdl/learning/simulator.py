@@ -10,9 +10,8 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,21 +20,18 @@ from ..ground.arguments import check_count
 from mfdl.ground.files import (
     UNFINISHED, bars_shown, needed_for, package_code, progress_bar, seal, unseal,
 )
-from ..ground.randomness import grid_spacing, to_grid
-from ..language.streams import deal_seeds, NodeNoise
-from ..language.steps import Round, Step, fingerprint
 from ..language.protocol import check_protocol_type
+from ..language.steps import Round, Step, fingerprint
 from .data import Batches, Dataset
-from .learner import History, Learner, describe_protocol
-from mfdl.learning.noise_sources import (
-    Run, Supply, check_run, max_noise_std, noise_sources, rounded,
-)
+from .learner import History, Learner, Training, describe_protocol
+from .noise_sources import MessageNoise, NoiseOfRuns, Run, check_run
 
 if TYPE_CHECKING:
     import torch
 
+
 # %% auto #0
-__all__ = ['MessageNoise', 'Simulation']
+__all__ = ['MatrixExchange', 'Checkpoint', 'Simulation']
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600007
 def _check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record: bool) -> None:
@@ -64,28 +60,6 @@ def _check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, recor
                 "seed, which everybody may know"
             )
 
-# %% ../../nbs/learning/66_simulator.ipynb #a660001d
-def _spacings(runs: Sequence[Run], clip: float | None) -> dict[int, float]:
-    "The grid spacing of each secure run with noise, by the number of the run."
-    found = {
-        i: grid_spacing(run.scale * max_noise_std(run.plain), clip)
-        for i, run in enumerate(runs) if run.secure and run.scale and clip is not None
-    }
-    if len({found.get(i) for i in range(len(runs))}) > 1:
-        raise ValueError(
-            "runs: secure ones leave room for rounding, which depends on their noise; "
-            "expected a simulation of its own for each amount of noise"
-        )
-    return found
-
-# %% ../../nbs/learning/66_simulator.ipynb #a660000a
-def _secure_streams(run: Run, dimension: int) -> list:
-    "For each node the noise that it adds, step by step: float64 (1, parameters)."
-    dealt = deal_seeds(run.plain, run.noise_secret).items()
-    return [
-        NodeNoise(run.plain, node, held, dimension, secure=True) for node, held in dealt
-    ]
-
 # %% ../../nbs/learning/66_simulator.ipynb #a6600009
 def _sparse_tensor(array: csr_array, device: torch.device) -> torch.Tensor:
     with needed_for("training", "train"): import torch
@@ -97,158 +71,46 @@ def _sparse_tensor(array: csr_array, device: torch.device) -> torch.Tensor:
         return torch.sparse_csr_tensor(
             rows, columns, entries, array.shape, device=device, check_invariants=True)
 
-class _Noisy(Learner):
-    "All nodes of all runs, and their noise."
-    def __init__(
-        self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run], lr: Any,
-        clip: float | None, protect: str = "record", loss: str | None = None, device: Any = "cpu",
-        on_nonfinite: str = "stop", record: bool = False,
-    ) -> None:
-        _check_runs(runs, batches, clip, record)
-        nodes = runs[0].plain.nodes
-        super().__init__(
-            make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite)
-        self.runs = list(runs)
-        self.broken = False  # whether a step has begun and not ended
-        self.forgotten = False
+class MatrixExchange:
+    "Messages between all nodes of all runs, as products of matrices."
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self.gossip: dict[tuple[Round, ...], list[torch.Tensor]] = {}
-        self.transcript: list[torch.Tensor] | None = [] if record else None
-        self.spacing = _spacings(runs, clip)
-        self.leave_room(self.spacing.get(0, 0.0))
-
-    @cached_property
-    def noise(self) -> list[Supply]:
-        """The sources of noise, without those of secure runs."""
-        return noise_sources(self.runs, self.models.shape[2], self.device)
-
-    @cached_property
-    def streams(self) -> dict[int, list]:
-        """For each secure run, by its number, the noise that each node adds."""
-        dimension = self.models.shape[2]
-        return {i: _secure_streams(self.runs[i], dimension) for i in self.spacing}
 
     def tensor(self, array: np.ndarray | csr_array, dtype: type = np.float32) -> torch.Tensor:
-        """Return an array (any shape), sparse or not, as a tensor like the models."""
+        "Return an array (any shape), sparse or not, as a tensor like the models."
         with needed_for("training", "train"): import torch
         if isinstance(array, csr_array): return _sparse_tensor(array.astype(dtype), self.device)
         return torch.as_tensor(np.array(array, dtype=dtype), device=self.device)
 
-    def _add_noise(self, change: torch.Tensor) -> None:  # (nodes, runs, parameters)
-        with needed_for("training", "train"): import torch
-        for source, runs, places, scales in self.noise:
-            added = torch.as_tensor(next(source), device=self.device)
-            change.index_add_(1, runs, added.index_select(1, places).mul_(scales[:, None]))
-        for i, spacing in self.spacing.items():
-            drawn = np.concatenate([next(stream) for stream in self.streams[i]])
-            noise = self.tensor(to_grid(self.runs[i].scale * drawn, spacing))
-            change[:, i] = rounded(change[:, i], spacing) + noise
-
-# %% ../../nbs/learning/66_simulator.ipynb #8877301c
-class _Exchanging(_Noisy):
-    "Adds the exchange of models."
-    def _matrices(self, step: Step) -> list[torch.Tensor]:
+    def _mixed(self, step: Step, models: torch.Tensor) -> torch.Tensor:  # (nodes, runs, ..)
         if step.rounds not in self.gossip:
             sparse = any(isinstance(one.W, csr_array) for one in step.rounds)
             factors = [one.W for one in step.rounds] if sparse else [step.transition]
             self.gossip[step.rounds] = [self.tensor(W) for W in factors]
-        return self.gossip[step.rounds]
-
-    def _mixed(self, step: Step, models: torch.Tensor) -> torch.Tensor:  # (nodes, runs, ..)
         mixed = models.flatten(1)
-        for matrix in self._matrices(step):
+        for matrix in self.gossip[step.rounds]:
             mixed = matrix @ mixed
         return mixed.view_as(models)
 
-    def exchanged(self, steps: Sequence[Step]) -> torch.Tensor:
-        """Return models after the exchanges of a step.
-
-        Parameters
-        ----------
-        steps : sequence of Step
-            The step of each run.
-
-        Returns
-        -------
-        torch.Tensor (nodes, runs, parameters)
-        """
+    def _averaged(self, steps: Sequence[Step], models: torch.Tensor) -> torch.Tensor:
+        "Models (nodes, runs, parameters) after exchanges without noise."
         with needed_for("training", "train"): import torch
-        if not any(step.rounds for step in steps): return self.models
+        if not any(step.rounds for step in steps): return models
         alike: dict[tuple, list[int]] = {}
         for run, step in enumerate(steps):
             alike.setdefault(step.rounds, []).append(run)
-        if len(alike) == 1: return self._mixed(steps[0], self.models)
-        found = torch.empty_like(self.models)
+        if len(alike) == 1: return self._mixed(steps[0], models)
+        found = torch.empty_like(models)
         for some in alike.values():
             runs = self.tensor(some, np.int64)
-            mixed = self._mixed(steps[some[0]], self.models.index_select(1, runs))
-            found.index_copy_(1, runs, mixed)
+            found.index_copy_(1, runs, self._mixed(steps[some[0]], models.index_select(1, runs)))
         return found
 
-# %% ../../nbs/learning/66_simulator.ipynb #a660000f
-class MessageNoise(NamedTuple):
-    "Differences between the messages of a step and the models of their senders."
-    step: Step  # the step of the protocol
-    runs: torch.Tensor  # (members,), the numbers of the runs
-    parts: list[torch.Tensor]  # (pairs, members, parameters), one for each exchange
-
-def _message_noise(
-    supply: Supply,
-    step: Step,
-    rate: float,
-    dimension: int,
-) -> MessageNoise:
-    with needed_for("training", "train"): import torch
-    source, runs, places, scales = supply
-    secrets = source.draws.width // dimension
-    parts = []
-    first = 0
-    for one in step.rounds:
-        count = 0 if one.share is None else len(one.pairs)
-        rows = torch.as_tensor(source.shares[first:first + count], device=scales.device)
-        share = rows.view(count, secrets, dimension)
-        parts.append(-rate * scales[:, None] * share[:, places])
-        first += count
-    return MessageNoise(step, runs, parts)
-
-# %% ../../nbs/learning/66_simulator.ipynb #a6600011
-class _Sharing(_Exchanging):
-    "Adds noise in messages."
-    def share_noise(self, rate: float) -> list[MessageNoise]:
-        """Return the noise of messages in this step, in the units of models.
-
-        Parameters
-        ----------
-        rate : float
-            The learning rate of the step.
-
-        Returns
-        -------
-        list of MessageNoise
-        """
-        dimension = self.models.shape[2]
-        found = []
-        for supply in self.noise:
-            step = supply.source.protocols[0].steps[self.t]
-            if step.shares and len(supply.source.shares):
-                found.append(_message_noise(supply, step, rate, dimension))
-        return found
-
-    def arrived(self, step: Step, parts: list[torch.Tensor]) -> torch.Tensor:
-        """Return what the noise of messages adds to the models at the end of a step.
-
-        Parameters
-        ----------
-        step : Step
-            The step.
-        parts : list of torch.Tensor (pairs, members, parameters)
-            The parts of a `MessageNoise`.
-
-        Returns
-        -------
-        torch.Tensor (nodes, members, parameters)
-        """
+    def _arrived(self, step: Step, parts: list[torch.Tensor]) -> torch.Tensor:
+        "What noise of messages (pairs, members, parameters) adds to models in the end."
         shape = parts[0].shape[1:]
-        total = self.models.new_zeros((step.n, shape.numel()))
+        total = parts[0].new_zeros((step.n, shape.numel()))
         for one, part in zip(step.rounds, parts, strict=True):
             total = self.tensor(one.W) @ total
             if one.share is None: continue
@@ -257,25 +119,26 @@ class _Sharing(_Exchanging):
             total.index_add_(0, self.tensor(receiver, np.int64), weights * part.flatten(1))
         return total.view(step.n, *shape)
 
-# %% ../../nbs/learning/66_simulator.ipynb #a6600013
-class _Recording(_Sharing):
-    "Adds a record of all messages."
-    def sent(self, step: Step, noisy: list[MessageNoise]) -> torch.Tensor:
-        """Return the messages that nodes send in this step.
+    def exchanged(
+        self,
+        steps: Sequence[Step],  # of each run
+        models: torch.Tensor,  # (nodes, runs, parameters)
+        noisy: list[MessageNoise],
+    ) -> torch.Tensor:  # (nodes, runs, parameters)
+        "Return models after the exchanges of a step."
+        models = self._averaged(steps, models)
+        for step, runs, parts in noisy:
+            models.index_add_(1, runs, self._arrived(step, parts))
+        return models
 
-        Parameters
-        ----------
-        step : Step
-            The step of all runs.
-        noisy : list of MessageNoise
-            What `share_noise` returned.
-
-        Returns
-        -------
-        torch.Tensor (messages of the step, runs, parameters)
-        """
+    def messages(
+        self,
+        step: Step,  # of all runs
+        models: torch.Tensor,  # (nodes, runs, parameters)
+        noisy: list[MessageNoise],
+    ) -> torch.Tensor:  # (messages of the step, runs, parameters)
+        "Return the messages that nodes send in a step."
         with needed_for("training", "train"): import torch
-        models = self.models
         said = [models[:0]]
         for k, one in enumerate(step.rounds):
             messages = models[self.tensor(one.senders, np.int64)]
@@ -291,216 +154,50 @@ class _Recording(_Sharing):
             models = (self.tensor(one.W) @ models.flatten(1)).view_as(models) + arriving
         return torch.cat(said)
 
-# %% ../../nbs/learning/66_simulator.ipynb #a6600015
-class _Stepping(_Recording):
-    "Adds steps."
-    def step(self) -> None:
-        """Take one gradient step of the nodes that train in it, with its exchanges.
-
-        Raises
-        ------
-        RuntimeError
-            After an interrupted step.
-        StopIteration
-            After the last step.
-        FloatingPointError
-            If a gradient is not finite, and on_nonfinite='stop'.
-        """
-        if self.broken:
-            raise RuntimeError(
-                f"step {self.t} was interrupted: its noise may have been used; "
-                "expected a fresh simulation, resumed from the last checkpoint"
-            )
-        if self.t >= self.T:
-            raise StopIteration(
-                f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
-        self.broken = True  # until the step is complete
-        steps = [run.plain.steps[self.t] for run in self.runs]
-        change = self.changes(self.t)
-        trains = np.array([step.trains for step in steps]).T
-        if not trains.all():
-            change *= self.tensor(trains)[..., None]
-        self._add_noise(change)
-        rate = float(self.rates[self.t])
-        direction = self.direction(change)
-        if self.kept < 1:
-            self.models.mul_(self.kept)
-        self.models.sub_(direction, alpha=rate)
-        noisy = self.share_noise(rate)
-        if self.transcript is not None:
-            self.transcript.append(self.sent(steps[0], noisy))
-        self.models = self.exchanged(steps)
-        for step, runs, parts in noisy:
-            self.models.index_add_(1, runs, self.arrived(step, parts))
-        self.t += 1
-        self.broken = False
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600017
 _FORMAT = 2  # of checkpoints; 1, without a number: `train` could calibrate by an estimate
 
-class _Kept(_Stepping):
-    "Adds checkpoints."
-    def digest(self, exact: bool = True) -> str:
-        """Return a SHA-256 of all that must agree when a run is resumed.
+def _digest(learner: Learner, runs: Sequence[Run], exact: bool) -> str:
+    "A SHA-256 of all that must agree when a run is resumed."
+    parts = [*learner.describe(), learner.rates, *learner.schedule.beyond_rates]
+    for run in runs:
+        parts += [run.label, int(run.seed), *describe_protocol(run.plain, exact)]
+        if exact:
+            parts += [float(run.scale), int(run.noise_secret)]
+        parts += ["secure"] if run.secure else []
+    return fingerprint(*parts)
 
-        The secrets are part of it: without them it tells nothing about the data.
+class Checkpoint:
+    "A file from which a training goes on, if it is the same training."
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
 
-        Parameters
-        ----------
-        exact : bool, optional
-            Whether to include secrets, and what depends on rounding: the coefficients
-            and the scale of the noise.
+    def save(self, digest: str, learner: Learner) -> Path:
+        "Write models, step and history, completely or not at all."
+        about = {"training": digest, "step": learner.t, "format": _FORMAT}
+        return seal(self.path, about, learner.state())
 
-        Returns
-        -------
-        str
-        """
-        parts = [*self.describe(), self.rates, *self.schedule.beyond_rates]
-        for run in self.runs:
-            parts += [run.label, int(run.seed), *describe_protocol(run.plain, exact)]
-            if exact:
-                parts += [float(run.scale), int(run.noise_secret)]
-            parts += ["secure"] if run.secure else []
-        return fingerprint(*parts)
-
-    def _draw_again(self, steps: int) -> None:
-        "Draw the noise of so many steps again, so that the next noise is as it was."
-        sources = [supply.source for supply in self.noise]
-        streams = [stream for streams in self.streams.values() for stream in streams]
-        for _ in range(steps):
-            for drawing in (*sources, *streams):
-                next(drawing)
-
-    def use_secret(self, secret: int | None) -> None:
-        """Let all noise come from a secret, before any of it is drawn.
-
-        Parameters
-        ----------
-        secret : int or None
-            Up to 128 bits; with None, noise comes from the seeds of the runs.
-
-        Raises
-        ------
-        RuntimeError
-            After the first step.
-        """
-        if self.t or self.broken:
-            raise RuntimeError(f"step {self.t}: noise has been drawn; expected a fresh simulation")
-        self._replace_secret(secret)
-
-    def _replace_secret(self, secret: int | None) -> None:
-        self.runs = [replace(run, secret=secret) for run in self.runs]
-        self.batches = self.batches.with_secret(secret)
-        for drawn in ("noise", "streams"):
-            vars(self).pop(drawn, None)
-
-    def forget(self) -> None:
-        """Forget all secrets and all noise, so that nothing can be resumed."""
-        self._replace_secret(None)
-        self.forgotten = True
-
-    def save(self, path: str | Path) -> Path:
-        """Write models, step and history to one file, completely or not at all.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-
-        Returns
-        -------
-        Path
-
-        Raises
-        ------
-        RuntimeError
-            When the secret was forgotten, or a step was interrupted.
-        """
-        if self.forgotten:
-            raise RuntimeError(
-                "the secret of this training is forgotten, and it could not go on: "
-                "give a secret to a run that is to be saved"
-            )
-        if self.broken:
-            raise RuntimeError(
-                f"step {self.t} was interrupted: expected a simulation between two steps")
-        about = {"training": self.digest(), "step": self.t, "format": _FORMAT}
-        return seal(path, about, self.state())
-
-# %% ../../nbs/learning/66_simulator.ipynb #a6600019
-class _Resumed(_Kept):
-    "Adds how to resume from a checkpoint."
-    def _check_checkpoint(self, path: str | Path, about: dict[str, Any]) -> None:
-        if about.get("training") != self.digest():
+    def load(self, digest: str) -> tuple[int, dict[str, np.ndarray]]:
+        "Read step, models and history of a training with this digest."
+        about, arrays = unseal(self.path)
+        path = f"path={str(self.path)!r}"
+        if about.get("training") != digest:
             earlier = "" if about.get("format") == _FORMAT else (
                 "; it is of an earlier version, in which train() could calibrate noise against "
                 "insiders by an estimate, so that it may keep less than its budget")
             raise ValueError(
-                f"path={str(path)!r}: a checkpoint of other runs, data or settings "
+                f"{path}: a checkpoint of other runs, data or settings "
                 f"(or not one at all){earlier}; expected one of this simulation"
             )
-        if self.transcript is not None:
-            raise ValueError(
-                "resume: record=True keeps all messages, and those before the checkpoint are gone; "
-                "expected record=False"
-            )
-        if self.t or self.broken or any(supply.source.t for supply in self.noise):
-            raise ValueError(
-                f"resume: this simulation is at step {self.t} already, or was interrupted; "
-                "expected a fresh one"
-            )
-        if not isinstance(about.get("step"), int):
-            raise ValueError(
-                f"path={str(path)!r}: is after step {about.get('step')!r}; "
-                "expected a number of steps"
-            )
+        step = about.get("step")
+        if not isinstance(step, int):
+            raise ValueError(f"{path}: is after step {step!r}; expected a number of steps")
+        return step, arrays
 
-    def resume(self, path: str | Path) -> Simulation:
-        """Continue from a checkpoint.
-
-        Parameters
-        ----------
-        path : str or Path
-            A file that `save` wrote.
-
-        Returns
-        -------
-        Simulation
-            This simulation.
-
-        Raises
-        ------
-        ValueError
-            When the checkpoint is damaged, or from other settings.
-        """
-        about, arrays = unseal(path)
-        self._check_checkpoint(path, about)
-        self.broken = True  # until all is restored
-        if about["step"] < self.T:
-            self._draw_again(about["step"])
-        self.restore(about["step"], arrays)
-        self.broken = False
-        return self  # type: ignore[return-value]  # all are of this class
-
-# %% ../../nbs/learning/66_simulator.ipynb #a660f01a
-class _Unfinished(_Resumed):
-    "Adds that trainings of an experiment are kept until all of it is done."
-    def _place(self, every: int | None, records: int | None) -> Path | None:
-        "Where to keep this run until the experiment is done that it is part of."
-        folder = os.environ.get(UNFINISHED)
-        if not folder or self.t or self.history.steps or self.transcript is not None: return None
-        return Path(folder) / fingerprint(self.digest(), package_code(), every, records)
-
-    def _keep(self, place: Path, saved: float) -> float:
-        "Save a run to go on with, at most once a minute, and in the end; return when."
-        spent = time.monotonic() - saved
-        if spent < (60 if self.t < self.T else 1): return saved
-        place.parent.mkdir(exist_ok=True)
-        self.save(place)
-        return time.monotonic()
 
 # %% ../../nbs/learning/66_simulator.ipynb #a660001b
-class Simulation(_Unfinished):
+class Simulation(Training):
     """Train all nodes of all runs together, in float32 (chapter 66).
 
     A step is models -> W (models - lr (clipped gradients + scale * noise)), where W
@@ -565,6 +262,170 @@ class Simulation(_Unfinished):
     >>> history.to_frame().metric.unique().tolist()
     ['loss', 'accuracy']
     """
+    then = (
+        "its noise may have been used; expected a fresh simulation, resumed from the last "
+        "checkpoint")
+
+    def __init__(
+        self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run], lr: Any,
+        clip: float | None, protect: str = "record", loss: str | None = None, device: Any = "cpu",
+        on_nonfinite: str = "stop", record: bool = False,
+    ) -> None:
+        _check_runs(runs, batches, clip, record)
+        nodes = runs[0].plain.nodes
+        self.learner = Learner(
+            make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite)
+        self.runs = list(runs)
+        self._given = clip
+        self.noise = self._noise_of(runs)
+        self.learner.leave_room(self.noise.spacing.get(0))
+        self.exchange = MatrixExchange(self.learner.device)
+        self.transcript: list[torch.Tensor] | None = [] if record else None
+        self.forgotten = False
+
+    def _noise_of(self, runs: Sequence[Run]) -> NoiseOfRuns:
+        return NoiseOfRuns(runs, self.models.shape[2], self.learner.device, self._given)
+
+    def modules(self, run: int = 0) -> list[torch.nn.Module]:
+        """Return the models of a run.
+
+        Parameters
+        ----------
+        run : int, optional
+            The number of the run.
+
+        Returns
+        -------
+        list of torch.nn.Module
+            One for each node; they share nothing with this object.
+        """
+        return self.learner.modules(run)
+
+    def _take_step(self) -> None:
+        learner = self.learner
+        steps = [run.plain.steps[self.t] for run in self.runs]
+        change = learner.changes(self.t)
+        trains = np.array([step.trains for step in steps]).T
+        if not trains.all():
+            change *= self.exchange.tensor(trains)[..., None]
+        self.noise.add_to(change, self.t)
+        learner.move(change)
+        noisy = self.noise.in_messages(self.t, float(learner.rates[self.t]))
+        if self.transcript is not None:
+            self.transcript.append(self.exchange.messages(steps[0], learner.models, noisy))
+        learner.models = self.exchange.exchanged(steps, learner.models, noisy)
+
+    def digest(self, exact: bool = True) -> str:
+        """Return a SHA-256 of all that must agree when a run is resumed.
+
+        The secrets are part of it: without them it tells nothing about the data.
+
+        Parameters
+        ----------
+        exact : bool, optional
+            Whether to include secrets, and what depends on rounding: the coefficients
+            and the scale of the noise.
+
+        Returns
+        -------
+        str
+        """
+        return _digest(self.learner, self.runs, exact)
+
+    def use_secret(self, secret: int | None) -> None:
+        """Let all noise come from a secret, before any of it is drawn.
+
+        Parameters
+        ----------
+        secret : int or None
+            Up to 128 bits; with None, noise comes from the seeds of the runs.
+
+        Raises
+        ------
+        RuntimeError
+            After the first step.
+        """
+        if self.t or self.broken:
+            raise RuntimeError(f"step {self.t}: noise has been drawn; expected a fresh simulation")
+        self._replace_secret(secret)
+
+    def _replace_secret(self, secret: int | None) -> None:
+        self.runs = [replace(run, secret=secret) for run in self.runs]
+        self.learner.batches = self.batches.with_secret(secret)
+        self.noise = self._noise_of(self.runs)
+
+    def forget(self) -> None:
+        """Forget all secrets and all noise, so that nothing can be resumed."""
+        self._replace_secret(None)
+        self.forgotten = True
+
+    def save(self, path: str | Path) -> Path:
+        """Write models, step and history to one file, completely or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        RuntimeError
+            When the secret was forgotten, or a step was interrupted.
+        """
+        if self.forgotten:
+            raise RuntimeError(
+                "the secret of this training is forgotten, and it could not go on: "
+                "give a secret to a run that is to be saved"
+            )
+        if self.broken:
+            raise RuntimeError(
+                f"step {self.t} was interrupted: expected a simulation between two steps")
+        return Checkpoint(path).save(self.digest(), self.learner)
+
+    def resume(self, path: str | Path) -> Simulation:
+        """Continue from a checkpoint.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file that `save` wrote.
+
+        Returns
+        -------
+        Simulation
+            This simulation.
+
+        Raises
+        ------
+        ValueError
+            When the checkpoint is damaged, or from other settings.
+        """
+        if self.transcript is not None:
+            raise ValueError(
+                "resume: record=True keeps all messages, and those before the checkpoint are gone; "
+                "expected record=False"
+            )
+        if self.t or self.broken:
+            raise ValueError(
+                f"resume: this simulation is at step {self.t} already, or was interrupted; "
+                "expected a fresh one"
+            )
+        step, arrays = Checkpoint(path).load(self.digest())
+        self.broken = True  # until all is restored
+        self.learner.restore(step, arrays)
+        self.broken = False
+        return self
+
+    def _place(self, every: int | None, records: int | None) -> Path | None:
+        "Where this run is kept until the experiment is done that it is part of."
+        folder = os.environ.get(UNFINISHED)
+        if not folder or self.t or self.history.steps or self.transcript is not None: return None
+        return Path(folder) / fingerprint(self.digest(), package_code(), every, records)
+
     def _show(self, bar: Any, found: dict[str, np.ndarray], spent: Callable | None) -> None:
         "Show the loss, and perhaps the mu that was spent, behind a bar."
         if bar.disable: return
@@ -613,7 +474,10 @@ class Simulation(_Unfinished):
                 self._show(bar, self.test(records), spent)
                 if checkpoint is not None:
                     self.save(checkpoint)
-            if place:
-                saved = self._keep(place, saved)
+            if place and time.monotonic() - saved > (60 if self.t < self.T else 1):
+                place.parent.mkdir(exist_ok=True)
+                self.save(place)
+                saved = time.monotonic()
         bar.close()
         return self.history
+

@@ -126,7 +126,7 @@ def _on_nonfinite(kind: str) -> str:
     if kind == "zero":
         return (
             "A gradient that is not finite counts as zero, which the guarantee covers; "
-            "how many there were (`simulation.nonfinite`) it does not cover."
+            "how many there were (`simulation.learner.nonfinite`) it does not cover."
         )
     return (
         "A gradient that is not finite stops the training; that it stopped is not covered, "
@@ -262,10 +262,10 @@ def _statement(trained: _Models) -> str:
         "together, for any data of the others.",
         *_promises(report, budget, neighbour, delta, trained.feature_norm),
         f"Against: {trained.attackers}.",
-        f"{_takes_part(scheme)}; gradients are clipped to norm {simulation.clip:g} "
+        f"{_takes_part(scheme)}; gradients are clipped to norm {simulation.learner.clip:g} "
         f"and averaged over {simulation.batches.size}.",
         _noise_in_words(simulation.runs[0], trained.fresh),
-        _on_nonfinite(simulation.on_nonfinite),
+        _on_nonfinite(simulation.learner.on_nonfinite),
         _NOT_COVERED,
         _ASSUMED,
     ])

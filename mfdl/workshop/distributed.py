@@ -8,25 +8,29 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..ground.arguments import Floats, Ints
+from ..ground.arguments import Ints
 from ..ground.files import needed_for, package_code, progress_bar
 from ..ground.randomness import grid_spacing, to_grid
-from ..language.streams import NodeNoise
 from ..language.protocol import Protocol, check_protocol_type
 from ..language.steps import Round, fingerprint
+from ..language.streams import NodeNoise
 from ..learning.data import Batches, Dataset, RandomBatches
-from ..learning.learner import History, Learner, describe_protocol
+from ..learning.learner import History, Learner, Training, describe_protocol
 from ..learning.noise_sources import Run, check_run, max_noise_std, rounded
 from .journal import Journal, UsedSeeds, commitments, gap
-from .network import Network, PeerLost, Routes, disagreement, place_nodes, plan_routes
+from mfdl.workshop.network import (
+    Network, PeerLost, Routes, disagreement, place_nodes, plan_routes,
+)
+
 
 # %% auto #0
-__all__ = ['Peer']
+__all__ = ['HostedNoise', 'ProcessExchange', 'Peer']
 
 # %% ../../nbs/workshop/80_distributed.ipynb #80000007
 def _check_hosted(labels: list[Hashable], batches: Batches, seeds: dict, rank: int) -> None:
@@ -40,84 +44,58 @@ def _check_hosted(labels: list[Hashable], batches: Batches, seeds: dict, rank: i
         raise ValueError(
             f"seeds are those of {given}: expected those of the nodes here, {hosted}, only")
 
-def _noise_spacing(run: Run, clip: float | None) -> float | None:
-    "The spacing of the grid of a secure run, or None if nothing is rounded."
-    if not run.secure or not run.scale: return None
-    assert clip is not None  # there is noise, and there is none without clipping
-    return grid_spacing(run.scale * max_noise_std(run.plain), clip)
-
-def _NodeNoises(run: Run, seeds: dict, labels: list[Hashable], d: int) -> list[Iterator[Floats]]:
-    "The noise of each node here, step after step; no streams for a run without noise."
-    if not run.scale: return []
-    return [NodeNoise(run.plain, label, seeds[label], d, run.secure) for label in labels]
 
 # %% ../../nbs/workshop/80_distributed.ipynb #0000001f
-class _Hosted(Learner):
-    "The nodes of one rank: their models, data and noise."
+class HostedNoise:
+    "What the nodes of a rank add in a step."
     def __init__(
-        self, network: Network, make_model: Callable, data: Dataset, batches: Batches, run: Run,
-        seeds: dict[Hashable, dict[int, int]], lr: Any, clip: float | None, placement: Any,
-        protect: str, loss: str | None, device: str, record: bool,
+        self, run: Run, seeds: dict[Hashable, dict[int, int]], labels: list[Hashable],
+        dimension: int, clip: float | None, device: Any,
     ) -> None:
-        protocol = run.plain
-        check_protocol_type(protocol)
-        check_run(run, batches, clip)
-        ranks = place_nodes(placement, protocol.n, network.size)
-        here = np.flatnonzero(ranks == network.rank).tolist()
-        labels = [protocol.nodes[u] for u in here]
-        _check_hosted(labels, batches, seeds, network.rank)
-        super().__init__(
-            make_model, data, batches, [run], labels, lr, clip, protect, loss, device)
-        self.network = network
-        self.protocol = protocol
-        self.placement: Ints = ranks
-        self.here = here
         self.scale = run.scale
-        self.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]  # one by one
-        self.spacing = _noise_spacing(run, clip)
-        self.leave_room(self.spacing)
-        self.streams = _NodeNoises(run, seeds, labels, self.models.shape[2])
-        self.sent: Ints = np.zeros(len(labels), dtype=np.int64)  # bytes, of each node here
-        self.transcript: dict[tuple[int, int, Any], Any] | None = {} if record else None
-        self.routes: dict[Round, Routes] = {}
-        self.journal: Journal | None = None
-        self.t = 0
-        self.broken = False  # whether a step was interrupted
+        self.device = device
+        self.spacing: float | None = None  # of the grid, if there is one
+        if run.secure and run.scale and clip is not None:
+            self.spacing = grid_spacing(run.scale * max_noise_std(run.plain), clip)
+        self.nodes = [
+            NodeNoise(run.plain, label, seeds[label], dimension, run.secure)
+            for label in labels if run.scale
+        ]
+        self.drawn: dict[int, list[Any]] = {}  # by step
 
-# %% ../../nbs/workshop/80_distributed.ipynb #00000034
-class _Starting(_Hosted):
-    "Nodes that draw noise, and begin at a given step."
-    def draw(self) -> list[Any]:
-        """Draw the noise of the next step.
-
-        Returns
-        -------
-        list of Tensor (1 + shares, parameters)
-            For each node here, the noise of its model in the first row, and that of
-            its messages below; in units of the scale, or on the grid of a secure run.
-        """
+    def at(self, t: int) -> list[Any]:
+        """For each node here a tensor (1 + shares, parameters): the noise of its model in the
+        first row, and below that of its messages; in units of the scale, or on the grid."""
         with needed_for("training", "train"): import torch
-        nothing = np.zeros((1, self.models.shape[2]))
-        drawn = [next(stream, nothing) for stream in self.streams]
-        if self.spacing:
-            drawn = [to_grid(self.scale * z, self.spacing) for z in drawn]
-        return [torch.as_tensor(z.astype(np.float32), device=self.device) for z in drawn]
+        if t not in self.drawn:
+            found = [node.noise_at(t) for node in self.nodes]
+            if self.spacing:
+                found = [to_grid(self.scale * z, self.spacing) for z in found]
+            self.drawn[t] = [
+                torch.as_tensor(z.astype(np.float32), device=self.device) for z in found]
+        return self.drawn[t]
 
-    def _begin(self, start: int) -> None:
-        "Go on after so many steps, once all other ranks are ready."
-        if self.journal is not None:
-            self.journal.mark()
-            if start:
-                checkpoint = self.journal.read("step", start)
-                assert checkpoint is not None  # a usable step has a checkpoint
-                self.restore(start, checkpoint)
-            self.network.write("kept", self.journal.usable())
-        for t in range(start):
-            self.draw()
-            self.network.beat(f"drawing again, step {t}")
-        self.noise = self.draw()
-        self.network.write("ready", start)
-        self.network.read_all("ready")
+    def replay(self, t: int) -> None:
+        "Compute again what was added in a step, where later steps take it back."
+        for node in self.nodes:
+            if node.L is not None:
+                node.noise_at(t)
+
+    def add_to(self, change: Any, t: int) -> None:  # (nodes, 1, parameters)
+        "Add the noise of a step to gradients, in place, and forget that of earlier steps."
+        with needed_for("training", "train"): import torch
+        self.drawn = {step: noise for step, noise in self.drawn.items() if step >= t}
+        if not self.nodes: return
+        own = torch.cat([noise[:1] for noise in self.at(t)])
+        if self.spacing:
+            change[:, 0] = rounded(change[:, 0], self.spacing) + own
+        else:
+            change[:, 0] += own * float(np.float32(self.scale))
+
+    def in_messages(self, t: int, rate: float) -> list[Any]:
+        "For each node a tensor like that of `at`, in the units of models; nothing without noise."
+        return [rate * np.float32(self.scale) * noise for noise in self.at(t)]
+
 
 # %% ../../nbs/workshop/80_distributed.ipynb #80000010
 def _describe_graph(protocol: Protocol) -> str:
@@ -130,36 +108,38 @@ def _dealt(batches: Batches) -> str:
     "How batches are dealt, without their secret."
     return repr(batches.scheme) if isinstance(batches, RandomBatches) else "in turn"
 
-def _committed(peer: _Hosted, seeds: dict[Any, dict[int, int]]) -> dict[str, str]:
+def _committed(
+    run: Run, batches: Batches, seeds: dict[Any, dict[int, int]], rank: int,
+) -> dict[str, str]:
     "Hashes of seeds and of the secret of lots, which are for one run only."
-    if not peer.scale: return {}
-    found = commitments(peer.protocol, seeds)
-    if isinstance(peer.batches, RandomBatches):
-        secret = f"lots {peer.batches.secret}".encode()
-        found[f"lots of rank {peer.network.rank}"] = hashlib.sha256(secret).hexdigest()
+    if not run.scale: return {}
+    found = commitments(run.plain, seeds)
+    if isinstance(batches, RandomBatches):
+        secret = f"lots {batches.secret}".encode()
+        found[f"lots of rank {rank}"] = hashlib.sha256(secret).hexdigest()
     return found
 
-def _settings(peer: _Hosted, run: Run) -> dict[str, Any]:
+def _settings(peer: Peer, run: Run) -> dict[str, Any]:
     "What all ranks must have in common, as texts to compare."
     with needed_for("training", "train"): import torch
     about = package_code()
     noise = fingerprint(*describe_protocol(peer.protocol))
-    model = fingerprint(*peer.describe_model())
+    model = fingerprint(*peer.learner.describe_model())
     return {
         "version": f"{about['version']} ({about['code'][:8]}), torch {torch.__version__}",
         "steps": peer.protocol.T,
         "graph": _describe_graph(peer.protocol),
         "strategy": f"{peer.protocol.name} ({noise[:8]})",
         "scale": float(run.scale),
-        "seed": f"{run.seed}, initial weights {peer.start[0][:8]}",
-        "model": f"of {peer.models.shape[2]} parameters ({model[:8]})",
+        "seed": f"{run.seed}, initial weights {peer.learner.start[0][:8]}",
+        "model": f"of {peer.learner.models.shape[2]} parameters ({model[:8]})",
         "placement": peer.placement.tolist(),
-        "clip": peer.clip,
-        "learning rate": f"{peer.rates[0]:g} ({fingerprint(peer.rates)[:8]})",
-        "schedule": f"{peer.schedule} ({peer.schedule.digest[:8]})",
+        "clip": peer.learner.clip,
+        "learning rate": f"{peer.learner.rates[0]:g} ({fingerprint(peer.learner.rates)[:8]})",
+        "schedule": f"{peer.learner.schedule} ({peer.learner.schedule.digest[:8]})",
         "batches": f"{peer.batches.b} of {peer.batches.size}, {_dealt(peer.batches)}",
-        "protect": peer.protect,
-        "loss": peer.loss_kind,
+        "protect": peer.learner.protect,
+        "loss": peer.learner.loss_kind,
         "secure": run.secure,
     }
 
@@ -183,7 +163,7 @@ def _refuse_spent(rank: int, rows: list[str], folder: str | Path | None) -> None
         "Expected new seeds, such as deal_seeds(protocol) without a secret, for this run alone, "
         "or the folder of that run to go on from")
 
-def _compare(peer: _Hosted, folder: str | Path | None) -> tuple[int, str]:
+def _compare(peer: Peer, folder: str | Path | None) -> tuple[int, str]:
     "The step from which all ranks go on, and the name of this run, when they agree."
     posts = peer.network.read_all("settings")
     if different := disagreement(posts): raise ValueError(f"ranks do not agree: {different}")
@@ -197,126 +177,7 @@ def _compare(peer: _Hosted, folder: str | Path | None) -> tuple[int, str]:
     common = set.intersection(*(set(post["steps"]) for post in kept))
     return max(common), fingerprint([post["nonce"] for post in posts])
 
-# %% ../../nbs/workshop/80_distributed.ipynb #80000014
-class _Agreed(_Starting):
-    "Nodes that agree with those of other ranks on the run, and on where to go on."
-    def _agree(self, run: Run, seeds: dict, folder: str | Path | None) -> None:
-        "Agree with all other ranks, or stop as they do."
-        network = self.network
-        committed = _committed(self, seeds)
-        settings = _settings(self, run)
-        if network.look("settings", network.rank) is not None:
-            raise ValueError("network: there has been a Peer on it; expected one for each join()")
-        settings["folder"] = "none" if folder is None else "one"
-        if folder is not None:
-            name = fingerprint(settings, sorted(committed.items()), *self.describe())
-            self.journal = Journal(folder, network.rank, name)
-        goes_on = self.journal is not None and self.journal.known
-        used = UsedSeeds()
-        spent = used.look_up(committed) if committed and not goes_on else []
-        nonce = secrets.token_hex(16)
-        network.write("settings", {"settings": settings, "seeds": committed, "nonce": nonce})
-        network.write("usable", _kept(self.journal) | {"spent": spent[:4]})
-        start, name = _compare(self, folder)
-        if committed:
-            _refuse_spent(network.rank, used.write(committed, name, goes_on), folder)
-        self._begin(start)
-
 # %% ../../nbs/workshop/80_distributed.ipynb #80000016
-_Transfer = tuple[Callable[..., Any], Any, int]  # what is done, the tensor, the other rank
-
-class _Sending(_Agreed):
-    "Nodes that exchange tensors with other ranks."
-    def _lost(self, rank: int | None) -> PeerLost:
-        "The error to raise when another rank, or (None) some neighbour, is gone."
-        who = "a neighbour is gone" if rank is None else self.network.who_was_lost(rank)
-        then = "has kept nothing: a new run needs new seeds"
-        if self.journal is not None:
-            again = "can be started again with all others"
-            then = f"{again}, to go on from the last checkpoint that all have"
-        return PeerLost(f"step {self.t}: {who}. This rank stops, and {then}")
-
-    def _start(self, transfers: list[_Transfer]) -> list[Any]:
-        "Start to receive and send tensors."
-        with needed_for("training", "train"): import torch.distributed as dist
-        works: list[Any] = []
-        rank: int | None = None
-        try:
-            if self.device.type == "cuda" and transfers:  # one call to NCCL
-                return dist.batch_isend_irecv([dist.P2POp(*transfer) for transfer in transfers])
-            for move, tensor, rank in transfers:
-                works.append(move(tensor, rank))
-        except RuntimeError:
-            raise self._lost(rank) from None
-        return works
-
-    def _wait(self, works: list[Any], transfers: list[_Transfer]) -> None:
-        "Wait until all tensors have arrived; NCCL has one handle for all of them."
-        for work, (_, _, rank) in zip(works, transfers, strict=False):
-            try:
-                work.wait()
-            except RuntimeError:
-                raise self._lost(rank) from None
-
-# %% ../../nbs/workshop/80_distributed.ipynb #80000018
-class _Exchanging(_Sending):
-    "Nodes that exchange messages by name."
-    def exchange(
-        self, k: int, routes: Routes, messages: dict[Any, Any], meanwhile: Callable[[], None],
-    ) -> dict[Any, Any]:
-        """Send what other ranks wait for, and get what nodes here wait for.
-
-        Parameters
-        ----------
-        k : int
-            The number of the round in this step.
-        routes : Routes
-            Which messages go where.
-        messages : dict
-            The messages of nodes here: {name of a message: Tensor (parameters,)}.
-        meanwhile : callable
-            A function that is called while messages travel.
-
-        Returns
-        -------
-        dict
-            These messages, and those of other ranks.
-        """
-        with needed_for("training", "train"):
-            import torch
-            import torch.distributed as dist
-        d = self.models.shape[2]
-        arriving = {
-            rank: torch.empty((len(names), d), device=self.device)
-            for rank, names in routes.incoming.items()}
-        leaving = {
-            rank: torch.stack([messages[name] for name in names])
-            for rank, names in routes.outgoing.items()}
-        receiving = [(dist.irecv, tensor, rank) for rank, tensor in arriving.items()]
-        sending = [(dist.isend, tensor, rank) for rank, tensor in leaving.items()]
-        transfers: list[_Transfer] = [*receiving, *sending]
-        works = self._start(transfers)
-        meanwhile()
-        self._wait(works, transfers)
-        if self.journal is not None and routes.incoming:
-            self.journal.trace(self.t + 1, routes.incoming)
-        got: dict[Any, Any] = {}
-        for rank, names in routes.incoming.items():
-            got |= dict(zip(names, arriving[rank], strict=True))
-        self._record(k, got)
-        for names in routes.outgoing.values():
-            for name in names:
-                sender = name[0] if isinstance(name, tuple) else name
-                self.sent[self.here.index(sender)] += 4 * d
-        return messages | got
-
-    def _record(self, k: int, heard: dict[Any, Any]) -> None:
-        "Remember messages that were heard in a round, if there is a transcript."
-        if self.transcript is None: return
-        for name, message in heard.items():
-            self.transcript[self.t, k, name] = message.cpu().clone()
-
-# %% ../../nbs/workshop/80_distributed.ipynb #80000020
 def _shares(
     rounds: tuple[Round, ...],  # of a step, up to the round in question
     u: int,  # a node
@@ -329,136 +190,141 @@ def _shares(
     yield from zip(receivers, range(first, first + len(receivers)), strict=True)
 
 # %% ../../nbs/workshop/80_distributed.ipynb #80000022
-class _Gossiping(_Exchanging):
-    "Nodes that average their models with those of neighbours."
-    def _messages(self, k: int, models: Any) -> tuple[dict[Any, Any], dict[int, Any]]:
+_Transfer = tuple[Callable[..., Any], Any, int]  # what is done, the tensor, the other rank
+
+class ProcessExchange:
+    "Messages between the nodes of this rank and those of others."
+    def __init__(
+        self, network: Network, protocol: Protocol, placement: Ints, dimension: int, device: Any,
+        record: bool,
+    ) -> None:
+        self.network = network
+        self.protocol = protocol
+        self.placement = placement
+        self.dimension = dimension
+        self.device = device
+        self.here = np.flatnonzero(placement == network.rank).tolist()
+        self.sent: Ints = np.zeros(len(self.here), dtype=np.int64)  # bytes, of each node here
+        self.transcript: dict[tuple[int, int, Any], Any] | None = {} if record else None
+        self.routes: dict[Round, Routes] = {}
+        self.journal: Journal | None = None
+
+    def _lost(self, t: int, rank: int | None) -> PeerLost:
+        "The error to raise when another rank, or (None) some neighbour, is gone."
+        who = "a neighbour is gone" if rank is None else self.network.who_was_lost(rank)
+        then = "has kept nothing: a new run needs new seeds"
+        if self.journal is not None:
+            again = "can be started again with all others"
+            then = f"{again}, to go on from the last checkpoint that all have"
+        return PeerLost(f"step {t}: {who}. This rank stops, and {then}")
+
+    def _start(self, t: int, transfers: list[_Transfer]) -> list[Any]:
+        "Start to receive and send tensors."
+        with needed_for("training", "train"): import torch.distributed as dist
+        works: list[Any] = []
+        rank: int | None = None
+        try:
+            if self.device.type == "cuda" and transfers:  # one call to NCCL
+                return dist.batch_isend_irecv([dist.P2POp(*transfer) for transfer in transfers])
+            for move, tensor, rank in transfers:
+                works.append(move(tensor, rank))
+        except RuntimeError:
+            raise self._lost(t, rank) from None
+        return works
+
+    def _wait(self, t: int, works: list[Any], transfers: list[_Transfer]) -> None:
+        "Wait until all tensors have arrived; NCCL has one handle for all of them."
+        for work, (_, _, rank) in zip(works, transfers, strict=False):
+            try:
+                work.wait()
+            except RuntimeError:
+                raise self._lost(t, rank) from None
+
+    def swap(
+        self, t: int, k: int, routes: Routes, messages: dict[Any, Any],
+        meanwhile: Callable[[], Any],
+    ) -> dict[Any, Any]:
+        "Send what other ranks wait for; return all messages {name: (parameters,)} of round k."
+        with needed_for("training", "train"):
+            import torch
+            import torch.distributed as dist
+        d = self.dimension
+        arriving = {
+            rank: torch.empty((len(names), d), device=self.device)
+            for rank, names in routes.incoming.items()}
+        leaving = {
+            rank: torch.stack([messages[name] for name in names])
+            for rank, names in routes.outgoing.items()}
+        receiving = [(dist.irecv, tensor, rank) for rank, tensor in arriving.items()]
+        sending = [(dist.isend, tensor, rank) for rank, tensor in leaving.items()]
+        transfers: list[_Transfer] = [*receiving, *sending]
+        works = self._start(t, transfers)
+        meanwhile()
+        self._wait(t, works, transfers)
+        if self.journal is not None and routes.incoming:
+            self.journal.trace(t + 1, routes.incoming)
+        got: dict[Any, Any] = {}
+        for rank, names in routes.incoming.items():
+            got |= dict(zip(names, arriving[rank], strict=True))
+        self._record(t, k, got)
+        for names in routes.outgoing.values():
+            for name in names:
+                sender = name[0] if isinstance(name, tuple) else name
+                self.sent[self.here.index(sender)] += 4 * d
+        return messages | got
+
+    def _record(self, t: int, k: int, heard: dict[Any, Any]) -> None:
+        "Remember messages that were heard in a round, if there is a transcript."
+        if self.transcript is None: return
+        for name, message in heard.items():
+            self.transcript[t, k, name] = message.cpu().clone()
+
+    def _messages(
+        self, t: int, k: int, models: Any, noise: list[Any],
+    ) -> tuple[dict[Any, Any], dict[int, Any]]:
         "The messages of nodes here in a round, by name, and what each node keeps."
-        rounds = self.protocol.steps[self.t].rounds[:k + 1]
+        rounds = self.protocol.steps[t].rounds[:k + 1]
         own = dict(zip(self.here, models[:, 0], strict=True))
         if rounds[k].share is None: return own, own
         said: dict[Any, Any] = {}
         kept = dict(own)
-        rate = float(self.rates[self.t])
-        for u, noise in zip(self.here, self.noise or [None] * len(self.here), strict=True):
+        for u, z in zip(self.here, noise or [None] * len(self.here), strict=True):
             for v, row in _shares(rounds, u):
-                change = 0.0 if noise is None else rate * np.float32(self.scale) * noise[row]
+                message = own[u] if z is None else own[u] - z[row]
                 if u == v:
-                    kept[u] = own[u] - change
+                    kept[u] = message
                 else:
-                    said[u, v] = own[u] - change
+                    said[u, v] = message
         return said, kept
 
-    def _mix(self, k: int, models: Any, meanwhile: Callable[[], None]) -> Any:
-        "Models (nodes, 1, parameters) after a round of gossip."
+    def mixed(
+        self,
+        t: int,
+        k: int,  # the number of the round in this step
+        models: Any,  # (nodes, 1, parameters)
+        noise: list[Any],  # of messages, as of `HostedNoise`
+        meanwhile: Callable[[], Any],  # called while messages travel
+    ) -> Any:  # (nodes, 1, parameters)
+        "Models after a round of gossip."
         with needed_for("training", "train"): import torch
-        one = self.protocol.steps[self.t].rounds[k]
+        one = self.protocol.steps[t].rounds[k]
         if one not in self.routes:
             self.routes[one] = plan_routes(one, self.placement, self.network.rank)
         routes = self.routes[one]
-        said, kept = self._messages(k, models)
-        mailbox = self.exchange(k, routes, said, meanwhile)
+        said, kept = self._messages(t, k, models, noise)
+        mailbox = self.swap(t, k, routes, said, meanwhile)
         averages = []
         for v in self.here:
             names = routes.heard[v]
-            self._record(k, {name: mailbox[name] for name in names if name is not None})
+            self._record(t, k, {name: mailbox[name] for name in names if name is not None})
             heard = torch.stack([kept[v] if name is None else mailbox[name] for name in names])
             weights = torch.as_tensor(routes.weights[v], dtype=torch.float32, device=self.device)
             averages.append(weights @ heard)
         return torch.stack(averages)[:, None]
 
-# %% ../../nbs/workshop/80_distributed.ipynb #80000024
-class _Computing(_Gossiping):
-    "Nodes that compute gradients, and add noise."
-    def _outcome(self) -> Any:
-        "Models (nodes, 1, parameters) after gradient and noise, or from the journal."
-        with needed_for("training", "train"): import torch
-        kept = None if self.journal is None else self.journal.read("half", self.t)
-        if kept is not None:
-            outcome = {name: torch.as_tensor(part, device=self.device)
-                       for name, part in kept.items()}
-            self.velocity = outcome.get("velocity")
-            return outcome["half"]
-        direction = self.direction(self._noisy_changes())
-        half = self.kept * self.models - float(self.rates[self.t]) * direction
-        if self.journal is not None:
-            outcome = {"half": half} | self.velocities()
-            arrays = {name: part.cpu().numpy() for name, part in outcome.items()}
-            self.journal.write("half", self.t, arrays)
-            self.journal.trace(self.t + 1)  # in case that file is lost
-        return half
-
-    def _noisy_changes(self) -> Any:
-        "Gradients of this step (nodes, 1, parameters), with noise."
-        with needed_for("training", "train"): import torch
-        change = self.changes(self.t)
-        trains = self.protocol.steps[self.t].trains[self.here]
-        if not trains.all():
-            working = torch.as_tensor(trains, dtype=change.dtype, device=self.device)
-            change *= working[:, None, None]
-        own = [noise[:1] for noise in self.noise]  # below the first row is the noise of messages
-        if self.spacing:
-            change[:, 0] = rounded(change[:, 0], self.spacing) + torch.cat(own)
-        elif self.streams:
-            change[:, 0] += torch.cat(own) * float(np.float32(self.scale))
-        return change
-
-# %% ../../nbs/workshop/80_distributed.ipynb #80000026
-class _Stepping(_Computing):
-    "Nodes that take one step after another."
-    def _draw_next(self) -> None:
-        "Draw the noise of the next step."
-        self.noise = self.draw()
-
-    def step(self) -> None:
-        """Take one gradient step of the nodes here, with its gossip.
-
-        Raises
-        ------
-        PeerLost
-            If another rank is gone.
-        FloatingPointError
-            If a gradient is not a number.
-        StopIteration
-            After the last step.
-        RuntimeError
-            If an earlier step was interrupted.
-        """
-        if self.broken:
-            raise RuntimeError(
-                f"step {self.t} was interrupted: expected a fresh start of all ranks")
-        if self.t >= self.T:
-            raise StopIteration(
-                f"the run has {self.T} steps, and so has its account: there is no step {self.t}")
-        self.broken = True  # until the step is complete
-        models = self._outcome()
-        now = self.protocol.steps[self.t]
-        early = bool(now.rounds) and not now.shares
-        for k in range(len(now.rounds)):
-            meanwhile = self._draw_next if early and k == 0 else lambda: None
-            models = self._mix(k, models, meanwhile)
-        if not early:
-            self._draw_next()
-        self.models = models
-        self.t += 1
-        self.broken = False
-
-    def save(self) -> None:
-        """Keep a checkpoint, and remove files that no rank can need any more.
-
-        Raises
-        ------
-        ValueError
-            Without a folder.
-        """
-        if self.journal is None:
-            raise ValueError("folder=None: this rank keeps nothing; expected a Peer with a folder")
-        self.journal.write("step", self.t, self.state())
-        self.network.write("kept", self.journal.usable())
-        kept = self.network.read_all("kept")
-        self.journal.forget(max(set.intersection(*map(set, kept)), default=0))
 
 # %% ../../nbs/workshop/80_distributed.ipynb #00000021
-class Peer(_Stepping):
+class Peer(Training):
     """The nodes of one rank, which train with those of other ranks over the network.
 
     `step()` and `run()` are as in a Simulation. When a Peer is created, it agrees with
@@ -526,17 +392,129 @@ class Peer(_Stepping):
     >>> with join() as network:  # in each process that torchrun starts  # doctest: +SKIP
     ...     Peer(network, make_model, data, batches, run, seeds, lr=0.1, clip=1.0).run()
     """
+    then = "expected a fresh start of all ranks"
+
     def __init__(
         self, network: Network, make_model: Callable, data: Dataset, batches: Batches, run: Run,
         seeds: dict[Hashable, dict[int, int]], lr: Any, clip: float | None,
         placement: Any = None, protect: str = "record", loss: str | None = None,
         device: str = "cpu", folder: str | Path | None = None, record: bool = False,
     ) -> None:
-        super().__init__(
-            network, make_model, data, batches, run, seeds, lr, clip,
-            placement, protect, loss, device, record,
-        )
-        self._agree(run, seeds, folder)
+        self.protocol = protocol = run.plain
+        check_protocol_type(protocol)
+        check_run(run, batches, clip)
+        self.network = network
+        self.placement: Ints = place_nodes(placement, protocol.n, network.size)
+        labels = [protocol.nodes[u] for u in np.flatnonzero(self.placement == network.rank)]
+        _check_hosted(labels, batches, seeds, network.rank)
+        committed = _committed(run, batches, seeds, network.rank)
+        self.learner = Learner(
+            make_model, data, batches, [run], labels, lr, clip, protect, loss, device)
+        self.learner.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]
+        where, d = self.learner.device, self.models.shape[2]
+        self.noise = HostedNoise(run, seeds, labels, d, clip, where)
+        self.learner.leave_room(self.noise.spacing)
+        self.exchange = ProcessExchange(network, protocol, self.placement, d, where, record)
+        self.journal: Journal | None = None
+        self._agree(run, committed, folder)
+
+    @property
+    def sent(self) -> Ints:
+        """The bytes that each node here has sent to other ranks, (nodes,)."""
+        return self.exchange.sent
+
+    @property
+    def transcript(self) -> dict | None:
+        """Messages that were heard: {(step, round, name): Tensor (parameters,)}."""
+        return self.exchange.transcript
+
+    def _agree(self, run: Run, committed: dict[str, str], folder: str | Path | None) -> None:
+        "Agree with all other ranks, or stop as they do."
+        network = self.network
+        settings = _settings(self, run)
+        if network.look("settings", network.rank) is not None:
+            raise ValueError("network: there has been a Peer on it; expected one for each join()")
+        settings["folder"] = "none" if folder is None else "one"
+        if folder is not None:
+            name = fingerprint(settings, sorted(committed.items()), *self.learner.describe())
+            self.journal = self.exchange.journal = Journal(folder, network.rank, name)
+        goes_on = self.journal is not None and self.journal.known
+        used = UsedSeeds()
+        spent = used.look_up(committed) if committed and not goes_on else []
+        nonce = secrets.token_hex(16)
+        network.write("settings", {"settings": settings, "seeds": committed, "nonce": nonce})
+        network.write("usable", _kept(self.journal) | {"spent": spent[:4]})
+        start, name = _compare(self, folder)
+        if committed:
+            _refuse_spent(network.rank, used.write(committed, name, goes_on), folder)
+        self._begin(start)
+
+    def _begin(self, start: int) -> None:
+        "Go on after so many steps, once all other ranks are ready."
+        if self.journal is not None:
+            self.journal.mark()
+            if start:
+                checkpoint = self.journal.read("step", start)
+                assert checkpoint is not None  # a usable step has a checkpoint
+                self.learner.restore(start, checkpoint)
+            self.network.write("kept", self.journal.usable())
+        for t in range(start):
+            self.noise.replay(t)
+            self.network.beat(f"computing noise again, step {t}")
+        if start < self.T:
+            self.noise.at(start)
+        self.network.write("ready", start)
+        self.network.read_all("ready")
+
+    def _compute(self) -> None:
+        "Move the models along noisy gradients, or take the outcome from the journal."
+        with needed_for("training", "train"): import torch
+        learner = self.learner
+        kept = None if self.journal is None else self.journal.read("half", self.t)
+        if kept is not None:
+            outcome = {name: torch.as_tensor(part, device=learner.device)
+                       for name, part in kept.items()}
+            learner.velocity = outcome.get("velocity")
+            learner.models = outcome["half"]
+            return
+        change = learner.changes(self.t)
+        trains = self.protocol.steps[self.t].trains[self.exchange.here]
+        if not trains.all():
+            working = torch.as_tensor(trains, dtype=change.dtype, device=learner.device)
+            change *= working[:, None, None]
+        self.noise.add_to(change, self.t)
+        learner.move(change)
+        if self.journal is not None:
+            outcome = {"half": learner.models} | learner.velocities()
+            arrays = {name: part.cpu().numpy() for name, part in outcome.items()}
+            self.journal.write("half", self.t, arrays)
+            self.journal.trace(self.t + 1)  # in case that file is lost
+
+    def _take_step(self) -> None:
+        self._compute()
+        t, now = self.t, self.protocol.steps[self.t]
+        ahead = t + 1 < self.T and not now.shares
+        noise = self.noise.in_messages(t, float(self.learner.rates[t])) if now.shares else []
+        models = self.models
+        for k in range(len(now.rounds)):
+            meanwhile = partial(self.noise.at, t + 1) if ahead and k == 0 else lambda: None
+            models = self.exchange.mixed(t, k, models, noise, meanwhile)
+        self.learner.models = models
+
+    def save(self) -> None:
+        """Keep a checkpoint, and remove files that no rank can need any more.
+
+        Raises
+        ------
+        ValueError
+            Without a folder.
+        """
+        if self.journal is None:
+            raise ValueError("folder=None: this rank keeps nothing; expected a Peer with a folder")
+        self.journal.write("step", self.t, self.learner.state())
+        self.network.write("kept", self.journal.usable())
+        kept = self.network.read_all("kept")
+        self.journal.forget(max(set.intersection(*map(set, kept)), default=0))
 
     def run(
         self, every: int | None = None, records: int | None = None, progress: bool = False,

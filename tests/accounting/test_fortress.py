@@ -140,7 +140,7 @@ def test_clipping_holds_where_squares_leave_float32(size, y, clip, kind):
     make = linear() if kind == "any" else lambda: nn.Sequential(linear()())
     if kind == "any": make = linear(cls=wrapped())
     sim = simulation(make, data, clip)
-    change = np.array([sim.changes(t).double().numpy() for t in range(2)])
+    change = np.array([sim.learner.changes(t).double().numpy() for t in range(2)])
     assert 0 < np.linalg.norm(change, axis=-1).max() <= clip * (1 + 1e-6) / sim.batches.size
 
 
@@ -151,10 +151,10 @@ def test_a_record_that_overflows_counts_as_zero_or_stops(kind, protect):
     make = {"dense": lambda: nn.Sequential(linear(1.0)()), "layers": lambda: nn.Sequential(linear(1.0)(), nn.Identity()), "any": linear(1.0, wrapped())}[kind]
     data, plain = tiny(3e38), tiny(1.0)
     stops = simulation(make, data, 1.0, protect=protect)
-    with pytest.raises(FloatingPointError, match="not a number"): [stops.changes(t) for t in range(2)]
+    with pytest.raises(FloatingPointError, match="not a number"): [stops.learner.changes(t) for t in range(2)]
     sim, other = simulation(make, data, 1.0, protect=protect, on_nonfinite="zero"), simulation(make, plain, 1.0, protect=protect)
-    changes, expected = (np.array([one.changes(t).numpy() for t in range(2)]) for one in (sim, other))
-    assert sim.nonfinite == 1 and np.isfinite(changes).all()
+    changes, expected = (np.array([one.learner.changes(t).numpy() for t in range(2)]) for one in (sim, other))
+    assert sim.learner.nonfinite == 1 and np.isfinite(changes).all()
     differs = np.abs(changes - expected).max(axis=(2, 3)) > 0
     assert differs.sum() <= 1 and np.linalg.norm(changes - expected, axis=-1).max() <= (1 if protect == "node" else 0.5) * (1 + 1e-6)
     with pytest.raises(ValueError, match="on_nonfinite"): simulation(make, data, 1.0, on_nonfinite="ignore")
@@ -330,5 +330,6 @@ def test_training_says_what_becomes_of_what_is_not_finite():
     usual = {"data": tiny(3e38), "graph": "path:n=2", "epsilon": 5.0, "epochs": 1, "b": 2, "strategy": "identity", "progress": False}
     with pytest.raises(FloatingPointError): train(linear(1.0), **usual)
     done = train(linear(1.0), **usual, on_nonfinite="zero")
-    assert "counts as zero" in done.statement and done.simulation.nonfinite == 1 and all(np.isfinite(p.detach().numpy()).all() for model in done.models for p in model.parameters())
+    assert "counts as zero" in done.statement and done.simulation.learner.nonfinite == 1
+    assert all(np.isfinite(p.detach().numpy()).all() for one in done.models for p in one.parameters())
     assert "stops the training" in train(linear(1.0), **usual | {"data": tiny()}).statement

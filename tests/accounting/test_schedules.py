@@ -284,7 +284,7 @@ def test_velocities_are_kept_and_belong_to_the_run(tmp_path):
     for _ in range(4): half.step()
     path = half.save(tmp_path / "run")
     again = fresh().resume(path)
-    assert again.velocity.abs().max() > 0
+    assert again.learner.velocity.abs().max() > 0
     again.run(progress=False)
     np.testing.assert_array_equal(again.theta.numpy(), whole.theta.numpy())
     with pytest.raises(ValueError, match="other runs, data or settings"): fresh(SCHEDULES["Nesterov"]).resume(path)

@@ -96,13 +96,13 @@ def test_secure_noise_is_as_strong(run):
 def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
     """One node adds none: its own audit refutes the claim, and those of others, of whom the eavesdropper learns no more, do not."""
     from mfdl.learning.noise_sources import NoiseSource
-    ready = NoiseSource.__next__
+    ready = NoiseSource.noise_at
 
-    def forgetful(source):
-        noise = ready(source)
+    def forgetful(source, t):
+        noise = ready(source, t)
         noise[2] = 0
         return noise
-    monkeypatch.setattr(NoiseSource, "__next__", forgetful)
+    monkeypatch.setattr(NoiseSource, "noise_at", forgetful)
     with pytest.raises(ValueError, match="is trained otherwise than it is accounted for"): audit(dp_dsgd(W, T), LDP(), SCHEME)
     monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
     found = {victim: audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, victim=victim, replays=60) for victim in (1, 2)}
@@ -111,10 +111,10 @@ def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
 
 def test_noise_that_is_not_independent_across_parameters_is_noticed(monkeypatch):
     from mfdl.learning.noise_sources import NoiseSource
-    ready = NoiseSource.__next__
+    ready = NoiseSource.noise_at
     monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)
     for change in (lambda noise: noise * (np.arange(noise.shape[-1]) == 0), lambda noise: np.broadcast_to(noise[..., :1], noise.shape).copy()):
-        monkeypatch.setattr(NoiseSource, "__next__", lambda source, change=change: change(ready(source)))
+        monkeypatch.setattr(NoiseSource, "noise_at", lambda source, t, change=change: change(ready(source, t)))
         assert audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
 
 

@@ -104,8 +104,8 @@ def test_what_is_put_down_is_what_happened(name):
     """Gradients come out of messages as the simulator computes them, and messages are the algorithm's combinations."""
     runs = [Run("a", NOISY[name], 0.2, 1), Run("b", NOISY[name], 0.5, 2)]
     simulation, changes = simulated(runs), []
-    compute = simulation.changes
-    simulation.changes = lambda t: changes.append(compute(t).clone()) or changes[-1].clone()
+    compute = simulation.learner.changes
+    simulation.learner.changes = lambda t: changes.append(compute(t).clone()) or changes[-1].clone()
     for i, (run, played) in enumerate(zip(runs, play(simulation), strict=True)):
         true = torch.cat(changes)[:, i].double().numpy()
         np.testing.assert_allclose(played.gradients, true, atol=5e-5)

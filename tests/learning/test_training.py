@@ -33,6 +33,7 @@ from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
 from mfdl.learning.data import Batches, Dataset, by_lot, cut, load_data, round_robin
 from mfdl.learning.layers import _returned, chain
+from mfdl.learning.learner import Learner
 from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
@@ -128,7 +129,7 @@ def test_a_sweep_of_everything_is_each_run_alone():
     runs = [Run(name, algorithm, 0.0 if name == "no noise" else 0.1 * (k + 1), seed) for k, (name, algorithm) in enumerate(ALGORITHMS.items()) for seed in (1, 2)]
     together = Simulation(perceptron, CLASSES, BATCHES, runs[::-1], 0.5, 0.7)
     together.run(progress=False)
-    assert len(together.noise) < len(ALGORITHMS) - 1
+    assert len(together.noise.supplies) < len(ALGORITHMS) - 1
     for run, models in zip(runs, together.theta.flip(0), strict=True):
         alone = Simulation(perceptron, CLASSES, BATCHES, [run], 0.5, 0.7)
         alone.run(progress=False)
@@ -234,7 +235,7 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     data = Dataset("small", 3 * rng.normal(size=(60, 4)), y, 3 * rng.normal(size=(20, 4)), y[:20])
     settings = dict(graph=GRAPH, epsilon=3.0, delta=1e-5, trust=PNDP.each(range(5)), epochs=2, b=3, lr=0.05, loss=loss, strategy="identity", progress=False)
     done = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings)
-    features = done.simulation.X.numpy()
+    features = done.simulation.learner.X.numpy()
     assert np.sqrt((features**2).sum(axis=1).max() + 1) <= 2
     assert done.report.adaptive and done.report.verify() < 1e-9 and done.report.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9)
     assert "whatever it sees" in done.statement and "Promise" in done.statement and "estimate" not in done.statement
@@ -399,7 +400,7 @@ def test_an_interrupted_step_is_not_gone_on_with(monkeypatch, tmp_path):
     simulation = Simulation(perceptron, CLASSES, BATCHES, [Run("a", dp_dsgd(W, T), 0.1)], 0.1, 1.0)
     simulation.step()
     def stop(*_): raise KeyboardInterrupt
-    monkeypatch.setattr(simulation, "exchanged", stop)
+    monkeypatch.setattr(simulation.exchange, "exchanged", stop)
     with pytest.raises(KeyboardInterrupt): simulation.step()
     monkeypatch.undo()
     with pytest.raises(RuntimeError, match="step 1 was interrupted"): simulation.step()
@@ -435,9 +436,9 @@ def test_images(make_model):
 def test_chains_and_what_only_looks_like_one(make_model):
     run = Run("a", dp_dsgd(W, T), 0.1, 2)
     simulation = Simulation(make_model, CLASSES, BATCHES, [run], 0.3, 0.5)
-    before = simulation.X_test.clone()
+    before = simulation.learner.X_test.clone()
     simulation.run(every=3, progress=False)
-    assert torch.equal(simulation.X_test, before)
+    assert torch.equal(simulation.learner.X_test, before)
     np.testing.assert_allclose(simulation.theta[0].numpy(), plain_loop(make_model, CLASSES, BATCHES, run, 0.3, 0.5, "record").numpy(), atol=3e-5)
 
 
@@ -466,7 +467,7 @@ def test_models_that_are_no_chain_though_their_layers_are(make_model):
     """They go through torch.func; what is trained is the model, in the order of its parameters."""
     model = make_model()
     simulation = Simulation(make_model, CLASSES, BATCHES, [Run("a", dp_dsgd(W, T), 0.1, 2)], 0.3, 0.5)
-    assert simulation.layers is None
+    assert simulation.learner.layers is None
     simulation.run(progress=False)
     nn.utils.vector_to_parameters(simulation.theta[0, 1].clone(), model.parameters())
     with torch.no_grad(): loss = nn.functional.cross_entropy(model(torch.as_tensor(CLASSES.X_test)), torch.as_tensor(CLASSES.y_test))
@@ -515,13 +516,12 @@ def test_an_interrupted_resume_is_not_gone_on_with(tmp_path, monkeypatch):
     def one(): return Simulation(perceptron, CLASSES, BATCHES, [Run("a", anti_pgd(W, T), 0.1)], 0.1, 1.0)
     first = one()
     for _ in range(3): first.step()
-    path, second, count = first.save(tmp_path / "run"), one(), []
-    def stop(source):
-        count.append(None)
-        if len(count) > 1: raise KeyboardInterrupt
-        return original(source)
-    original = NoiseSource.__next__
-    monkeypatch.setattr(NoiseSource, "__next__", stop)
+    path, second = first.save(tmp_path / "run"), one()
+    def stop(*given):
+        original(*given)
+        raise KeyboardInterrupt
+    original = Learner.restore
+    monkeypatch.setattr(Learner, "restore", stop)
     with pytest.raises(KeyboardInterrupt): second.resume(path)
     monkeypatch.undo()
     for go_on in (lambda: second.resume(path), second.step): pytest.raises((ValueError, RuntimeError), go_on)
@@ -609,12 +609,12 @@ def test_secure_runs_add_what_nodes_draw_on_the_grid_of_the_gradients(case, tmp_
 
     def made(secret=5, record=False): return Simulation(Origin, CLASSES, BATCHES, [Run("", algorithm, scale, secret=secret, secure=True)], 1.0, clip, record=record)
     simulation, q = made(record=True), grid_spacing(scale * np.linalg.norm(csr_array(algorithm.mix.N).toarray(), axis=1).max(), clip)
-    assert simulation.spacing[0] in (q / 2, q, 2 * q, 4 * q)  # what earlier noise takes back is not counted
-    q = simulation.spacing[0]
+    assert simulation.noise.spacing[0] in (q / 2, q, 2 * q, 4 * q)  # what earlier noise takes back is not counted
+    q = simulation.noise.spacing[0]
     streams = [NodeNoise(algorithm, u, seeds, 12, secure=True) for u, seeds in deal_seeds(algorithm, 5).items()]
     models = np.zeros((N, 12))
     for t in range(T):
-        gradient = simulation.changes(t)[:, 0].double().numpy()
+        gradient = simulation.learner.changes(t)[:, 0].double().numpy()
         simulation.step()
         sums = np.round(gradient / q) * q + np.vstack([to_grid(scale * next(stream), q) for stream in streams])  # exact
         step = algorithm.steps[t]
@@ -640,11 +640,11 @@ def test_rounding_does_not_make_a_record_count_for_more(protect, size):
         data, found = Dataset("", X, y, CLASSES.X, CLASSES.y), {}
         for kind, last in (("with", size - 1), ("without", -1), ("other", size)):
             simulation = Simulation(Origin, data, Batches(np.append(np.arange(size - 1), last)[None, None]), [run], 1.0, clip, protect)
-            found[kind] = np.round(simulation.changes(0)[0, 0].double().numpy() / simulation.spacing[0]) * simulation.spacing[0]
+            found[kind] = np.round(simulation.learner.changes(0)[0, 0].double().numpy() / simulation.noise.spacing[0]) * simulation.noise.spacing[0]
         share = clip / (size if protect == "record" else 1)
-        assert simulation.clip < clip and np.linalg.norm(found["with"] - found["other"]) <= 2 * share
+        assert simulation.learner.clip < clip and np.linalg.norm(found["with"] - found["other"]) <= 2 * share
         if protect == "record": assert 0 < np.linalg.norm(found["with"] - found["without"]) <= share
-    assert protect == "node" or np.linalg.norm(found["with"] - found["without"]) > 0.9 * share * simulation.clip / clip
+    assert protect == "node" or np.linalg.norm(found["with"] - found["without"]) > 0.9 * share * simulation.learner.clip / clip
 
 
 @pytest.mark.parametrize("protect", ["record", "node"])
@@ -655,8 +655,8 @@ def test_steps_that_data_move_are_those_of_the_participation(protect, by_chance)
     batches = by_lot(holdings, Participation.poisson(0.3, 6), secret=3) if by_chance else cut(holdings, 3)
     models = [Simulation(Origin, CLASSES, batches, [run], 1.0, 0.5, protect) for _ in range(2)]
     records = holdings[2] if protect == "node" else holdings[2][:1]
-    models[1].X[records] = 5 - models[1].X[records]
-    moved = {t for t in range(6) if not torch.equal(*(one.changes(t) for one in models))}
+    models[1].learner.X[records] = 5 - models[1].learner.X[records]
+    moved = {t for t in range(6) if not torch.equal(*(one.learner.changes(t) for one in models))}
     used = {t for t in range(6) if np.isin(records, batches.at(t)).any()}
     scheme = models[0].participation
     assert moved == used
@@ -692,7 +692,7 @@ def test_no_number_is_drawn_for_two_purposes(tmp_path):
 
     def record(simulation, steps):
         found = []
-        for source, *_ in simulation.noise:
+        for source, *_ in simulation.noise.supplies:
             fresh = source.draws.at
             source.draws.at = lambda t, fresh=fresh: found.append((t, fresh(t).copy())) or found[-1][1]
         for _ in range(steps): simulation.step()
@@ -772,7 +772,7 @@ def test_damaged_and_forged_checkpoints(tmp_path):
         for damaged in (bytes(bad), content[:at], content + b"0", b""):
             path.write_bytes(damaged)
             with pytest.raises(ValueError, match="damaged"): fresh.resume(path)
-    good = simulation.state()
+    good = simulation.learner.state()
     for about, arrays in (({"step": 3}, {}), ({"step": 99}, good), ({"step": -1}, good), ({"step": "3"}, good), ({"step": 3}, good | {"theta": good["theta"][:, 1:]}),
                           ({"step": 3}, good | {"theta": good["theta"].astype(float)}), ({"step": 3}, good | {"steps": np.array(["x"])})):
         seal(path, {"training": fresh.digest()} | about, arrays)

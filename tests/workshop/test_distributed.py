@@ -14,6 +14,7 @@ import time
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -52,7 +53,7 @@ from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.directions import optimize_space_time
 from mfdl.noise.strategies import strategy
-from mfdl.workshop.distributed import Peer
+from mfdl.workshop.distributed import HostedNoise, Peer
 from mfdl.workshop.journal import Journal, UsedSeeds
 from mfdl.workshop.network import Network, PeerLost, join
 
@@ -142,7 +143,7 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case, tmp_path, mo
     simulation, G = Simulation(network, DATA, BATCHES, [run], rate, 0.5, record=True), []
     start = simulation.models[0, 0].numpy().copy()
     for _ in range(T):
-        G.append(simulation.changes(simulation.t)[:, 0].numpy().astype(float))
+        G.append(simulation.learner.changes(simulation.t)[:, 0].numpy().astype(float))
         simulation.step()
     variables = zip(algorithm.variables.holder_set, algorithm.variables.number, strict=True)
     Z = np.array([draw(derive_seed(SECRET, row), number, len(start), secure=case == "secure") for row, number in variables]).reshape(-1, len(start))
@@ -234,18 +235,18 @@ def watched_run(net, folder, case, attempt):
     """A run of LONG steps whose gradients are a little different in every attempt, as on another processor; what is sent and drawn is written down."""
     log = open(f"{folder}/log-{net.rank}-{attempt}", "w", buffering=1)
     peer = make_peer(net, folder=folder, algorithm=WATCHED[case](), placement=[0, 1, 2, 2, 1])
-    changes, exchange = peer.changes, peer.exchange
+    changes, swap = peer.learner.changes, peer.exchange.swap
 
     def perturbed(t):
         time.sleep(0.02)
-        for u, z in zip(peer.here, peer.noise, strict=True): log.write(f"drawn {t} {u} {hashlib.sha256(z.numpy().tobytes()).hexdigest()}\n")
+        for u, z in zip(peer.exchange.here, peer.noise.at(t), strict=True): log.write(f"drawn {t} {u} {hashlib.sha256(z.numpy().tobytes()).hexdigest()}\n")
         return changes(t) + 1e-3 * attempt
 
-    def told(k, routes, messages, meanwhile):
+    def told(t, k, routes, messages, meanwhile):
         for name in {name for names in routes.outgoing.values() for name in names}:
-            if k == 0: log.write(f"sent {peer.t} {str(name).replace(' ', '')} {hashlib.sha256(messages[name].numpy().tobytes()).hexdigest()}\n")
-        return exchange(k, routes, messages, meanwhile)
-    peer.changes, peer.exchange = perturbed, told
+            if k == 0: log.write(f"sent {t} {str(name).replace(' ', '')} {hashlib.sha256(messages[name].numpy().tobytes()).hexdigest()}\n")
+        return swap(t, k, routes, messages, meanwhile)
+    peer.learner.changes, peer.exchange.swap = perturbed, told
     peer.run(every=4)
     return peer.models[:, 0].numpy()
 
@@ -293,13 +294,13 @@ def test_ranks_that_are_killed_never_use_noise_for_two_gradients(tmp_path, seed,
 
 def endless(net, compute, folder):
     peer = make_peer(net, algorithm=dp_dsgd(W, 3000))
-    step = peer.changes
+    step = peer.learner.changes
 
     def slow(t):
         if t == 5: (folder / f"rank-{net.rank}").touch()
         time.sleep(compute)
         return step(t)
-    peer.changes = slow
+    peer.learner.changes = slow
     peer.run()
 
 
@@ -390,7 +391,7 @@ def with_velocity(net, folder, steps):
     for _ in range(steps):
         peer.step()
         if peer.t in (2, 6): peer.save()
-    return peer.t, peer.models.numpy(), peer.velocity.numpy()
+    return peer.t, peer.models.numpy(), peer.learner.velocity.numpy()
 
 
 def test_velocities_go_on_where_they_were(tmp_path, monkeypatch):
@@ -593,10 +594,10 @@ def test_a_restart_may_take_longer_than_the_timeout(tmp_path, monkeypatch):
 
 
 def slow_restart(net, folder):
-    draw = Peer.draw
-    Peer.draw = lambda self: (time.sleep(0.25 if net.rank else 0.0), draw(self))[1]
+    replay = HostedNoise.replay
+    HostedNoise.replay = lambda noise, t: (time.sleep(0.25 if net.rank else 0.0), replay(noise, t))[1]
     try: return slow_to_draw(net, folder, 0)
-    finally: Peer.draw = draw
+    finally: HostedNoise.replay = replay
 
 
 def test_a_refused_restart_is_refused_again(tmp_path):
@@ -644,13 +645,13 @@ def frozen(net, folder, pid):
     peer = make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1])
     for _ in range(2): peer.step()
     if net.rank and pid:
-        changes = peer.changes
+        changes = peer.learner.changes
 
         def freeze(t):
             found = changes(t)
             os.kill(os.getpid(), signal.SIGSTOP)
             return found
-        peer.changes = freeze
+        peer.learner.changes = freeze
     peer.run()
 
 
@@ -742,8 +743,8 @@ def orderly(net, folder):
     mfdl.ground.files.settle = lambda *paths: (settle(*paths), events.extend(("settled", os.path.basename(path)) for path in paths))
     net.write = lambda topic, content: (events.append(("notice", topic, len(json.dumps(content)))), write(topic, content))
     peer = make_peer(net, folder=folder, placement=[0, 1, 0, 0, 1])
-    exchange = peer.exchange
-    peer.exchange = lambda k, *rest: (events.append(("sent", peer.t)), exchange(k, *rest))[1]
+    swap = peer.exchange.swap
+    peer.exchange.swap = lambda t, *rest: (events.append(("sent", t)), swap(t, *rest))[1]
     try: peer.run(every=2)
     finally: mfdl.ground.files.settle = settle
     return events
@@ -767,8 +768,8 @@ AUDITED = [
 
 def heard_in_runs(net, model, data, batches, runs, lr, clip, protect, noise):
     "What this rank hears in each of many runs, with what seeds it is dealt for them."
-    draw = Peer.draw
-    Peer.draw = lambda peer: [noise * z for z in draw(peer)]
+    at = HostedNoise.at
+    HostedNoise.at = lambda self, t: [noise * z for z in at(self, t)]
     found = []
     for number, run in enumerate(runs):
         board = Network(net.rank, net.size, dist.PrefixStore(f"run {number}", net.store), net.timeout)
@@ -790,8 +791,9 @@ class Peers:
     noise = 1.0  # by which all noise is multiplied; 1 where nothing is wrong
 
     def __init__(self, make_model, data, batches, runs, lr, clip, protect, record):
-        self.model, messages = make_model(), runs[0].protocol.messages
-        found = together(batches.n, heard_in_runs, self.model, data, batches, runs, lr, clip, protect, self.noise)
+        model, messages = make_model(), runs[0].protocol.messages
+        self.learner = SimpleNamespace(model=model)
+        found = together(batches.n, heard_in_runs, model, data, batches, runs, lr, clip, protect, self.noise)
         for answer in found:
             if isinstance(answer, Exception): raise answer
         names = list(zip(messages.step.tolist(), messages.round.tolist(), messages.sender.tolist(), strict=True))
