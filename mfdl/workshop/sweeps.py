@@ -41,7 +41,7 @@ _WORK = ".running"
 
 def _hold(folder: Path, key: str) -> Any:  # a lock, or None if somebody else has it
     "The lock of a cell, by 16 digits of its key."
-    with needed_for("a sweep", "notebooks"): from filelock import FileLock, Timeout
+    with needed_for("a sweep", "sweep"): from filelock import FileLock, Timeout
     lock = FileLock(folder / _WORK / f"{key}.lock", thread_local=False)
     try:
         return lock.acquire(timeout=0)
@@ -86,7 +86,7 @@ def survey(cells: Iterable[Cell], folder: str | Path) -> dict[str, dict[str, Any
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000004
 def _end(process_id: int) -> None:
     "End a process and all that it has started."
-    with needed_for("a sweep", "notebooks"): import psutil
+    with needed_for("a sweep", "sweep"): import psutil
     process = psutil.Process(process_id)
     for one in (*process.children(recursive=True), process):
         with suppress(psutil.NoSuchProcess):
