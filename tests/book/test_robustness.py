@@ -61,7 +61,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "a page, with properties and clicks of its own: tests/workshop/test_explorer.py": "explorer.* settings.* view.*",
     "registers what is called by its name: tests/workshop/test_inputs.py, tests/noise/test_strategies.py": "names.on_command_line "
     "strategies.Harm strategies.Named strategies.named",
-    "processes and locks: tests/workshop/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "
+    "processes and locks: tests/workshop/test_sweeps.py": "sweeps.survey sweeps.run_here "
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/book/test_notebooks.py, tests/workshop/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce "
     "experiments.code_digest",

@@ -206,7 +206,7 @@ def test_code_that_changes_while_a_sweep_runs_is_noticed(tmp_path):
 @pytest.mark.nightly
 def test_threads_are_shared_out(tmp_path, monkeypatch):
     for name in sweeps.THREADS: monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sweeps, "cores", lambda: 6)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 6)
     sweep(read_grid(write(tmp_path, [1, 2])), tmp_path / "results", workers=2, progress=False)
     assert collect(tmp_path / "results").threads.tolist() == [3, 3]
 
