@@ -232,6 +232,22 @@ def test_the_same_grid_on_dask(tmp_path):
     assert collect(results)["square"].tolist() == [1, 4] and not processes_in(results)
 
 
+@pytest.mark.nightly
+def test_an_interrupted_sweep_takes_back_what_no_dask_worker_has_begun(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    grid, results = write(tmp_path, [*range(20, 26)], wait=0.5), tmp_path / "results"
+    waits = iter([sweeps.wait, sweeps.wait])
+    def interrupted(running, **options):
+        for one in waits: return one(running, **options | {"timeout": 60})
+        raise KeyboardInterrupt
+    monkeypatch.setattr(sweeps, "wait", interrupted)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        with pytest.raises(KeyboardInterrupt): sweep(read_grid(grid), results, scheduler=cluster.scheduler_address, progress=False)
+        while "running" in states(grid, results): time.sleep(0.1)  # the cell that was begun is finished
+        time.sleep(3)
+        assert 2 <= states(grid, results).count("done") <= 3 and "missing" in states(grid, results) and not processes_in(results)
+
+
 def test_unreachable_scheduler(tmp_path):
     pytest.importorskip("distributed")
     for address in ("tcp://127.0.0.1:9", "nonsense://x"):
