@@ -185,7 +185,7 @@ def test_the_core_works_alone_and_names_the_extra_that_is_missing(tmp_path):
     refused = [module for module, names in packages_distributions().items() if {*map(normal, names)} & set().union(*extras.values()) and not {*map(normal, names)} & CORE]
     (tmp_path / "grid.yaml").write_text("experiment: pndp\nparameters: {T: [3]}\n")
     code = ALONE.replace("REFUSED", repr(set(refused))).replace("GRID", repr(str(tmp_path / "grid.yaml")))
-    told = run(sys.executable, "-c", code, cwd=tmp_path)
+    told = run(sys.executable, "-c", code, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert told.returncode == 0, told.stderr
     names, mu, kinds, messages = json.loads(told.stdout)
     assert names > 60 and mu > 0 and kinds > 3
