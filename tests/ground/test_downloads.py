@@ -128,6 +128,16 @@ def test_an_archive_that_changed_on_this_machine_is_fetched_again_where_its_hash
     assert asked(owner, path, f"sha256:{hashlib.sha256(owner.published[path]).hexdigest()}") == CONTENT and len(owner.asked) == 2
 
 
+@pytest.mark.parametrize("pack", [zipped, tar])
+def test_whatever_byte_of_an_archive_is_damaged_it_is_refused_in_words(tmp_path, pack):
+    good, archive = pack([("in/edges", CONTENT[:200])]), tmp_path / "archive"
+    for place in range(len(good)):
+        for bit in (1, 8):
+            archive.write_bytes(good[:place] + bytes([good[place] ^ bit]) + good[place + 1:])
+            try: unpacked("in/edges", archive)  # what is unpacked is compared with its checksum afterwards
+            except ValueError as error: assert "not a complete archive with the file in/edges" in str(error)
+
+
 def test_the_cache_cannot_be_written(owner, tmp_path):
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(FileNotFoundError, match="path=.*MFDL_DATA"): asked(owner, "plain/edges")
