@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from scipy import stats
 
-from .chance import AmplifiedReport, Coin, check_by_chance, different
+from .chance import RAREST, AmplifiedReport, Coin, check_by_chance, different
 from ..ground.files import needed_for
 from ..language.attackers import TrustModel
 from ..language.participation import TruncatedParticipation
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 __all__ = ['OthersTold', 'PushesOut', 'TruncatedReport', 'amplified_if_cut']
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400007
-_Parts = Sequence[tuple[float, "PrivacyLossDistribution"]]
-
 @dataclass(frozen=True)
 class _CutCoin(Coin):
     "A coin that may come up without the record being kept."
@@ -38,15 +36,7 @@ class _CutCoin(Coin):
         "Whether the record takes part in any case."
         return False
 
-    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
-        "Probability and privacy loss of each case that the attacker is told."
-        raise NotImplementedError
-
-    def losses(self, noise: float, adjacency: str, interval: float) -> PrivacyLossDistribution:
-        "Privacy loss of a step, where it is told which case was drawn."
-        return _mixed(self.parts(noise, adjacency, interval))
-
-def _mixed(parts: _Parts) -> PrivacyLossDistribution:
+def _mixed(parts: Sequence[tuple[float, PrivacyLossDistribution]]) -> PrivacyLossDistribution:
     "Privacy loss if one of several steps is drawn, and the attacker is told which."
     weight, losses = parts[0]
     for more, other in parts[1:]:
@@ -70,15 +60,17 @@ class OthersTold(_CutCoin):
         told = others.cdf(B - 2), joins + stays, full - joins
         return list(zip(map(float, told), (self.q, float(last), 0.0), strict=True))
 
-    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
-        "Probability and privacy loss of each row of the table."
+    def losses(self, noise: float, adjacency: str, interval: float) -> PrivacyLossDistribution:
+        "Privacy loss of a step, where it is told which row of the table was drawn."
         with needed_for("a privacy loss distribution", "accountants"):
             from dp_accounting.pld.privacy_loss_distribution import identity
-        return [
+        return _mixed([
             (weight, Coin(chance).losses(noise, adjacency, interval) if chance
-             else identity(interval)) for weight, chance in self.chances if weight]
+             else identity(interval)) for weight, chance in self.chances if weight])
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c440000f
+_NEVER = 1e-100  # below it binomial probabilities lose their digits
+
 class PushesOut(_CutCoin):
     "A coin, for an attacker who is told which record it pushes out of a full batch."
     @property
@@ -86,15 +78,23 @@ class PushesOut(_CutCoin):
         "How far a record can move what is seen, in lengths of its step."
         return 2.0
 
-    def parts(self, noise: float, adjacency: str, interval: float) -> _Parts:
-        "Probability and privacy loss of a batch with room left, and of a full one."
-        B = self.largest
-        joins = Coin(self.q).losses(noise, adjacency, interval)
-        full = float(stats.binom.sf(B - 1, self.places - 1, self.q))
-        if not full: return [(1.0, joins)]
-        pushes = float(stats.binom.sf(B, self.places, self.q)) * B / self.places / full
-        swaps = Coin(pushes).losses(noise / 2, "replace-one", interval)
-        return [(1 - full, joins), (full, swaps)]
+    @property
+    def chance(self) -> float:
+        "Chance of taking a place of a full batch; 0 if batches are never full."
+        full = float(stats.binom.sf(self.largest - 1, self.places - 1, self.q))
+        if full < _NEVER: return 0.0
+        more = float(stats.binom.sf(self.largest, self.places, self.q))
+        return more * self.largest / self.places / full
+
+    def losses(self, noise: float, adjacency: str, interval: float) -> PrivacyLossDistribution:
+        "Privacy loss of a step, by arXiv 2508.15089."
+        with needed_for("a privacy loss distribution", "accountants"):
+            from dp_accounting import NeighboringRelation
+            from dp_accounting.pld import privacy_loss_distribution as losses
+        replaces = adjacency == "replace-one"
+        relation = NeighboringRelation[f"{'REPLACE' if replaces else 'ADD_OR_REMOVE'}_ONE"]
+        return losses.from_truncated_subsampled_gaussian_mechanism(
+            self.places, self.q, self.largest, noise, interval, neighboring_relation=relation)
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400012
 class TruncatedReport(AmplifiedReport):
@@ -106,12 +106,13 @@ class TruncatedReport(AmplifiedReport):
     """
     @property
     def coins(self) -> tuple[Coin, ...]:
-        "Two ways to account for the cut; the better one counts."
+        "One or two ways to account for the cut; the better one counts."
         scheme = self.participation
         assert isinstance(scheme, TruncatedParticipation)
         cut = (scheme.q, scheme.places, scheme.largest)
         if scheme.largest >= scheme.places: return (Coin(scheme.q),)
-        return OthersTold(*cut), PushesOut(*cut)
+        told, pushed = OthersTold(*cut), PushesOut(*cut)
+        return (told, pushed) if pushed.chance >= RAREST else (told,)
 
     def __repr__(self) -> str:
         scheme = self.participation

@@ -12,13 +12,13 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from .files import needed_for
+from .files import needed_for, write_whole
 
 # %% auto #0
-__all__ = ['data_folders', 'find_file', 'unzipped', 'read_bytes', 'checked', 'fetch', 'tar_member', 'zip_member']
+__all__ = ['data_folders', 'find_file', 'unzipped', 'read_bytes', 'checked', 'fetch', 'unpacked']
 
 # %% ../../nbs/ground/02_downloads.ipynb #00000006
 def data_folders() -> list[Path]:
@@ -56,14 +56,16 @@ def checked(content: bytes, sha256: str, source: object) -> bytes:
                      "If it is a file, remove it; then load again.")
 
 # %% ../../nbs/ground/02_downloads.ipynb #0000000b
-def _download(name: str, url: str, target: Path) -> Path:
-    "What an address gives, in the folder of its target."
+def _download(name: str, url: str, known_hash: str | None) -> Path:
+    "What an address gives, in the folder of the cache where the file belongs."
     with needed_for("downloading", "data"): import pooch
-    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = (data_folders()[-1] / name).parent
     file = url.rsplit("/", 1)[1]
     try:
-        archive = pooch.retrieve(
-            url, known_hash=None, path=target.parent, fname=file, progressbar=True)
+        return Path(pooch.retrieve(
+            url, known_hash=known_hash, path=folder, fname=file, progressbar=True))
+    except ValueError as error:
+        raise ValueError(f"{url}: damaged or changed: {error}") from None
     except Exception as error:
         raise FileNotFoundError(
             f"{name} is not on this machine (looked for {name}[.gz] in "
@@ -71,61 +73,51 @@ def _download(name: str, url: str, target: Path) -> Path:
             f"({type(error).__name__}: {error}). Fetch that address where there is a network, "
             f"then pass path=..., or set MFDL_DATA to a folder that holds {name}"
         ) from None
-    return Path(archive)
 
 # %% ../../nbs/ground/02_downloads.ipynb #fetch001
 def fetch(
     name: str,
-    sha256: str,
+    sha256: str,  # of the content
     url: str,
     unpack: Callable[[Path], bytes],
     path: str | Path | None = None,
+    known_hash: str | None = None,  # of what is published, as pooch writes it
 ) -> bytes:
     "Return the content of a data file, checked, from wherever it is found first."
     found = Path(path) if path else find_file(name)
     if found and not os.path.isfile(found):
         raise FileNotFoundError(f"path={str(found)!r}: no such file; expected {name}")
     if found: return checked(read_bytes(found), sha256, found)
-    target = data_folders()[-1] / name
-    archive = _download(name, url, target)
+    published = _download(name, url, known_hash)
     try:
-        content = checked(unpack(archive), sha256, url)
+        content = checked(unpack(published), sha256, url)
     except ValueError:
-        archive.unlink(missing_ok=True)  # the next call would use it again
+        published.unlink(missing_ok=True)  # the next call would use it again
         raise
-    unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
-    unfinished.write_bytes(content)
-    unfinished.replace(target)
+    if not find_file(name):
+        kept = data_folders()[-1] / name
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, content)
     return content
 
 # %% ../../nbs/ground/02_downloads.ipynb #unpack01
-def _unpacked(read: Callable[[Path], bytes], member: str, archive: Path) -> bytes:
-    "One file of an archive; a ValueError if that is not whole, or lacks it."
-    damaged = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError)
-    try:
-        return read(archive)
-    except FileNotFoundError:
-        raise
-    except damaged as error:
-        message = f"not a complete archive with the file {member} ({error})"
-        raise ValueError(f"path={str(archive)!r}: {message}") from None
+def unpacked(member: str, archive: Path) -> bytes:
+    "Take one file out of a tar or zip archive."
+    with needed_for("unpacking a download", "data"): import pooch
+    with TemporaryDirectory() as folder:
+        try:
+            is_zip = zipfile.is_zipfile(archive)
+            if not is_zip: _refuse_links(archive)
+            processor = (pooch.Unzip if is_zip else pooch.Untar)([member], folder)
+            files = processor(str(archive), "download", None)
+            if str(Path(folder, member)) not in files: raise KeyError(member)
+            return Path(folder, member).read_bytes()
+        except Exception as error:  # damaged archives raise anything
+            message = f"not a complete archive with the file {member} ({error})"
+            raise ValueError(f"path={str(archive)!r}: {message}") from None
 
-# %% ../../nbs/ground/02_downloads.ipynb #0000000c
-def tar_member(member: str) -> Callable[[Path], bytes]:
-    "Return a function that unpacks one file of a tar archive."
-    def read(archive: Path) -> bytes:
-        with tarfile.open(archive) as tar:
-            file = tar.extractfile(member)
-            if file is None: raise KeyError(f"{member} is a folder")
-            return file.read()
-    return partial(_unpacked, read, member)
-
-# %% ../../nbs/ground/02_downloads.ipynb #zipmb001
-def zip_member(member: str) -> Callable[[Path], bytes]:
-    "Return a function that unpacks one file of a zip archive."
-    def read(archive: Path) -> bytes:
-        with zipfile.ZipFile(archive) as whole:
-            names = [name for name in whole.namelist() if Path(name).name == member]
-            if not names: raise KeyError(member)
-            return whole.read(names[0])
-    return partial(_unpacked, read, member)
+def _refuse_links(archive: Path) -> None:
+    "Raise a TarError for an archive in which there is more than files and folders."
+    with tarfile.open(archive) as tar:
+        odd = [entry.name for entry in tar if not (entry.isreg() or entry.isdir())]
+    if odd: raise tarfile.TarError(f"{odd[0]} is neither a file nor a folder")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 from ..ground.arguments import check_choice, check_count, real_number
-from ..ground.downloads import fetch, find_file, tar_member, zip_member
+from ..ground.downloads import fetch, find_file, unpacked
 from ..ground.files import needed_for
 from ..ground.links import read_frame, read_graph, simple_graph
 
@@ -87,7 +87,7 @@ FACEBOOK_SHA256 = {  # of the uncompressed .edges files
 def _friends(ego: int, path: str | Path | None = None) -> nx.Graph:
     "Ties among the friends of a user, who is not among them."
     name = f"{ego}.edges"
-    unpack = tar_member(f"facebook/{name}")
+    unpack = partial(unpacked, f"facebook/{name}")
     content = fetch(f"facebook_ego/{name}", FACEBOOK_SHA256[ego], FACEBOOK_URL, unpack, path)
     return nx.parse_edgelist(content.decode().splitlines(), nodetype=int)
 
@@ -113,22 +113,23 @@ def facebook_circles() -> nx.Graph:
 
 # %% ../../nbs/language/10_graphs.ipynb #social02
 SNAP = "https://snap.stanford.edu/data/"
-SOCIAL = {  # name: file here, archive and file there, digest of the file
+SOCIAL = {  # name: file here, archive and its folder, file in it, digest of the file
     "lastfm-asia": (
-        "lastfm_asia.csv", "lasftm_asia.zip", "lastfm_asia_edges.csv",
+        "lastfm_asia.csv", "lasftm_asia", "lastfm_asia_edges.csv",
         "4a6f555d2ccbbbaf1aa4f46b10b0e612aa515730a513d3e1ac951e1e4dcd733c"),
     "deezer-europe": (
-        "deezer_europe.csv", "deezer_europe.zip", "deezer_europe_edges.csv",
+        "deezer_europe.csv", "deezer_europe", "deezer_europe_edges.csv",
         "78c3d3fc62d12ccd2a637e0151283d9ced1b4c9400dc6c0e0b0f71fcbe314091"),
     "github-developers": (
-        "github_web_ml.csv", "git_web_ml.zip", "musae_git_edges.csv",
+        "github_web_ml.csv", "git_web_ml", "musae_git_edges.csv",
         "34c57382246949d1b3b7fa641a8532672001ecae8e9558f0b3c113cc035bd781"),
 }
 
 def social_network(name: str, path: str | Path | None = None) -> nx.Graph:
     "Load a social network of 7,624 to 37,700 nodes."
     file, archive, member, digest = SOCIAL[check_choice("name", name, SOCIAL)]
-    content = fetch(f"social_graphs/{file}", digest, SNAP + archive, zip_member(member), path)
+    unpack = partial(unpacked, f"{archive}/{member}")
+    content = fetch(f"social_graphs/{file}", digest, f"{SNAP}{archive}.zip", unpack, path)
     ends = np.loadtxt(content.decode().splitlines(), delimiter=",", skiprows=1, dtype=np.int64)
     graph = nx.empty_graph(int(ends.max()) + 1)
     graph.add_edges_from(ends.tolist())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..ground.arguments import Ints, check_choice, check_count, real_number
 from ..ground.characters import idx, pixels, read_characters, turned
-from ..ground.downloads import fetch, read_bytes, tar_member, unzipped, zip_member
+from ..ground.downloads import fetch, read_bytes, unpacked, unzipped
 from ..ground.files import needed_for
 from ..ground.randomness import derive_seed
 from mfdl.language.participation import (
@@ -570,6 +570,7 @@ _HOUSING = (
     "8a78dbde4a61c563e0a23142c8ad3c333e3ca5b163606225edfba76ec303cf01",
     "https://ndownloader.figshare.com/files/5976036",
 )
+_HOUSING_HASH = "aaa5c9a6afe2225cc2aed2723682ae403280c4a3695a2ddda4ffb5d8215ea681"  # of the archive
 _COLUMNS = (
     "longitude", "latitude", "housing_median_age", "total_rooms", "total_bedrooms",
     "population", "households", "median_income", "median_house_value",
@@ -580,10 +581,10 @@ def housing_table(path: str | Path | None = None) -> pd.DataFrame:
     import pandas as pd
 
     def unpack(archive: Path) -> bytes:
-        rows = tar_member("CaliforniaHousing/cal_housing.data")(archive)
+        rows = unpacked("CaliforniaHousing/cal_housing.data", archive)
         return ",".join(_COLUMNS).encode() + b"\n" + rows
 
-    return pd.read_csv(io.BytesIO(fetch(*_HOUSING, unpack, path)))
+    return pd.read_csv(io.BytesIO(fetch(*_HOUSING, unpack, path, _HOUSING_HASH)))
 
 # %% ../../nbs/learning/60_data.ipynb #housing0
 def _housing(path: str | Path | None = None) -> Dataset:
@@ -625,29 +626,33 @@ def _a9a(path: str | Path | None = None) -> Dataset:
     parts: list[NDArray[Any]] = []
     for name, sha256 in _A9A.items():
         url = f"{_LIBSVM}/{name.rpartition('/')[2]}"
-        content = fetch(name, sha256, url, Path.read_bytes, _file_in(path, name))
+        content = fetch(name, sha256, url, Path.read_bytes, _file_in(path, name), sha256)
         X, y = load_svmlight_file(io.BytesIO(content), n_features=123)
         parts += [X.toarray().astype(np.float32), (y > 0).astype(np.int64)]
     return Dataset("a9a", *parts)
 
 # %% ../../nbs/learning/60_data.ipynb #mnist000
-_MNIST = {
-    "mnist/train-images-idx3-ubyte":
+_MNIST = {  # name: hashes of the content and of the gzipped file
+    "mnist/train-images-idx3-ubyte": (
         "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "mnist/train-labels-idx1-ubyte":
+        "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    "mnist/train-labels-idx1-ubyte": (
         "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    "mnist/t10k-images-idx3-ubyte":
+        "md5:d53e105ee54ea40749a09fcbcd1e9432"),
+    "mnist/t10k-images-idx3-ubyte": (
         "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "mnist/t10k-labels-idx1-ubyte":
+        "md5:9fb629c4189551a2d022fa330f9573f3"),
+    "mnist/t10k-labels-idx1-ubyte": (
         "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        "md5:ec29112dd5afa0611ce80d1b7f02629c"),
 }
-_WRITERS = (
-    "qmnist_writers/qmnist-train-labels-idx2-int",
-    "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5",
-    "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
-    "qmnist-train-labels-idx2-int.gz",
-)
-_MNIST_URL = "https://ossci-datasets.s3.amazonaws.com"
+_WRITERS = {
+    "qmnist_writers/qmnist-train-labels-idx2-int": (
+        "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5",
+        "md5:0058f8dd561b90ffdd0f734c6a30e5e4"),
+}
+_MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+_QMNIST_URL = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
 
 # %% ../../nbs/learning/60_data.ipynb #mnist001
 def _mnist(path: str | Path | None = None) -> Dataset:
@@ -655,12 +660,14 @@ def _mnist(path: str | Path | None = None) -> Dataset:
 
     Groups are the true writers (QMNIST, Yadav and Bottou 2019).
     """
-    def array(name: str, sha256: str, url: str) -> NDArray[Any]:
-        return idx(fetch(name, sha256, url, read_bytes, _file_in(path, name)))
+    def arrays(files: dict[str, tuple[str, str]], url: str) -> Iterator[NDArray[Any]]:
+        for name, (sha256, md5) in files.items():
+            published = f"{url}{name.rpartition('/')[2]}.gz"
+            yield idx(fetch(name, sha256, published, read_bytes, _file_in(path, name), md5))
 
-    X, y, X_test, y_test = (
-        array(name, sha256, f"{_MNIST_URL}/{name}.gz") for name, sha256 in _MNIST.items())
-    writers = array(*_WRITERS)[:, 2].astype(np.int64)
+    X, y, X_test, y_test = arrays(_MNIST, _MNIST_URL)
+    labels, = arrays(_WRITERS, _QMNIST_URL)
+    writers = labels[:, 2].astype(np.int64)
     train = pixels(X[:, None])
     test = pixels(X_test[:, None])
     return Dataset("mnist", train, y, test, y_test, groups=writers)
@@ -684,16 +691,18 @@ _EMNIST = {
         "842d01413932b3ce7afbc9990376a16f8880a212bb42d66fa2922b4218cf300a",
 }
 _EMNIST_URL = "https://www.itl.nist.gov/iaui/vip/cs_links/EMNIST/gzip.zip"
+_EMNIST_HASH = "md5:58c8d27c78d21e728a6bc7b3cc06412e"  # of the archive
 
 def _upright(name: str, archive: Path) -> bytes:
     "A file of the archive, unpacked; images are turned."
-    content = unzipped(zip_member(f"{name.rpartition('/')[2]}.gz")(archive), archive)
+    content = unzipped(unpacked(f"gzip/{name.rpartition('/')[2]}.gz", archive), archive)
     return turned(content) if "images" in name else content
 
 def _emnist(path: str | Path | None = None) -> Dataset:
     "EMNIST (Cohen et al. 2017), ByClass, test part: 116,323 characters of 62 classes."
     X, y = (
-        idx(fetch(name, sha256, _EMNIST_URL, partial(_upright, name), _file_in(path, name)))
+        idx(fetch(name, sha256, _EMNIST_URL, partial(_upright, name), _file_in(path, name),
+                  _EMNIST_HASH))
         for name, sha256 in _EMNIST.items())
     return _split("emnist", pixels(X[:, None]), y, standardise=False)
 

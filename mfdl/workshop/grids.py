@@ -46,7 +46,7 @@ class Cell:
 # %% ../../nbs/workshop/82_grids.ipynb #82000009
 def _notebook_source(path: Path) -> str:
     "SHA-256 of the source of a notebook, without its outputs."
-    with needed_for("a sweep", "notebooks"): import nbformat
+    with needed_for("a sweep", "sweep"): import nbformat
     notebook = nbformat.read(path, as_version=4)
     cells = [
         (cell.cell_type, cell.source, cell.metadata.get("tags", [])) for cell in notebook.cells]
@@ -118,7 +118,7 @@ _MOST = 100_000  # cells of a block, and entries of a file
 
 def _no_duplicates() -> type:
     "A YAML loader for plain values that refuses a key that occurs twice."
-    with needed_for("a sweep", "notebooks"): import yaml
+    with needed_for("a sweep", "sweep"): import yaml
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -144,7 +144,7 @@ def _written_out(value: Any, known: dict[int, float]) -> float:
 # %% ../../nbs/workshop/82_grids.ipynb #82000016
 def _read_blocks(path: Path) -> list[Any]:
     "The blocks of a YAML file. Raises ValueError for other files, and large ones."
-    with needed_for("a sweep", "notebooks"): import yaml
+    with needed_for("a sweep", "sweep"): import yaml
     where = f"grid={str(path)!r}"
     if not os.path.isfile(path):
         raise FileNotFoundError(

@@ -195,7 +195,7 @@ class Network(_Board):
 # %% ../../nbs/workshop/79_network.ipynb #79000025
 def _meet(store: Any, rank: int | None, size: int | None, timeout: float) -> tuple[Network, bool]:
     "The network, once all are there, and whether this process hosts the board."
-    with needed_for("training", "train"): import torch.distributed as dist
+    with needed_for("a network", "network"): import torch.distributed as dist
     hosts = False
     if store is None:
         patience = timedelta(seconds=timeout)
@@ -211,7 +211,7 @@ def _meet(store: Any, rank: int | None, size: int | None, timeout: float) -> tup
 
 def _open_lines(network: Network, device: str) -> None:
     "Let ranks send each other messages."
-    with needed_for("training", "train"): import torch.distributed as dist
+    with needed_for("a network", "network"): import torch.distributed as dist
     dist.init_process_group(
         "nccl" if device.startswith("cuda") else "gloo",
         store=dist.PrefixStore("gossip", network.store),
@@ -265,7 +265,7 @@ def join(
     >>> with join() as network:  # in each process that torchrun starts  # doctest: +SKIP
     ...     Peer(network, make_model, data, batches, run, seeds, lr=0.1, clip=1.0).run()
     """
-    with needed_for("training", "train"): import torch.distributed as dist
+    with needed_for("a network", "network"): import torch.distributed as dist
     if store is not None and (rank is None or size is None):
         raise ValueError(f"rank={rank}, size={size}: expected both with a store")
     try:

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,28 +33,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['MAIN', 'THREADS', 'survey', 'run_here', 'cores', 'dask_client', 'sweep', 'collect', 'write_table', 'all_experiments',
+__all__ = ['MAIN', 'THREADS', 'survey', 'run_here', 'dask_client', 'sweep', 'collect', 'write_table', 'all_experiments',
            'publish']
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000001
 _WORK = ".running"
 
-def _hold(folder: Path, key: str) -> Any:  # a lock, or None if somebody else has it
-    "The lock of a cell, by 16 digits of its key."
-    with needed_for("a sweep", "notebooks"): from filelock import FileLock, Timeout
-    lock = FileLock(folder / _WORK / f"{key}.lock", thread_local=False)
+@contextmanager
+def _locked(folder: Path, key: str) -> Iterator[bool]:  # False if somebody else has the lock
+    "Hold the lock of a cell, by 16 digits of its key."
+    with needed_for("a sweep", "sweep"): from filelock import FileLock, Timeout
+    lock = FileLock(folder / _WORK / f"{key}.lock", timeout=0)
+    with suppress(Timeout):
+        lock.acquire()
     try:
-        return lock.acquire(timeout=0)
-    except Timeout:
-        return None
+        yield lock.is_locked
+    finally:
+        lock.release()
 
 def _clear(work: Path) -> None:
     "Remove what is left of cells whose processes are gone."
     for left in filter(Path.is_dir, work.iterdir()):
-        lock = _hold(work.parent, left.name[:16])
-        if lock is None: continue
-        with lock:
-            shutil.rmtree(left, ignore_errors=True)
+        with _locked(work.parent, left.name[:16]) as free:
+            if free: shutil.rmtree(left, ignore_errors=True)
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
     "Give a finished folder its final name at once, in place of an older one."
@@ -75,18 +76,15 @@ def survey(cells: Iterable[Cell], folder: str | Path) -> dict[str, dict[str, Any
     for cell in cells:
         status = read_status(folder / cell.name)
         if status["state"] != "done" and (folder / _WORK).is_dir():
-            lock = _hold(folder, cell.key[:16])
-            if lock is None:
-                status = {"state": "running"}
-            else:
-                lock.lock.release()
+            with _locked(folder, cell.key[:16]) as free:
+                if not free: status = {"state": "running"}
         found[cell.name] = status
     return found
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000004
 def _end(process_id: int) -> None:
     "End a process and all that it has started."
-    with needed_for("a sweep", "notebooks"): import psutil
+    with needed_for("a sweep", "sweep"): import psutil
     process = psutil.Process(process_id)
     for one in (*process.children(recursive=True), process):
         with suppress(psutil.NoSuchProcess):
@@ -100,27 +98,21 @@ def _die_with_parent() -> None:
 # %% ../../nbs/workshop/83_sweeps.ipynb #00000015
 MAIN = "from mfdl.workshop import sweeps; sweeps.run_here()"
 
-def _changed(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    "The names of what has changed."
-    return [name for name, value in now.items() if value != before.get(name)]
+def _same_cell(written: dict[str, Any], reason: str) -> Cell:
+    "A cell made again. Raises ValueError, with a reason, if it has changed."
+    cell, = make_cells(written["experiment"], [written["given"]])
+    now, before = ({**one["about"], "stem": one["stem"]} for one in (asdict(cell), written))
+    changed = [name for name, value in now.items() if value != before.get(name)]
+    if changed: raise ValueError(f"{changed[0]} {reason}: start the sweep again")
+    return cell
 
 def _run_written(written: dict[str, Any]) -> None:
     "Run a cell in the current folder. Raises ValueError if code has changed."
-    cell, = make_cells(written["experiment"], [written["given"]])
-    before = {**written["about"], "stem": written["stem"]}
-    different = _changed({**cell.about, "stem": cell.stem}, before)
-    if different:
-        raise ValueError(
-            f"{different[0]} is not what it was when the sweep began, or differs on this machine: "
-            "start the sweep again")
+    cell = _same_cell(
+        written, "is not what it was when the sweep began, or differs on this machine")
     reproduce(cell.experiment, cell.given, ".", progress=False)
     package_code.cache_clear()
-    again, = make_cells(written["experiment"], [written["given"]])
-    edited = _changed(again.about, cell.about)
-    if edited:
-        raise ValueError(
-            f"{edited[0]} was edited while the cell ran, and its results are of neither version: "
-            "start the sweep again")
+    _same_cell(written, "was edited while the cell ran, and its results are of neither version")
 
 def run_here() -> None:
     """Run the cell of the current folder, as the process of a cell does.
@@ -145,11 +137,6 @@ THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-
-def _environment(threads: int | None) -> dict[str, str]:
-    "Of the process of a cell, with a number of threads for each library if unset."
-    limits = {} if threads is None else {name: str(threads) for name in THREADS}
-    return {**limits, **os.environ}
 
 def _run_process(
     place: Path, environment: dict[str, str], stop: threading.Event | None,
@@ -187,7 +174,8 @@ def _run_in(
     "Run the cell of a new folder, and write its status there; None if it was stopped."
     import platform
     began = time.time()
-    environment = _environment(threads)
+    limits = dict.fromkeys(THREADS, str(threads)) if threads else {}
+    environment = {**limits, **os.environ}
     code = _run_process(place, environment, stop)
     if code is None: return None
     status: dict[str, Any] = {"state": "failed" if code else "done", "began": began}
@@ -205,8 +193,8 @@ def _run_in(
 def _run_cell(
     cell: Cell,
     folder: Path,  # of the sweep
-    threads: int | None,  # of each library that computes in parallel; None: by the environment
-    since: float = 0.0,  # a failure after that time (of time.time()) is not tried again
+    since: float,  # a failure after that time (of time.time()) is not tried again
+    threads: int | None = None,  # of each library that computes in parallel; None: as it is set
     stop: threading.Event | None = None,  # when it is set the cell is given up
 ) -> str:  # 'done', 'failed', 'elsewhere' or 'stopped'
     "Run one cell of a sweep, unless it is done or somebody else runs it."
@@ -216,11 +204,10 @@ def _run_cell(
         raise FileNotFoundError(
             f"folder={str(folder)!r}: not to be seen from {platform.node()}; "
             "expected one that all workers share")
-    lock = _hold(folder, cell.key[:16])
-    if lock is None:
-        time.sleep(0.2)
-        return "elsewhere"
-    with lock:
+    with _locked(folder, cell.key[:16]) as free:
+        if not free:
+            time.sleep(0.2)
+            return "elsewhere"
         known = read_status(folder / cell.name)
         if known["state"] == "done": return "done"
         if known["state"] == "failed" and since < known["began"] <= time.time(): return "failed"
@@ -235,28 +222,22 @@ def _run_cell(
         return status["state"]
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000011
-def cores() -> int:
-    "Count the processors that this process may use."
-    if hasattr(os, "sched_getaffinity"): return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-@dataclass(frozen=True)
-class _Runner:
-    "An executor that runs cells."
-    pool: Executor
-    capacity: int  # cells at a time
-    threads: int | None = None  # of each cell; None: as the environment of the worker has it
-    stop: threading.Event | None = None  # stops all cells
+_Submit = Callable[..., Future[str]]  # of _run_cell, in a pool
 
 @contextmanager
-def _here(workers: int) -> Iterator[_Runner]:
+def _here(workers: int | None) -> Iterator[_Submit]:
     "Processes here, with a thread that waits for each; all stop on an exception."
+    with needed_for("a sweep", "sweep"): import joblib
+    workers = workers or joblib.cpu_count()
+    threads = max(1, joblib.cpu_count() // workers)
     stop = threading.Event()
+    run: Callable[..., str] = partial(_run_cell, threads=threads, stop=stop)
     with ThreadPoolExecutor(workers) as pool:
         try:
-            yield _Runner(pool, workers, max(1, cores() // workers), stop)
+            yield partial(pool.submit, run)
         except BaseException:
             stop.set()
+            pool.shutdown(cancel_futures=True)
             raise
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000013
@@ -277,39 +258,33 @@ def dask_client(scheduler: str) -> Iterator[Any]:
         yield client
 
 @contextmanager
-def _on_dask(scheduler: str) -> Iterator[_Runner]:
-    "The workers of a Dask cluster."
-    with dask_client(scheduler) as client, client.get_executor(pure=False) as pool:
-        yield _Runner(pool, sum(client.nthreads().values()))
+def _on_dask(scheduler: str) -> Iterator[_Submit]:
+    "The workers of a Dask cluster; those that run a cell finish it in any case."
+    with dask_client(scheduler) as client:
+        yield partial(client.get_executor(pure=False).submit, _run_cell)
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000015
 def _run_all(
-    cells: Iterable[Cell], folder: Path, runner: _Runner, bar: Any,
+    cells: Iterable[Cell], folder: Path, submit: _Submit, bar: Any,
 ) -> dict[str, dict[str, Any]]:  # Cell.name -> status
     "Run cells; the status of those that could not even be started or finished."
-    since = time.time()
-    waiting = deque(cells)
-    running: dict[Future[str], Cell] = {}
+    ask = partial(submit, folder=folder, since=time.time())
+    running = {ask(cell): cell for cell in cells}
     lost: dict[str, dict[str, Any]] = {}
-    counts = Counter[str]()
-    while waiting or running:
-        while waiting and len(running) < runner.capacity:
-            cell = waiting.popleft()
-            asked = (cell, folder, runner.threads, since, runner.stop)
-            running[runner.pool.submit(_run_cell, *asked)] = cell
-        bar.set_postfix(running=len(running), failed=counts["failed"], left=len(waiting))
+    failed = 0
+    while running:
+        bar.set_postfix(failed=failed)
         for future in wait(running, timeout=1, return_when=FIRST_COMPLETED).done:
             cell = running.pop(future)
             error = future.exception()
             if error is not None:
                 reason = f"{type(error).__name__}: {error}"
                 lost[cell.name] = {"state": "failed", "error": reason}
-            outcome = "failed" if error is not None else future.result()
-            if outcome == "elsewhere":
-                waiting.append(cell)
-            else:
-                counts[outcome] += 1
-            bar.update(outcome in ("done", "failed"))
+            elif future.result() == "elsewhere":
+                running[ask(cell)] = cell
+                continue
+            failed += error is not None or future.result() == "failed"
+            bar.update()
     return lost
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #00000019
@@ -336,7 +311,7 @@ def sweep(
     if workers is not None:
         check_count("workers", workers, "a number of processes")
     folder = _sweep_folder(folder)
-    with _here(workers or cores()) if scheduler is None else _on_dask(scheduler) as runner:
+    with _here(workers) if scheduler is None else _on_dask(scheduler) as submit:
         work = folder / _WORK
         work.mkdir(parents=True, exist_ok=True)
         _clear(work)
@@ -346,7 +321,7 @@ def sweep(
             total=len(cells), initial=len(cells) - len(left), desc="sweep", unit="cell",
             disable=not progress,
         )
-        lost = _run_all(left, folder, runner, bar)
+        lost = _run_all(left, folder, submit, bar)
         bar.close()
     return survey(cells, folder) | lost
 
@@ -361,36 +336,27 @@ def _inside(folder: Path, name: str) -> Path:
         raise ValueError(f"{name!r} is not in the folder {str(folder)!r}: expected a name below it")
     return folder / name
 
-def _is_cell(cell: Any) -> bool:
-    "Whether this describes a cell."
-    try:
-        about = cell["about"]
-        texts = [about[name] for name in ("experiment", "notebook", "code", "version")]
-        plain = Path(cell["stem"]).name == cell["stem"]
-        return plain and isinstance(about["parameters"], dict) and all(
-            isinstance(text, str) for text in texts)
-    except (ValueError, KeyError, TypeError):
-        return False
-
-def _read_cell(path: Path) -> dict[str, Any]:
+def _read_cell(path: Path) -> Cell:
     "The description of a cell. Raises ValueError if the file does not contain one."
     try:
-        cell = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        cell = None
-    if not _is_cell(cell):
+        cell = Cell(**json.loads(path.read_bytes()))
+        texts = [cell.about[name] for name in ("experiment", "notebook", "code", "version")]
+        fits = Path(cell.stem).name == cell.stem and isinstance(cell.about["parameters"], dict)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        texts, fits = [], False
+    if not fits or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"path={str(path)!r}: does not describe a cell of a sweep")
     return cell
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000020
 def _cell_table(
-    cell: dict[str, Any],  # its description
+    cell: Cell,
     results: Path,  # a table in CSV
     taken: set[str],  # names that results must not have
 ) -> pd.DataFrame:
     "The results of a cell beside its parameters."
     import pandas as pd
-    about = cell["about"]
+    about = cell.about
     code = hashlib.sha256((about["notebook"] + about["code"]).encode()).hexdigest()[:8]
     parameters = {"experiment": about["experiment"], "code": f"{about['version']}-{code}"}
     parameters |= about["parameters"]
@@ -398,8 +364,7 @@ def _cell_table(
     table = pd.read_csv(results, keep_default_na=False, na_values=[""])  # nodes may be named NA
     table = table.rename(
         columns={name: f"result.{name}" for name in table.columns if name in taken})
-    settings = pd.DataFrame([parameters] * len(table), index=table.index)
-    return pd.concat([settings, table], axis="columns")
+    return pd.DataFrame([parameters]).merge(table, how="cross")
 
 def collect(folder: str | Path) -> pd.DataFrame:
     "Collect the results of all finished cells of a sweep in one tidy table."
@@ -407,10 +372,10 @@ def collect(folder: str | Path) -> pd.DataFrame:
     paths = sorted(Path(folder).glob(f"*/{CELL}"))
     done = [path for path in paths if read_status(path.parent)["state"] == "done"]
     cells = {path.parent: _read_cell(path) for path in done}
-    taken = {"experiment", "code"}.union(*(cell["about"]["parameters"] for cell in cells.values()))
+    taken = {"experiment", "code"}.union(*(cell.about["parameters"] for cell in cells.values()))
     tables = []
     for place, cell in cells.items():
-        results = _inside(place, f"{cell['stem']}.csv")
+        results = _inside(place, f"{cell.stem}.csv")
         try:
             tables.append(_cell_table(cell, results, taken - {"output"}))
         except (OSError, pd.errors.EmptyDataError):

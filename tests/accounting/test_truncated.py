@@ -79,6 +79,30 @@ def test_the_better_of_two_accounts_is_never_worse_than_that_of_dp_accounting(ad
         assert ours >= by_coins * (1 - 1e-3) or q == 1  # cuts do not make coins rarer where few are cut
 
 
+def over(P, Q, noise, epsilon):
+    """delta of one step in which two mixtures on a line, {center: weight}, are told apart, by a sum over a grid."""
+    x = np.linspace(-3 - 9 * noise, 3 + 9 * noise, 12001)
+    p, q = (sum(weight * stats.norm.pdf(x, center, noise) for center, weight in one.items()) for one in (P, Q))
+    return (x[1] - x[0]) * np.maximum(p - math.exp(epsilon) * q, 0).sum()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.01, 1), st.integers(2, 300), st.floats(0.5, 4), st.floats(0, 2), st.sampled_from(list(ADJACENCY)), st.data())
+def test_pushing_out_is_accounted_for_as_dp_accounting_has_it(q, n, noise, epsilon, adjacency, data):
+    """Whether the others fill the batch is told, so delta is that of either case, weighted; chances by a sum over how many of the others come."""
+    B = data.draw(st.integers(1, n - 1))
+    coin, others = PushesOut(q, n, B), stats.binom.pmf(np.arange(n), n - 1, q)
+    full = others[B:].sum()
+    if full < 1e-12: return
+    chance = q * B / np.arange(B + 1, n + 1) @ others[B:] / full
+    assert math.isclose(coin.chance, chance, rel_tol=1e-6)
+    joins, stays = {0: 1 - q, 1: q}, {0: 1 - q, -1: q} if adjacency == "replace-one" else {0: 1}
+    pushed = over({0: 1 - chance, 2: chance}, {0: 1 - chance, -2: chance}, noise, epsilon)
+    wanted = full * pushed + (1 - full) * max(over(joins, stays, noise, epsilon), over(stays, joins, noise, epsilon))
+    found = coin.losses(noise, adjacency, 1e-3).get_delta_for_epsilon(epsilon)
+    assert wanted * (1 - 1e-4) - 1e-9 <= found <= wanted * (1 + 1e-3) + 1e-6
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.floats(1e-9, 1), st.integers(2, 400), st.data())
 def test_what_is_told_is_a_distribution(q, n, data):
@@ -114,6 +138,9 @@ def test_limits():
                 assert math.isclose(ask(cut), ask(coins), rel_tol=1e-9)
     far = OthersTold(1e-7, 1000, 900), PushesOut(1e-7, 1000, 900)  # probabilities below the least number
     for coin in far: assert coin.losses(1.0, "zero-out", 1e-3).get_delta_for_epsilon(0.0) < 2e-6
+    for q, n, B in ((0.1, 2000, 863), (0.01, 5000, 507), (0.7, 2000, 1961), (0.9, 10000, 9910)):  # binomial probabilities without their digits
+        coins = account(dp_dsgd(W, 2), LDP(), Participation.poisson(q, 2), 1.5).epsilon(1e-6).max()
+        assert math.isclose(account(dp_dsgd(W, 2), LDP(), Participation.truncated_poisson(q, 2, n, B), 1.5).epsilon(1e-6).max(), coins, rel_tol=1e-9)
 
 
 def test_groups_and_bands():

@@ -95,7 +95,101 @@ def test_imports_beyond_the_core_name_the_extra_that_brings_them():
             extras.add(extra)
             if extra is None or not distributions & needs(PROJECT["optional-dependencies"][extra]): wrong.append(f"{path.name}:{line}: {module}, of extra {extra}")
     assert not wrong, f"imports that no needed_for(..., extra) surrounds, or whose extra does not bring them: {wrong}"
-    assert extras >= {"data", "train", "notebooks", "sdp", "dask", "parquet", "femnist", "fediverse"}
+    assert extras >= {"data", "train", "network", "sweep", "notebooks", "explore", "sdp", "dask", "parquet", "femnist", "fediverse", "accountants"}
+
+
+def parts(module, source):
+    """Parts of the package that the source of a module imports something of, at any place."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import): yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("mfdl."))
+        elif isinstance(node, ast.ImportFrom):
+            absolute = [*module.parts[:-node.level], *(node.module or "").split(".")] if node.level else (node.module or "").split(".")[1:]
+            own = node.level or (node.module or "").split(".")[0] == "mfdl"
+            if own: yield from [absolute[0]] if absolute and absolute[0] else (alias.name for alias in node.names)
+
+
+PARTS = {path.parent.name for path in (ROOT / "mfdl").glob("*/__init__.py")} - {"workshop"}
+
+
+def test_no_part_before_the_workshop_imports_it():
+    paths = [path for part in PARTS for path in (ROOT / "mfdl" / part).glob("*.py")]
+    used = {path.relative_to(ROOT / "mfdl"): set(parts(path.relative_to(ROOT / "mfdl"), path.read_text())) for path in paths}
+    assert len(PARTS) == 7 and sum(map(bool, used.values())) > 60
+    assert not {module: found for module, found in used.items() if not found <= PARTS}
+    for late in ("from ..workshop.cli import app", "from ..workshop import cli", "from .. import workshop", "def f(): import mfdl.workshop.cli", "from mfdl import workshop"):
+        assert list(parts(Path("ground/files.py"), late)) == ["workshop"], late
+
+
+def test_whatever_the_core_installs_is_imported_without_an_extra():
+    """By a part before the workshop; only click, of which the command is made, is the workshop's."""
+    brought, found = packages_distributions(), {"core": set(), "workshop": set()}
+    for path in (ROOT / "mfdl").rglob("*.py"):
+        plain = {normal(name) for module, extra, _ in imports(ast.parse(path.read_text())) if extra is None for name in brought.get(module, [])}
+        found["workshop" if path.parent.name == "workshop" else "core"] |= plain & CORE
+    assert found["core"] == CORE - {"click"} and "click" in found["workshop"]
+
+
+ALONE = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in REFUSED: raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Refuse())
+import json, os, tempfile
+import numpy as np
+import mfdl
+from mfdl import *
+from mfdl.ground.downloads import fetch
+from mfdl.workshop.cli import app
+from click.testing import CliRunner
+os.environ["MFDL_DATA"] = tempfile.mkdtemp()
+W = gossip_matrix(load_graph("florentine"))
+run, steps = dp_dsgd(W, 6), Participation.cyclic(2, 3)
+report = account(run, PNDP([0]), steps, sigma=2.0)
+table = which_noise(gossip_matrix(load_graph("ring:n=5")), steps, 8.0, 1e-6)
+def meet():
+    with join(): pass
+def command(*words):
+    told = CliRunner().invoke(app, words)
+    raise ImportError(told.output + told.stderr)
+def cluster():
+    from mfdl.workshop.sweeps import dask_client
+    with dask_client("tcp://127.0.0.1:9"): pass
+def write():
+    from mfdl.workshop.sweeps import write_table
+    write_table(table, "table.parquet")
+refused = {}
+for extra, ask in {
+    "data": lambda: fetch("no/file", "0", "https://example.org/file", bytes),
+    "train": lambda: train(None, "digits", "ring:n=4", epsilon=8),
+    "network": meet,
+    "sweep": lambda: command("sweep", GRID),
+    "notebooks": lambda: report.plot(),
+    "explore": lambda: command("explore"),
+    "sdp": lambda: optimize_coalition(W, [[0, 1]], 1),
+    "dask": cluster,
+    "parquet": write,
+    "femnist": lambda: load_data("femnist"),
+    "fediverse": lambda: load_graph("peertube"),
+    "accountants": lambda: account(run, LDP(), Participation.poisson(0.1, 6), sigma=2.0).epsilon(1e-6),
+}.items():
+    try: ask()
+    except ImportError as error: refused[extra] = str(error)
+print(json.dumps([len(mfdl.__all__), report.worst.mu, int(np.isfinite(table.squared_error).sum()), refused]))
+"""
+
+
+def test_the_core_works_alone_and_names_the_extra_that_is_missing(tmp_path):
+    """Everything that is not the core's, as if it were not installed; what is asked for beyond the core is refused in words that name its extra."""
+    extras = {name: needs(some) for name, some in PROJECT["optional-dependencies"].items()}
+    refused = [module for module, names in packages_distributions().items() if {*map(normal, names)} & set().union(*extras.values()) and not {*map(normal, names)} & CORE]
+    (tmp_path / "grid.yaml").write_text("experiment: pndp\nparameters: {T: [3]}\n")
+    code = ALONE.replace("REFUSED", repr(set(refused))).replace("GRID", repr(str(tmp_path / "grid.yaml")))
+    told = run(sys.executable, "-c", code, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert told.returncode == 0, told.stderr
+    names, mu, kinds, messages = json.loads(told.stdout)
+    assert names > 60 and mu > 0 and kinds > 3
+    assert {extra for extra, message in messages.items() if f"pip install 'mfdl[{extra}]'" in message} == {*extras} - {"benchmarks", "docs", "dev"}, messages
 
 
 CLIENT = """
@@ -130,7 +224,7 @@ print(json.dumps([mfdl.__file__, [d.name for d in distributions()], sorted(mfdl.
 LACKING = {  # command: what it ends with
     "account florentine -o picture.png": "error: drawing needs matplotlib: pip install 'mfdl[notebooks]'",
     "reproduce pndp": "error: an experiment needs nbformat: pip install 'mfdl[notebooks]'",
-    "sweep grid.yaml": "error: a sweep needs yaml: pip install 'mfdl[notebooks]'",
+    "sweep grid.yaml": "error: a sweep needs yaml: pip install 'mfdl[sweep]'",
 }
 
 

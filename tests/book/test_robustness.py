@@ -61,12 +61,12 @@ ELSEWHERE = {  # why -> names without a campaign here
     "a page, with properties and clicks of its own: tests/workshop/test_explorer.py": "explorer.* settings.* view.*",
     "registers what is called by its name: tests/workshop/test_inputs.py, tests/noise/test_strategies.py": "names.on_command_line "
     "strategies.Harm strategies.Named strategies.named",
-    "processes and locks: tests/workshop/test_sweeps.py": "sweeps.survey sweeps.run_here sweeps.cores "
+    "processes and locks: tests/workshop/test_sweeps.py": "sweeps.survey sweeps.run_here "
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/book/test_notebooks.py, tests/workshop/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce "
     "experiments.code_digest",
     "published files, whose checksums are compared: tests/learning/test_data.py, tests/workshop/test_inputs.py": "data.housing_table "
-    "graphs.facebook graphs.facebook_circles graphs.social_network downloads.zip_member downloads.data_folders downloads.find_file graphs.GraphSource",
+    "graphs.facebook graphs.facebook_circles graphs.social_network downloads.data_folders downloads.find_file graphs.GraphSource",
     "files in the layout of fedivertex, and what is too large: tests/language/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
     "arguments.check_fits",
     "trains, with 200 random protocols: tests/language/test_protocol.py": "checking.*",
@@ -712,7 +712,7 @@ def graph_file(graph, suffix) -> bytes:
 
 
 @campaign(100, "links.read_graph links.read_frame links.simple_graph downloads.read_bytes downloads.unzipped graphs.load_graph "
-          "downloads.tar_member downloads.checked downloads.fetch", EDGES,
+          "downloads.unpacked downloads.checked downloads.fetch", EDGES,
           st.sampled_from([" ", "\t", ",", ", ", ";"]), st.sampled_from(["", " {}", " {'weight': 1, 'b': 2}", " 7"]), DAMAGE, st.text(max_size=60),
           st.sampled_from([".edges", ".csv", "", *links.FORMATS]))
 def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, text, suffix):
@@ -737,10 +737,10 @@ def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, tex
         assert found is None or isinstance(found, nx.Graph) and found.number_of_edges() and not found.is_directed() and nx.number_of_selfloops(found) == 0
     archive, wanted = folder / "a.tar.gz", hashlib.sha256(path.read_bytes()).hexdigest()
     with tarfile.open(archive, "w:gz") as tar: tar.add(path, "in/good.edges")
-    assert downloads.tar_member("in/good.edges")(archive) == path.read_bytes() == downloads.fetch("x", wanted, "", bytes, path)
-    for member in ("in", "in/other", "../good.edges"): refused(lambda: pytest.fail(downloads.tar_member(member)(archive)), "not a complete archive")  # noqa: B023
+    assert downloads.unpacked("in/good.edges", archive) == path.read_bytes() == downloads.fetch("x", wanted, "", bytes, path)
+    for member in ("in", "in/other", "../good.edges"): refused(lambda: pytest.fail(downloads.unpacked(member, archive)), "not a complete archive")  # noqa: B023
     archive.write_bytes(damaged(archive.read_bytes(), *damage))
-    unpacked = refused(lambda: downloads.tar_member("in/good.edges")(archive), "path=")
+    unpacked = refused(lambda: downloads.unpacked("in/good.edges", archive), "path=")
     assert unpacked is None or damage[1] == "append" or unpacked == path.read_bytes() or refused(lambda: downloads.checked(unpacked, wanted, "x"), "damaged") is None
     refused(lambda: downloads.read_bytes(archive), "path=")
     refused(lambda: downloads.unzipped(archive.read_bytes(), archive), "not a complete gzip file")

@@ -206,7 +206,7 @@ def test_code_that_changes_while_a_sweep_runs_is_noticed(tmp_path):
 @pytest.mark.nightly
 def test_threads_are_shared_out(tmp_path, monkeypatch):
     for name in sweeps.THREADS: monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sweeps, "cores", lambda: 6)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 6)
     sweep(read_grid(write(tmp_path, [1, 2])), tmp_path / "results", workers=2, progress=False)
     assert collect(tmp_path / "results").threads.tolist() == [3, 3]
 
@@ -230,6 +230,22 @@ def test_the_same_grid_on_dask(tmp_path):
         result = CliRunner().invoke(app, ["sweep", str(grid), "--folder", str(results), "--scheduler", cluster.scheduler_address])
         assert result.exit_code == 1 and "3 cells: 2 done, 1 failed" in result.output, result.output
     assert collect(results)["square"].tolist() == [1, 4] and not processes_in(results)
+
+
+@pytest.mark.nightly
+def test_an_interrupted_sweep_takes_back_what_no_dask_worker_has_begun(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    grid, results = write(tmp_path, [*range(20, 26)], wait=0.5), tmp_path / "results"
+    waits = iter([sweeps.wait, sweeps.wait])
+    def interrupted(running, **options):
+        for one in waits: return one(running, **options | {"timeout": 60})
+        raise KeyboardInterrupt
+    monkeypatch.setattr(sweeps, "wait", interrupted)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        with pytest.raises(KeyboardInterrupt): sweep(read_grid(grid), results, scheduler=cluster.scheduler_address, progress=False)
+        while "running" in states(grid, results): time.sleep(0.1)  # the cell that was begun is finished
+        time.sleep(3)
+        assert 2 <= states(grid, results).count("done") <= 3 and "missing" in states(grid, results) and not processes_in(results)
 
 
 def test_unreachable_scheduler(tmp_path):
