@@ -50,7 +50,7 @@ def stage_notebook(source: Path, target: Path) -> str | None:
     """Write a notebook as the site shows it; returns the module that it is the source of."""
     processor = NBProcessor(source, procs=[hide_, default_exp_])
     module = next((cell.directives_["default_exp"][0] for cell in processor.nb.cells if "default_exp" in cell.directives_), None)
-    if module in ("__init__", "__main__"): module = None  # its names are those of the others, and described there
+    if module in ("__init__", "__main__") or module and not importlib.import_module(f"mfdl.{module}").__all__: module = None  # nothing of its own to describe
     processor.process()
     cells = processor.nb.cells
     for cell in cells:

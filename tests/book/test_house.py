@@ -1,6 +1,5 @@
 """The house stands: imports run one way, numbers and names are used once, links lead somewhere, and `make lint` sees what it looks for."""
 import ast
-import importlib
 import json
 import re
 import runpy
@@ -8,7 +7,7 @@ from collections import Counter
 from functools import cache
 
 import nbformat
-from conftest import CHAPTERS, MODULES, ROOT
+from conftest import CHAPTERS, MODULES, ROOT, defined
 
 NOTEBOOKS = sorted((ROOT / "nbs").glob("**/[!.]*.ipynb"))
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -54,8 +53,8 @@ def test_a_chapter_exports_the_module_of_its_name():
 
 
 def test_no_two_things_share_a_name():
-    """What is public has a name of its own in the whole package."""
-    names = Counter(name for module in MODULES for name in importlib.import_module(f"mfdl.{module}").__all__)
+    """What others may use has a name of its own in the whole package."""
+    names = Counter(name for module in MODULES for name in defined(module))
     assert not {name for name, count in names.items() if count > 1}
 
 

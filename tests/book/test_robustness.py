@@ -26,7 +26,7 @@ import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse
-from conftest import MODULES, ROOT
+from conftest import MODULES, ROOT, defined
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -174,9 +174,8 @@ def lookup(name: str):
 
 
 def public(module: str) -> list:
-    """The functions and classes of a module; constants need no cases."""
-    found = importlib.import_module(f"mfdl.{HOME[module]}")
-    return [f"mfdl.{HOME[module]}.{name}" for name in sorted(found.__all__) if callable(getattr(found, name))]
+    """The functions and classes of a module that others may use; constants need no cases."""
+    return [f"mfdl.{HOME[module]}.{name}" for name in defined(HOME[module])]
 
 
 def refused(call, *words):
