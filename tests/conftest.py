@@ -1,4 +1,5 @@
 import importlib
+import inspect
 import json
 import os
 import pkgutil
@@ -23,7 +24,7 @@ settings.load_profile("mfdl")
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "nbs").glob("*/[0-9][0-9]_*.ipynb"))
 MODULES = [module.name.removeprefix("mfdl.") for module in pkgutil.walk_packages(mfdl.__path__, "mfdl.") if not module.ispkg and "._" not in module.name]
-DOCUMENTED = [module for module in MODULES if re.search(rf"^    from mfdl\.{re.escape(module)} import", (ROOT / "mfdl" / "__init__.py").read_text(), re.M)]  # they have public names
+DOCUMENTED = [module for module in MODULES if re.search(rf"^    from mfdl\.{re.escape(module)} import", (ROOT / "mfdl" / "__init__.py").read_text(), re.M)]  # by public names
 FIGURES = sorted((ROOT / "figures").glob("*.json"))  # the records of how they came about
 
 CHROMIUM = "--no-sandbox --disable-gpu --disable-quic --no-first-run --no-proxy-server --disable-background-networking --disable-component-update --disable-sync".split()
@@ -33,7 +34,8 @@ CHROMIUM.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLU
 def defined(module):
     """The functions and classes of a module without an underscore, public or not."""
     loaded = importlib.import_module(f"mfdl.{module}")
-    return [name for name, thing in sorted(vars(loaded).items()) if not name.startswith("_") and callable(thing) and getattr(thing, "__module__", "") == loaded.__name__]
+    own = {name: thing for name, thing in vars(loaded).items() if not name.startswith("_") and getattr(thing, "__module__", "") == loaded.__name__}
+    return sorted(name for name, thing in own.items() if inspect.isclass(thing) or inspect.isroutine(inspect.unwrap(thing)))
 
 
 def printed(stem):

@@ -103,7 +103,7 @@ def write_chapter(nbs: Path, name: str, title: str, question: str, export: str) 
         expected = "the question that the chapter answers, with its question mark"
         raise ValueError(f"QUESTION={question!r}: expected {expected}")
     if export not in ("", "yes"): raise ValueError(f"EXPORT={export!r}: expected yes, or nothing")
-    exported = "#| exports\n" if export else ""
+    exported = "#| exporti\n" if export else ""
     cells = [v4.new_markdown_cell(OPENING.format(title=title, question=question))]
     if export:
         cells.append(v4.new_code_cell(f"#| default_exp {part}.{module}"))

@@ -71,6 +71,13 @@ def test_examples_of_public_names_are_true(name):
     assert not doctest.DocTestRunner().run(examples).failed
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_list_what_is_public(module):
+    """Beside it only constants: cells without a public name are exported with `exporti`."""
+    listed = importlib.import_module(f"mfdl.{module}").__all__
+    assert {name for name in defined(module) if name in listed} <= set(PUBLIC)
+
+
 def test_what_is_private_says_what_it_does():
     """In a sentence, before anything else."""
     for module in MODULES:

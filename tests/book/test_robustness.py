@@ -57,7 +57,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "certified optima side by side: nbs/noise/59_kinds.ipynb": "kinds.*",
     "pictures: tests/ground/test_colors.py and the chapters": "figures.*",
     "what notebooks show, with labels of any kind: tests/ground/test_cards.py": "cards.*",
-    "commands, of which the parts are here: tests/workshop/test_inputs.py, tests/workshop/test_sweeps.py": "cli.app names.check_kept names.check_settings names.trust_models",
+    "commands, of which the parts are here: tests/workshop/test_inputs.py, tests/workshop/test_sweeps.py": "names.check_kept names.check_settings names.trust_models",
     "a page, with properties and clicks of its own: tests/workshop/test_explorer.py": "explorer.* settings.* view.*",
     "registers what is called by its name: tests/workshop/test_inputs.py, tests/noise/test_strategies.py": "names.on_command_line "
     "strategies.Harm strategies.Named strategies.named",
@@ -104,7 +104,6 @@ ELSEWHERE = {  # why -> names without a campaign here
     "coverage by simulation, and scipy's own tests: tests/workshop/test_intervals.py": "intervals.*",
     "names of nodes, and files of links from a command line: tests/language/test_reading_graphs.py": "arguments.composed names.read_network",
     "what errors recommend: tests/book/test_remedies.py": "arguments.without_remedy names.in_options",
-    "types of arrays": "arguments.Floats arguments.Ints arguments.Bools",
     "damaged logs, and random runs that are written and read: tests/workshop/test_plugging.py": "logs.*",
     "optimizers of others, right and wrong: tests/workshop/test_opacus.py, nbs/workshop/92_opacus.ipynb": "opacus.*",
     "what extras bring: tests/book/test_package.py": "files.needed_for",
