@@ -441,7 +441,7 @@ def test_runs_of_some_more_steps(seed):
     assert arguments.real_number(10**400) == math.inf and arguments.real_number(-10**400) == -math.inf
 
 
-@campaign(40, "randomness.derive_seed randomness.check_seed streams.deal_seeds randomness.block_size randomness.draw_block randomness.draw streams.NodeNoise "
+@campaign(40, "randomness.derive_seed randomness.check_seed streams.deal_seeds randomness.block_size randomness.draw_block randomness.draw streams.NodeNoise streams.NoiseSupply "
               "randomness.secure_normal randomness.block_generator",
           SEEDS, st.integers(0, 2**128 - 1), st.integers(1, 9000))
 def test_noise_depends_on_its_seed_only(seed, secret, dimension):
@@ -451,6 +451,11 @@ def test_noise_depends_on_its_seed_only(seed, secret, dimension):
     seeds = streams.deal_seeds(run, secret)
     drawn = {label: list(streams.NodeNoise(run, label, seeds[label], dimension)) for label in rng.permutation(run.nodes).tolist()}
     u = int(rng.integers(run.n))
+    label = run.nodes[u]
+    asked, again, T = streams.NodeNoise(run, label, seeds[label], dimension), streams.NodeNoise(run, label, seeds[label], dimension), len(run.steps)
+    for t in rng.permutation(T).tolist(): assert np.array_equal(asked.noise_at(t), drawn[label][t])
+    again.restore(asked.state())
+    if asked.t < T: assert np.array_equal(next(again), drawn[label][asked.t])
     variables = zip(run.variables.holder_set, run.variables.number, strict=True)
     Z = np.array([randomness.draw(randomness.derive_seed(secret, row), number, dimension) for row, number in variables]).reshape(-1, dimension)
     np.testing.assert_allclose(np.vstack(drawn[run.nodes[u]]), (run.mix.N @ Z)[run.mix.node == u], atol=1e-9)
@@ -611,7 +616,7 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
     for wrong in ([[n]], "ab", [[]], [["a"]], 5, [[-1]], [[True]]): refused(lambda: pytest.fail(str(coalitions.optimize_coalition(W, wrong, q, c))), "groups")  # noqa: B023
 
 
-@campaign(10, "directions.optimize_space_time space_time.exact_space_time space_time.SpaceTime "
+@campaign(10, "directions.optimize_space_time space_time.exact_space_time space_time.SpaceTime space_time.price_of_variance "
               "space_time.scattered space_time.pattern_blocks space_time.patterns_of space_time.following_blocks space_time.check_optimizer space_time.check_partition "
               "directions.any_noise_bound "
               "space_time.largest_square insiders.optimize_local insiders.LocalNoise",

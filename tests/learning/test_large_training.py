@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from torch import nn
 
 from mfdl import LDP, PNDP, Noise, Protocol, Round, Step, account, audit, fresh_noise, train
-from mfdl.language.algorithms import anti_pgd, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato
+from mfdl.language.algorithms import anti_pgd, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, zip_dl
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import NodeNoise, deal_seeds
@@ -140,6 +140,25 @@ def test_variables_are_kept_as_long_as_they_are_needed():
         np.testing.assert_allclose([next(source)[:, 0] for _ in range(T)], expected, rtol=1e-4, atol=1e-5)
         if back:
             with pytest.raises(ValueError, match="expected as many as noise looks back"): NoiseSource([run], Draws(run.variables, [1], 2, keep=back - 1))
+
+
+def test_noise_of_any_step_is_that_of_steps_in_order():
+    """Whatever was asked for before, also by another source that shares the variables; and from a state that was saved."""
+    W, T, rng = gossip_matrix(network(5, 0)), 9, np.random.default_rng(0)
+    dense, bands = np.tril(rng.uniform(0.2, 1, (T, T))), np.eye(T) + 0.5 * np.eye(T, k=-1)
+    inverse = np.linalg.inv(np.eye(T) - 0.4 * np.eye(T, k=-1) - 0.2 * np.eye(T, k=-2))
+    protocols = dp_dsgd(W, T), anti_pgd(W, T), mf_dsgd(W, T, dense), mf_dsgd(W, T, bands), mf_dsgd(W, T, inverse), zip_dl(W, T)
+    def runs(): return [Run(f"{k}", run, 1.0, secret=3) for k, run in enumerate(protocols)]
+    def of(supply, t): return supply.source.noise_at(t).copy(), supply.source.shares.copy()
+    in_order = [[of(supply, t) for t in range(T)] for supply in noise_sources(runs(), 3, "cpu")]
+    supplies = noise_sources(runs(), 3, "cpu")
+    assert len(supplies) > 2 and any(supply.source.reach for supply in supplies)
+    for k, t in rng.permutation([(k, t) for k in range(len(supplies)) for t in range(T)]).tolist():
+        for found, expected in zip(of(supplies[k], t), in_order[k][t], strict=True): assert np.array_equal(found, expected)
+    for supply, later, expected in zip(supplies, noise_sources(runs(), 3, "cpu"), in_order, strict=True):
+        supply.source.noise_at(4)
+        later.source.restore(supply.source.state())
+        assert np.array_equal(next(later.source), expected[5][0])
 
 
 def test_memory_grows_with_nodes_and_parameters_alone(monkeypatch):
