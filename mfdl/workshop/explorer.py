@@ -167,10 +167,9 @@ def _linked() -> Settings:
     "The settings in the address of the page. Raises ValueError for impossible ones."
     return read_query(os.environ.get(_ADDRESS, ""))
 
-# %% ../../nbs/workshop/88_explorer.ipynb #00000014
-class _Shown:
-    "The widgets that show a view, and a status line."
-
+# %% ../../nbs/workshop/88_explorer.ipynb #40794eb0
+class _Results:
+    "The widgets that show a view, updated when it changes."
     def __init__(self, view: Scene) -> None:
         with needed_for("the explorer", "explore"):
             import ipywidgets as w
@@ -195,10 +194,6 @@ class _Shown:
             else:
                 self.status.remove_class(other)
         self.status.value = html.escape(text)
-
-# %% ../../nbs/workshop/88_explorer.ipynb #40794eb0
-class _Results(_Shown):
-    "The widgets that show a view, updated when it changes."
 
     @property
     def look(self) -> Look:
@@ -230,10 +225,9 @@ def _outcome(work: Callable[[], None]) -> tuple[str, str]:
         return in_a_line(error), "error"
     return " ".join(str(warning.message) for warning in heard), "warning" if heard else ""
 
-# %% ../../nbs/workshop/88_explorer.ipynb #06d02731
-class _Opened:
-    "The settings of a page, its view, its fields and its results."
-
+# %% ../../nbs/workshop/88_explorer.ipynb #00000018
+class _Page:
+    "A page that listens."
     def __init__(self, start: Callable[[], Settings]) -> None:
         self.waits = False  # True while the page itself sets a field
         self.settings = Settings()
@@ -265,10 +259,6 @@ class _Opened:
         self.results.box.remove_class("mfdl-stale")
         self.results.browser.query = write_query(self.settings)
 
-# %% ../../nbs/workshop/88_explorer.ipynb #b05d65ac
-class _State(_Opened):
-    "A page that can be changed."
-
     def attempt(self, change: Callable[[], Settings]) -> None:
         "Change the settings and show their view, or say in one line why not."
         self.results.box.add_class("mfdl-stale")
@@ -280,10 +270,6 @@ class _State(_Opened):
 
         self.tell(*_outcome(work))
 
-# %% ../../nbs/workshop/88_explorer.ipynb #fb02c85b
-class _Clicked(_State):
-    "A page on which nodes and buttons are clicked."
-
     def clicked(self, trace: Any, points: Any, _: Any) -> None:
         "Make the clicked node an attacker, or no longer one."
         if not points.point_inds or self.settings.eavesdropper: return
@@ -294,10 +280,6 @@ class _Clicked(_State):
         "Send the table to the browser, which saves it."
         table = table_of_pairs(self.view).to_csv(index=False)
         browser.send({"name": "mfdl.csv"}, [table.encode()])
-
-# %% ../../nbs/workshop/88_explorer.ipynb #00000018
-class _Page(_Clicked):
-    "A page that listens."
 
     def listen(self) -> None:
         "Connect fields, files, buttons and nodes to their functions."

@@ -35,13 +35,31 @@ def _lock_rank(folder: Path, rank: int) -> Any:  # filelock.AcquireReturnProxy
             f"folder={str(folder)!r}: another process is rank {rank} there, perhaps a frozen one; "
             "expected that it is ended first") from None
 
-# %% ../../nbs/workshop/78_journal.ipynb #78000011
-class _RankFiles:
-    "The files of one rank in a folder, such as `rank-2.half-7`."
-    def __init__(self, folder: Path, rank: int, run: str) -> None:
-        self.folder = folder
+# %% ../../nbs/workshop/78_journal.ipynb #78000013
+class Journal:
+    """Keep the checkpoints of a rank on its disk, and the outcomes of steps since then.
+
+    Only one process at a time can have the journal of a rank. Only the user can read its files.
+    """
+    def __init__(self, folder: str | Path, rank: int, run: str) -> None:
+        self.folder = Path(folder)
         self.rank = rank
         self.run = run
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settle(self.folder.parent)
+        self.lock = _lock_rank(self.folder, rank)
+        marks = self.files("run")
+        self.known = 0 in marks and unseal(marks[0])[0].get("run") == run
+        trace: dict[str, Any] = {"sent": 0, "heard": {}}
+        if 0 in self.files("trace"):
+            trace = unseal(self.path("trace", 0))[0]
+        self.sent: int = trace["sent"]
+        self.heard: dict[str, int] = trace["heard"]
+        if marks and not self.known:
+            raise ValueError(
+                f"folder={str(folder)!r}: rank {rank} has kept another run there, "
+                "or one with other settings, data or seeds; "
+                "expected that run, or new seeds and a new folder")
 
     def path(self, kind: str, step: int) -> Path:
         "Where a kind of file of some step is."
@@ -68,30 +86,6 @@ class _RankFiles:
             raise FileExistsError(
                 f"step {step} has been sent already: expected its outcome to be read, not computed")
         seal(self.path(kind, step), {"run": self.run, "step": step}, arrays)
-
-# %% ../../nbs/workshop/78_journal.ipynb #78000013
-class Journal(_RankFiles):
-    """Keep the checkpoints of a rank on its disk, and the outcomes of steps since then.
-
-    Only one process at a time can have the journal of a rank. Only the user can read its files.
-    """
-    def __init__(self, folder: str | Path, rank: int, run: str) -> None:
-        super().__init__(Path(folder), rank, run)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        settle(self.folder.parent)
-        self.lock = _lock_rank(self.folder, rank)
-        marks = self.files("run")
-        self.known = 0 in marks and unseal(marks[0])[0].get("run") == run
-        trace: dict[str, Any] = {"sent": 0, "heard": {}}
-        if 0 in self.files("trace"):
-            trace = unseal(self.path("trace", 0))[0]
-        self.sent: int = trace["sent"]
-        self.heard: dict[str, int] = trace["heard"]
-        if marks and not self.known:
-            raise ValueError(
-                f"folder={str(folder)!r}: rank {rank} has kept another run there, "
-                "or one with other settings, data or seeds; "
-                "expected that run, or new seeds and a new folder")
 
     def mark(self) -> None:
         """Remember that the run has begun."""
@@ -181,9 +175,12 @@ def commitments(
                     "for noise that they share")
     return found
 
-# %% ../../nbs/workshop/78_journal.ipynb #78000026
-class _SeedFile:
-    "A file of hashes of seeds, each with the name of the run that used it."
+# %% ../../nbs/workshop/78_journal.ipynb #78000028
+class UsedSeeds:
+    """Remember which seeds this user has used on this machine, and in which run.
+
+    The file is `used_seeds` in the folder MFDL_STATE, or in the user's state folder.
+    """
     def __init__(self) -> None:
         from platformdirs import user_state_path
         self.folder = Path(os.environ.get("MFDL_STATE") or user_state_path("mfdl"))
@@ -216,12 +213,6 @@ class _SeedFile:
             file.write(text)
         settle(self.path, self.folder)
 
-# %% ../../nbs/workshop/78_journal.ipynb #78000028
-class UsedSeeds(_SeedFile):
-    """Remember which seeds this user has used on this machine, and in which run.
-
-    The file is `used_seeds` in the folder MFDL_STATE, or in the user's state folder.
-    """
     def _spent(self, committed: Mapping[str, str], run: str | None = None) -> list[str]:
         "Rows whose seeds have been used, by another run than this."
         runs = self.runs()

@@ -109,9 +109,20 @@ def _answer(question: Callable[[], Any], timeout: float) -> tuple[bool, Any]:
     except queue.Empty:
         return False, None
 
-# %% ../../nbs/workshop/79_network.ipynb #79000019
-class _Board:
-    "The notice board, as one rank sees it."
+# %% ../../nbs/workshop/79_network.ipynb #79000037
+def _first_lost(board: Network, rank: int) -> tuple[int, str | None]:
+    "The rank that stopped first, found from note to note, and its reason."
+    seen = {board.rank}
+    while rank not in seen:
+        reason = board.look("stopped", rank)
+        if reason is None or isinstance(reason, str): return rank, reason
+        seen.add(rank)
+        rank = reason
+    return rank, None
+
+# %% ../../nbs/workshop/79_network.ipynb #79000021
+class Network:
+    "The place of a rank among the others, and the notice board, as `join` gives them."
     def __init__(self, rank: int, size: int, store: Any, timeout: float) -> None:
         self.rank = rank
         self.size = size
@@ -144,20 +155,6 @@ class _Board:
             self.last = time.monotonic()
             self.write("at", progress)
 
-# %% ../../nbs/workshop/79_network.ipynb #79000037
-def _first_lost(board: _Board, rank: int) -> tuple[int, str | None]:
-    "The rank that stopped first, found from note to note, and its reason."
-    seen = {board.rank}
-    while rank not in seen:
-        reason = board.look("stopped", rank)
-        if reason is None or isinstance(reason, str): return rank, reason
-        seen.add(rank)
-        rank = reason
-    return rank, None
-
-# %% ../../nbs/workshop/79_network.ipynb #79000021
-class Network(_Board):
-    "The place of a rank among the others, and the notice board, as `join` gives them."
     def read_all(self, topic: str) -> list[Any]:
         "Wait for the notices of all ranks under a topic."
         found: dict[int, Any] = {}

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Any, cast
 
-from ..ground.arguments import Floats, check_count, real_number
+from ..ground.arguments import check_count, real_number
 from ..ground.files import needed_for
 from mfdl.language.participation import (
     Participation, Uses, check_participation, participation_in_words,
@@ -157,14 +157,19 @@ def _check_records(records: Any, participation: Participation, size: int) -> Non
                              "(expected_batch_size)")
         uses.take(batch)
 
-# %% ../../nbs/workshop/92_opacus.ipynb #1178044f
-class _OneStep:
-    "The checks of an optimizer, at the beginning and in every step."
-    def __init__(self, optimizer: Any, run: Run) -> None:
+# %% ../../nbs/workshop/92_opacus.ipynb #89319e43
+class _NodeNoise:
+    "Replaces the method `add_noise` of an optimizer, and adds the noise of one node."
+    def __init__(
+        self, optimizer: Any, run: Run, stream: NodeNoise, statement: str,
+    ) -> None:
         self.optimizer = optimizer
+        self.without_noise = optimizer.add_noise
         self.run = run
         self.rate = _plain_rate(optimizer)
         self.size = optimizer.expected_batch_size
+        self.stream = stream
+        self.statement = statement
         self.t = 0
 
     def check(self) -> None:
@@ -193,17 +198,6 @@ class _OneStep:
                              "random batches (Poisson sampling) are not accounted for")
         if not all(p.summed_grad.isfinite().all() for p in added.params):
             raise FloatingPointError(f"step {self.t}: the gradient is not finite")
-
-# %% ../../nbs/workshop/92_opacus.ipynb #89319e43
-class _NodeNoise(_OneStep):
-    "Replaces the method `add_noise` of an optimizer, and adds the noise of one node."
-    def __init__(
-        self, optimizer: Any, run: Run, stream: Iterator[Floats], statement: str,
-    ) -> None:
-        super().__init__(optimizer, run)
-        self.without_noise = optimizer.add_noise
-        self.stream = stream
-        self.statement = statement
 
     def __call__(self) -> None:
         "Add the noise of the next step to the sums of clipped gradients."
