@@ -503,7 +503,12 @@ class NoiseOfRuns:
         self.runs = list(runs)
         self.dimension = dimension
         self.device = device
+        self.clip = clip  # as it was given, without room for rounding
         self.spacing = _spacings(runs, clip)
+
+    def of(self, runs: Sequence[Run]) -> NoiseOfRuns:
+        "The same for other runs, of which nothing has been drawn."
+        return NoiseOfRuns(runs, self.dimension, self.device, self.clip)
 
     @cached_property
     def supplies(self) -> list[Supply]:

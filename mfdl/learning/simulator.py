@@ -276,15 +276,11 @@ class Simulation(Training):
         self.learner = Learner(
             make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite)
         self.runs = list(runs)
-        self._given = clip
-        self.noise = self._noise_of(runs)
+        self.noise = NoiseOfRuns(runs, self.models.shape[2], self.learner.device, clip)
         self.learner.leave_room(self.noise.spacing.get(0))
         self.exchange = MatrixExchange(self.learner.device)
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.forgotten = False
-
-    def _noise_of(self, runs: Sequence[Run]) -> NoiseOfRuns:
-        return NoiseOfRuns(runs, self.models.shape[2], self.learner.device, self._given)
 
     def modules(self, run: int = 0) -> list[torch.nn.Module]:
         """Return the models of a run.
@@ -352,7 +348,7 @@ class Simulation(Training):
     def _replace_secret(self, secret: int | None) -> None:
         self.runs = [replace(run, secret=secret) for run in self.runs]
         self.learner.batches = self.batches.with_secret(secret)
-        self.noise = self._noise_of(self.runs)
+        self.noise = self.noise.of(self.runs)
 
     def forget(self) -> None:
         """Forget all secrets and all noise, so that nothing can be resumed."""
