@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['Lots', 'LOTS', 'DATASETS', 'Batches', 'cut', 'RandomBatches', 'named_lots', 'by_lot', 'round_robin', 'dirichlet',
-           'by_group', 'Dataset', 'housing_table', 'load_data', 'as_dataset']
+__all__ = ['Lots', 'DATASETS', 'Batches', 'cut', 'RandomBatches', 'by_lot', 'round_robin', 'dirichlet', 'by_group', 'Dataset',
+           'housing_table', 'load_data', 'as_dataset']
 
 # %% ../../nbs/learning/60_data.ipynb #checkidx
 def _check_places(index: NDArray[Any]) -> None:  # int (n, b, m)
@@ -308,23 +308,6 @@ class RandomBatches(Batches):
         return np.asarray(self._drawn[step])
 
 # %% ../../nbs/learning/60_data.ipynb #bylot003
-LOTS: dict[str, Callable[[int, int], Lots]] = {
-    "poisson": lambda k, b: Participation.poisson(1 / b, k * b),
-    "one lot": Participation.balls_in_bins,
-    "new lots": Participation.balls_in_new_bins,
-}
-
-def named_lots(
-    lots: str | None, k: int, b: int, holdings: Sequence[Any], largest: int | None,
-) -> Lots:
-    "How batches are drawn, by name."
-    if largest is not None and lots != "poisson":
-        raise ValueError(f"largest={largest!r}: what it costs that a batch is cut is proved for "
-                         "coins; expected lots='poisson', or no largest batch")
-    scheme = LOTS[check_choice("lots", lots, LOTS)](k, b)
-    if largest is None: return scheme
-    return Participation.truncated_poisson(1 / b, k * b, max(map(len, holdings)), largest)
-
 def by_lot(
     holdings: Sequence[Any],
     scheme: Lots,

@@ -215,15 +215,15 @@ def trained(data, **settings):
 
     from mfdl.learning.training import train
     graph = nx.relabel_nodes(nx.cycle_graph(5), dict(enumerate(LABELS)))
-    usual = dict(epsilon=3.0, delta=1e-5, epochs=2, b=3, lr=0.05, strategy="identity", progress=False, secret=1)
+    usual = dict(epsilon=3.0, delta=1e-5, participation=Participation.cyclic(2, 3), lr=0.05, noise="independent", progress=False, secret=1)
     return train(lambda: nn.Linear(4, 2), data, graph, **usual | settings)
 
 
 @pytest.mark.parametrize("settings, holds", [
     ({}, ["a promise"]),
-    (dict(trust=PNDP.each(LABELS)), ["a promise, even if shown every noisy gradient"]),
-    (dict(trust=PNDP.each(LABELS), estimate=True), ["a promise, even if shown every noisy gradient", "an estimate: if gradients did not react"]),
-    (dict(trust=PNDP.each(LABELS), feature_norm=2.0), ["a promise, as updates are Lipschitz"]),
+    (dict(against=PNDP.each(LABELS)), ["a promise, even if shown every noisy gradient"]),
+    (dict(against=PNDP.each(LABELS), estimate=True), ["a promise, even if shown every noisy gradient", "an estimate: if gradients did not react"]),
+    (dict(against=PNDP.each(LABELS), feature_norm=2.0), ["a promise, as updates are Lipschitz"]),
 ], ids=["eavesdropper", "insiders", "estimate", "promise"])
 def test_a_training_shows_beside_each_number_whether_it_is_a_promise(classes, settings, holds):
     done = trained(classes, **settings)

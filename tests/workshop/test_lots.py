@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from test_distributed import DATA, RATE, SECRET, W, machine, network, together  # noqa: F401, a fixture
 
-from mfdl import LDP, Participation, account, train
+from mfdl import LDP, Participation, Schedule, account, train
 from mfdl.accounting.bins import BinsReport
 from mfdl.accounting.chance import AmplifiedReport
 from mfdl.accounting.privacy import row_sensitivity
@@ -196,36 +196,40 @@ def test_lots_are_for_one_rank_and_one_run_and_drawn_alike(tmp_path, monkeypatch
 def model(): return torch.nn.Linear(4, 3)
 
 
+KNOWN, COINS, ONE_LOT, NEW_LOTS = Participation.cyclic(3, 3), Participation.poisson(1 / 3, 9), Participation.balls_in_bins(3, 3), Participation.balls_in_new_bins(3, 3)
+
+
 def trained(**change):
-    usual = {"epsilon": 8, "strategy": "identity", "holdings": HELD, "epochs": 3, "b": 3, "secret": 5, "progress": False, "lots": "poisson"}
+    usual = {"epsilon": 8, "noise": "independent", "holdings": HELD, "participation": COINS, "secret": 5, "progress": False}
     return train(model, DATA, nx.house_graph(), **usual | change)
 
 
-@pytest.mark.parametrize("lots, kind", [("poisson", AmplifiedReport), ("one lot", BinsReport), pytest.param("new lots", BinsReport, marks=pytest.mark.nightly)])
-def test_training_by_lot_is_accounted_for_as_it_is_drawn(lots, kind):
-    """Noise is what the report asks for, less than for known steps; the lots are those of the scheme, and forgotten with the secret."""
-    done, known = trained(lots=lots), trained(lots=None)
+@pytest.mark.parametrize("scheme, kind", [(COINS, AmplifiedReport), (ONE_LOT, BinsReport), pytest.param(NEW_LOTS, BinsReport, marks=pytest.mark.nightly)])
+def test_training_with_random_batches_is_accounted_for_as_they_are_drawn(scheme, kind):
+    """Noise is what the report asks for, less than for known steps; the batches are those of the scheme, and forgotten with the secret."""
+    done, known = trained(participation=scheme), trained(participation=KNOWN)
     assert type(done.report) is kind and done.report.epsilon(1e-6).max() <= 8 and done.report.epsilon(1e-6).max() > 7.9 and done.report.sigma < known.report.sigma
     batches = done.simulation.batches
-    assert batches.scheme == done.report.participation and batches.size == 3 and done.simulation.t == 9
+    assert batches.scheme == done.report.participation == scheme and batches.size == 3 and done.simulation.t == 9
     assert done.simulation.runs[0].scale == pytest.approx(done.report.sigma * row_sensitivity(1.0, 3, "replace-one"))
     again = account(done.simulation.runs[0].protocol, LDP(), batches.scheme, done.report.sigma).in_units(1.0, 3, "replace-one")
     assert again.epsilon(1e-6).max() == pytest.approx(done.report.epsilon(1e-6).max(), rel=1e-3)  # fewer looks are counted
-    assert "as long as nobody but a node knows its lots" in done.statement and "Each node draws its batches" in done.statement
-    fresh = trained(lots=lots, secret=None)
+    assert "as long as nobody but a node knows its batches" in done.statement and "Each node draws its batches" in done.statement
+    fresh = trained(participation=scheme, secret=None)
     with pytest.raises(ValueError, match="expected a secret"): fresh.simulation.batches.at(0)
 
 
 def test_training_with_a_largest_batch_is_accounted_for_as_it_is_cut():
-    done, uncut = trained(largest=4), trained()
+    cut_off = Participation.truncated_poisson(1 / 3, 9, 9, 4)
+    done, uncut = trained(participation=cut_off), trained()
     assert type(done.report) is TruncatedReport and 7.9 < done.report.epsilon(1e-6).max() <= 8 and done.report.sigma >= uncut.report.sigma
     batches = done.simulation.batches
-    assert batches.scheme == Participation.truncated_poisson(1 / 3, 9, 9, 4) == done.report.participation
+    assert batches.scheme == cut_off == done.report.participation
     assert max((batches.at(t) >= 0).sum(axis=1).max() for t in range(9)) == 4 < max((uncut.simulation.batches.at(t) >= 0).sum(axis=1).max() for t in range(9))
     assert "largest=4" in done.statement
-    for lots in (None, "one lot", "new lots"):
-        with pytest.raises(ValueError, match="expected lots='poisson'"): trained(lots=lots, largest=4)
-    with pytest.raises(ValueError, match="largest=0"): trained(largest=0)
+    for records in (1, 8):
+        with pytest.raises(ValueError, match=r"a node holds 9 records; expected Participation.truncated_poisson\(0.333.*, 9, 9, 4, 1\)"):
+            trained(participation=Participation.truncated_poisson(1 / 3, 9, records, 4))
 
 
 def test_other_settings_have_other_lots():
@@ -245,14 +249,15 @@ def test_checkpoints_hold_no_lots_and_go_on_with_the_same(tmp_path):
     drawn = trained().simulation.batches.at(0).astype(np.int64).tobytes()
     assert kept.exists() and drawn not in kept.read_bytes()
     assert (trained(checkpoint=kept).models[0].weight == whole).all()
-    with pytest.raises(ValueError): trained(checkpoint=kept, lots="new lots")
+    with pytest.raises(ValueError): trained(checkpoint=kept, participation=NEW_LOTS)
 
 
 def test_what_is_refused():
     for change, words in (
-        ({"lots": "shuffled"}, "lots='shuffled'"), ({"momentum": 0.5}, "nothing is proved"), ({"lr": np.geomspace(0.1, 0.01, 9)}, "nothing is proved"),
-        ({"feature_norm": 1.0}, "nothing is proved"), ({"strategy": "mafalda"}, "a memory of|nothing is proved"),
-        ({"lots": "new lots", "strategy": "mafalda"}, "b\\^k|nothing is proved"),
+        ({"participation": "shuffled"}, "expected a Participation"), ({"lr": Schedule(0.1, momentum=0.5)}, "nothing is proved"),
+        ({"lr": np.geomspace(0.1, 0.01, 9)}, "nothing is proved"),
+        ({"feature_norm": 1.0}, "nothing is proved"), ({"noise": "mafalda"}, "a memory of|nothing is proved"),
+        ({"participation": NEW_LOTS, "noise": "mafalda"}, "b\\^k|nothing is proved"),
     ):
         with pytest.raises(ValueError, match=words): trained(**change)
     with pytest.raises(ValueError, match="drawn for 6 steps"): Simulation(model, DATA, by_lot(HELD, SCHEMES["coins"], 1), [Run("r", dsgd(W, 12))], 0.1, 1.0)
