@@ -42,7 +42,7 @@ from mfdl.language.participation import (
     BinsParticipation, Participation, RandomParticipation, TruncatedParticipation,
 )
 from ..language.protocol import Protocol, check_protocol_type
-from .data import Batches, Dataset, Lots, as_dataset, by_lot, cut, round_robin
+from .data import Batches, Dataset, RandomScheme, as_dataset, random_batches, cut, round_robin
 from .layers import new_model
 from .learner import History, Learner, choose_loss
 from .linear import linear_layer, updates_of, within_norm
@@ -516,10 +516,10 @@ def _refuse_later(optimizer: str, person: object) -> None:
 
 
 # %% ../../nbs/learning/68_training.ipynb #5bf67d51
-def _taking_part(participation: Any) -> Participation | Lots:
+def _taking_part(participation: Any) -> Participation | RandomScheme:
     "In which steps records take part; by default 20 epochs of 16 batches."
     if participation is None: return Participation.cyclic(20, 16)
-    if isinstance(participation, Lots): return participation
+    if isinstance(participation, RandomScheme): return participation
     if not isinstance(participation, Participation):
         raise ValueError(f"participation={participation!r:.80}: expected a Participation, such as "
                          "Participation.cyclic(k, b) for k epochs of b batches")
@@ -531,7 +531,7 @@ def _taking_part(participation: Any) -> Participation | Lots:
     return participation
 
 def _check_random(
-    scheme: Participation | Lots, against: Any, schedule: Schedule, feature_norm: float | None,
+    scheme: Participation | RandomScheme, against: Any, schedule: Schedule, feature_norm: float | None,
     estimate: bool,
 ) -> None:
     "Raise a ValueError for settings for which nothing is proved about random batches."
@@ -554,7 +554,7 @@ def _check_random(
                          f"{' and '.join(instead)}; expected "
                          f"{' and '.join(dict.fromkeys(instead.values()))}")
 
-def _check_held(holdings: list, scheme: Participation | Lots) -> None:
+def _check_held(holdings: list, scheme: Participation | RandomScheme) -> None:
     "Raise a ValueError for nodes with more records than batches are cut for."
     if not isinstance(scheme, TruncatedParticipation): return
     held = cut(holdings, 1).size
@@ -564,7 +564,7 @@ def _check_held(holdings: list, scheme: Participation | Lots) -> None:
                      f"Participation.truncated_poisson({q}, {T}, {held}, {most}, {groups})")
 
 def _dealt(
-    data: Dataset | str | Sequence, n: int, holdings: list | None, scheme: Participation | Lots,
+    data: Dataset | str | Sequence, n: int, holdings: list | None, scheme: Participation | RandomScheme,
 ) -> tuple[Dataset, Batches]:
     "Records and batches."
     records = as_dataset(data)
@@ -577,7 +577,7 @@ def _dealt(
         holdings = round_robin(len(records.y), n)
     if isinstance(scheme, Participation): return records, cut(holdings, scheme.b)
     _check_held(holdings, scheme)
-    return records, by_lot(holdings, scheme)
+    return records, random_batches(holdings, scheme)
 
 
 # %% ../../nbs/learning/68_training.ipynb #learns01
@@ -604,7 +604,7 @@ def _network(graph: Any) -> tuple[list[Hashable], Any]:  # .., gossip matrix (n,
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
     return [*network], gossip_matrix(network)
 
-def _in_turn(scheme: Participation | Lots) -> Participation:
+def _in_turn(scheme: Participation | RandomScheme) -> Participation:
     "Known steps, for which noise is made."
     if isinstance(scheme, Participation): return scheme
     if isinstance(scheme, BinsParticipation): return Participation.cyclic(scheme.epochs, scheme.bins)
@@ -761,7 +761,7 @@ def train(
     participation : Participation, optional
         When a record takes part: Participation.cyclic(k, b) for k epochs of b batches
         in turn, by default cyclic(20, 16); or at random, by coins (poisson,
-        cyclic_poisson, truncated_poisson) or by lot (balls_in_bins, balls_in_new_bins),
+        cyclic_poisson, truncated_poisson) or in bins (balls_in_bins, balls_in_new_bins),
         which each node draws in secret. That protects more against an eavesdropper,
         and against nobody else (chapters 36, 43 and 44).
     holdings : list, optional

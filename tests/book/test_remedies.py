@@ -68,7 +68,7 @@ from mfdl.language.attackers import parse_attackers, view
 from mfdl.language.gossip import check_gossip, spectral_gap
 from mfdl.language.participation import Uses
 from mfdl.language.streams import NodeNoise, deal_seeds
-from mfdl.learning.data import Dataset, by_lot, cut, round_robin
+from mfdl.learning.data import Dataset, cut, random_batches, round_robin
 from mfdl.learning.layers import new_model
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
@@ -454,7 +454,8 @@ TRAINING = [
     ("expected requires_grad=True", lambda: new_model(lambda: nn.Linear(2, 2).requires_grad_(False)), lambda: new_model(lambda: nn.Linear(2, 2).requires_grad_(True))),
     ("has a gradient of its own to clip; use GroupNorm", lambda: new_model(lambda: nn.BatchNorm1d(4)), lambda: new_model(lambda: nn.GroupNorm(2, 4))),
     ("such as lambda: nn.Linear(64, 10)", lambda: new_model(nn.Linear), lambda: new_model(lambda: nn.Linear(64, 10))),
-    ("expected lots, such as Participation.poisson(q, T)", lambda: by_lot(round_robin(36, 3), TWICE), lambda: by_lot(round_robin(36, 3), Participation.poisson(0.5, T))),
+    ("expected random steps, such as Participation.poisson(q, T)",
+     lambda: random_batches(round_robin(36, 3), TWICE), lambda: random_batches(round_robin(36, 3), Participation.poisson(0.5, T))),
     ("expected layers that draw no random numbers and change nothing, such as Linear, Conv2d and GroupNorm",
      trains(model=Sorted), trains(model=lambda: nn.Sequential(nn.Linear(2, 4), nn.GroupNorm(2, 4), nn.Linear(4, 2)))),
     ("expected record=False", lambda: simulates(record=True).resume(checkpoint()), lambda: simulates(record=False).resume(checkpoint())),

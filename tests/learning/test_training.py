@@ -31,7 +31,7 @@ from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
-from mfdl.learning.data import Batches, Dataset, by_lot, cut, load_data, round_robin
+from mfdl.learning.data import Batches, Dataset, cut, load_data, random_batches, round_robin
 from mfdl.learning.layers import _returned, chain
 from mfdl.learning.learner import Learner
 from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
@@ -656,7 +656,7 @@ def test_rounding_does_not_make_a_record_count_for_more(protect, size):
 def test_steps_that_data_move_are_those_of_the_participation(protect, by_chance):
     """Real gradients, step by step, on data that differ in one record, or in all of a node: they move in a pattern of `participation`, the node's in every step."""
     holdings, run = round_robin(23, N), Run("", dp_dsgd(W, 6), 0.1)
-    batches = by_lot(holdings, Participation.poisson(0.3, 6), secret=3) if by_chance else cut(holdings, 3)
+    batches = random_batches(holdings, Participation.poisson(0.3, 6), secret=3) if by_chance else cut(holdings, 3)
     models = [Simulation(Origin, CLASSES, batches, [run], 1.0, 0.5, protect) for _ in range(2)]
     records = holdings[2] if protect == "node" else holdings[2][:1]
     models[1].learner.X[records] = 5 - models[1].learner.X[records]

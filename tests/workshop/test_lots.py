@@ -20,7 +20,7 @@ from mfdl.ground.randomness import secure_uniform
 from mfdl.language.algorithms import dp_dsgd, dsgd
 from mfdl.language.participation import BinsParticipation, PoissonParticipation, TruncatedParticipation
 from mfdl.language.streams import deal_seeds
-from mfdl.learning.data import Batches, Dataset, by_lot, cut
+from mfdl.learning.data import Batches, Dataset, cut, random_batches
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.workshop.distributed import Peer
@@ -108,7 +108,7 @@ def test_plain_loops_agree(name):
     """Linear regression without noise, record by record: sums of clipped gradients, divided by the fixed number, whoever came."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(45, 3)), rng.normal(size=45)
-    batches = by_lot(HELD, {**SCHEMES, "cut": CUT}[name], secret=3)
+    batches = random_batches(HELD, {**SCHEMES, "cut": CUT}[name], secret=3)
     data = Dataset("random", X, y, X[:2], y[:2])
     simulation = Simulation(lambda: torch.nn.Linear(3, 1, bias=False), data, batches, [Run("plain", dsgd(W, 6))], 0.5, 0.7)
     models = simulation.models[:, 0].numpy().astype(float)
@@ -142,7 +142,7 @@ class Together(Batches):
 def secret_of(u): return 0x5ec3e7_0f_a11_1075_0f_5ec3e7 + u
 
 
-def drawn_alone(u, name): return by_lot([HELD[u]], {**SCHEMES, "cut": CUT}[name], secret=secret_of(u), size=3)
+def drawn_alone(u, name): return random_batches([HELD[u]], {**SCHEMES, "cut": CUT}[name], secret=secret_of(u), size=3)
 
 
 def traces_of(u, name):
@@ -178,7 +178,7 @@ def test_processes_that_draw_alone(name, tmp_path):
 def rank_with(net, folder, secrets, names):
     "A rank that draws its lots with a secret and a scheme of its own choice."
     run = Run("lots", dp_dsgd(W, 6), 0.3)
-    lots = by_lot([HELD[net.rank]], SCHEMES[names[net.rank]], secret=secrets[net.rank], size=3)
+    lots = random_batches([HELD[net.rank]], SCHEMES[names[net.rank]], secret=secrets[net.rank], size=3)
     seeds = {net.rank: deal_seeds(run.protocol, secrets[5])[net.rank]}
     Peer(net, network, DATA, lots, run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}")
 
@@ -260,7 +260,7 @@ def test_what_is_refused():
         ({"participation": NEW_LOTS, "noise": "mafalda"}, "b\\^k|nothing is proved"),
     ):
         with pytest.raises(ValueError, match=words): trained(**change)
-    with pytest.raises(ValueError, match="drawn for 6 steps"): Simulation(model, DATA, by_lot(HELD, SCHEMES["coins"], 1), [Run("r", dsgd(W, 12))], 0.1, 1.0)
-    for bad, words in (({"scheme": Participation.cyclic(2, 3)}, "expected lots"), ({"size": 0}, "size"), ({"holdings": [[0], [0]]}, "more than one place")):
-        with pytest.raises(ValueError, match=words): by_lot(**{"holdings": HELD, "scheme": SCHEMES["coins"]} | bad)
-    assert math.isclose(by_lot(HELD, SCHEMES["coins"], 1).b, 3, abs_tol=0.5)
+    with pytest.raises(ValueError, match="drawn for 6 steps"): Simulation(model, DATA, random_batches(HELD, SCHEMES["coins"], 1), [Run("r", dsgd(W, 12))], 0.1, 1.0)
+    for bad, words in (({"scheme": Participation.cyclic(2, 3)}, "expected random steps"), ({"size": 0}, "size"), ({"holdings": [[0], [0]]}, "more than one place")):
+        with pytest.raises(ValueError, match=words): random_batches(**{"holdings": HELD, "scheme": SCHEMES["coins"]} | bad)
+    assert math.isclose(random_batches(HELD, SCHEMES["coins"], 1).b, 3, abs_tol=0.5)
