@@ -42,7 +42,9 @@ from mfdl.language.participation import (
     BinsParticipation, Participation, RandomParticipation, TruncatedParticipation,
 )
 from ..language.protocol import Protocol, check_protocol_type
-from .data import Batches, Dataset, RandomScheme, as_dataset, random_batches, cut, round_robin
+from mfdl.learning.data import (
+    Batches, Dataset, RandomScheme, as_dataset, cut, random_batches, round_robin,
+)
 from .layers import new_model
 from .learner import History, Learner, choose_loss
 from .linear import linear_layer, updates_of, within_norm
@@ -531,8 +533,8 @@ def _taking_part(participation: Any) -> Participation | RandomScheme:
     return participation
 
 def _check_random(
-    scheme: Participation | RandomScheme, against: Any, schedule: Schedule, feature_norm: float | None,
-    estimate: bool,
+    scheme: Participation | RandomScheme, against: Any, schedule: Schedule,
+    feature_norm: float | None, estimate: bool,
 ) -> None:
     "Raise a ValueError for settings for which nothing is proved about random batches."
     if isinstance(scheme, Participation): return
@@ -564,7 +566,8 @@ def _check_held(holdings: list, scheme: Participation | RandomScheme) -> None:
                      f"Participation.truncated_poisson({q}, {T}, {held}, {most}, {groups})")
 
 def _dealt(
-    data: Dataset | str | Sequence, n: int, holdings: list | None, scheme: Participation | RandomScheme,
+    data: Dataset | str | Sequence, n: int, holdings: list | None,
+    scheme: Participation | RandomScheme,
 ) -> tuple[Dataset, Batches]:
     "Records and batches."
     records = as_dataset(data)

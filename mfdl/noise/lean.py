@@ -43,9 +43,9 @@ def _alike(H: Floats, first: Floats, bands: int) -> Floats:  # (T, T), (T,) to (
         total = 1 + x.sum()
         d = np.append(1.0, -x / total)
         square, in_square = _squared_norm(d, first)
-        harm = d @ Q @ d
-        in_weights = -(2 * Q @ d / harm + in_square / square)[1:]
-        return np.log(harm * square), (in_weights - in_weights @ x / total) / total
+        error = d @ Q @ d
+        in_weights = -(2 * Q @ d / error + in_square / square)[1:]
+        return np.log(error * square), (in_weights - in_weights @ x / total) / total
 
     w = -inverse_root(bands)[1:]
     bounds = [(0.0, None)] * (bands - 1)
@@ -75,8 +75,8 @@ def _sums_of_columns(weights: Floats, group: Ints) -> Floats:  # (T, patterns)
     return moved
 
 # %% ../../nbs/noise/49_lean.ipynb #a4cca51c
-def _log_harm(weights: Floats, H: Floats, group: Ints) -> tuple[float, Floats]:
-    "Log of the harm of bands (bands, T), each pattern at sensitivity 1; gradient."
+def _log_error(weights: Floats, H: Floats, group: Ints) -> tuple[float, Floats]:
+    "Log of the squared error of bands (bands, T), each pattern at sensitivity 1; gradient."
     from scipy.linalg import solve_banded
     bands, T = weights.shape
     moved = _sums_of_columns(weights, group)
@@ -85,14 +85,14 @@ def _log_harm(weights: Floats, H: Floats, group: Ints) -> tuple[float, Floats]:
     N = _lower(weights)
     pull = (H * np.outer(scale, scale)) @ N
     by_step = N.multiply(pull).sum(axis=1)
-    harm = by_step.sum()
+    error = by_step.sum()
     in_squares = np.bincount(group, by_step) / squares
     back = solve_banded((0, bands - 1), _transposed(weights), 2 * moved * in_squares)
     gradient = np.zeros_like(weights)
     for lag in range(bands):
         through = (back[lag:] * moved[:T - lag]).sum(axis=1)
         gradient[lag, :T - lag] = 2 * np.diag(pull, -lag) - through
-    return np.log(harm), gradient / harm
+    return np.log(error), gradient / error
 
 # %% ../../nbs/noise/49_lean.ipynb #6f29d4df
 def _each_its_own(H: Floats, alike: Floats, b: int) -> Floats:  # (bands, T)
@@ -104,7 +104,7 @@ def _each_its_own(H: Floats, alike: Floats, b: int) -> Floats:  # (bands, T)
     bounds = [(1e-6, None)] * T + [(None, 0.0)] * (start.size - T)
 
     def loss(flat: Floats) -> tuple[float, Floats]:
-        value, gradient = _log_harm(flat.reshape(start.shape), H, group)
+        value, gradient = _log_error(flat.reshape(start.shape), H, group)
         return value, gradient.ravel()
 
     options = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-13}
@@ -131,7 +131,7 @@ def banded_inverse(
     participation: Participation,
     bands: int = INVERSE_BANDS,
 ) -> Floats:  # (T, T)
-    """A C^-1 with few bands that does little harm, so that a node remembers little.
+    """A C^-1 with few bands that leaves little error, so that a node remembers little.
 
     Minimises tr(H N N^T) over the N = C^-1 with so many bands whose entries off the diagonal
     are at most 0, at sensitivity 1: a local minimum. Under min-separation the weights are the

@@ -198,7 +198,7 @@ class _Patterns:
 def _newton_multiplier(
     M: Floats, X_inv: Floats, values: Floats, S: Floats,  # (T, T) but values (T,)
     patterns: _Patterns,
-    harm: float, tol: float,  # what X does, and the gap in the end
+    error: float, tol: float,  # what X does, and the gap in the end
 ) -> tuple[Floats, float]:  # G (b, k, k), and what the step promises
     """The multiplier of Newton's step, by conjugate gradients."""
     sums = values[:, None] + values
@@ -218,7 +218,7 @@ def _newton_multiplier(
 
     def enough(size: float, _: float, gained: float) -> bool:
         rest = promised - gained
-        return bool(size <= max(min(0.01 * rest, rest**2 / harm), tol / 50 * harm))
+        return bool(size <= max(min(0.01 * rest, rest**2 / error), tol / 50 * error))
 
     G, gained = _conjugate_gradients(apply, precondition, across(left / sums), enough)
     return first + G, promised - gained
@@ -369,7 +369,7 @@ class Strategy(Optimum):
             f"at sensitivity 1 under {self.participation!r}.",
         ]
         if self.objective is not None:
-            notes.append("For a sparse W, harm and bound are those of an estimated H.")
+            notes.append("For a sparse W, squared error and bound are those of an estimated H.")
         if self.lower_bound is not None:
             notes.append("Lower bound: of the strategies that compete with it (see optimize).")
         return self.C if alike else self.C[0], notes
@@ -455,24 +455,24 @@ class _Least(NamedTuple):
     """The best X that was found, and how good it is."""
 
     X: Floats  # (T, T)
-    harm: float  # tr(H X^-1)
+    error: float  # tr(H X^-1)
     trace: float  # tr X^-1, the variance of all noise
     lower: float  # nothing does less, within the bound on the trace
     iterations: int
     trace_penalty: float = 0.0
 
-def _least_harm(
+def _least_error(
     H: Floats, X: Floats, shape: _Shape, tol: float,  # (T, T)
     patterns: _Patterns | None = None,
 ) -> _Least:
-    """Minimise the harm, starting from an X that satisfies the constraints."""
+    """Minimise the squared error, starting from an X that satisfies the constraints."""
     lower = -np.inf
     with progress_bar(desc="Newton steps", leave=False) as bar:
         for iterations, iterate in enumerate(_newton_iterates(H, X, shape, patterns, tol)):
             X, value, proven = iterate
             lower = max(lower, proven)
             gap = (value - lower) / value
-            bar.set_postfix(harm=f"{value:.6g}", gap=f"{gap:.0e}", refresh=False)
+            bar.set_postfix(error=f"{value:.6g}", gap=f"{gap:.0e}", refresh=False)
             bar.update()
             if value - lower <= tol * value / 2 or iterations == MAX_NEWTON_STEPS: break
     return _Least(X, value, np.trace(np.linalg.inv(X)), lower, iterations)
@@ -492,13 +492,13 @@ class _Penalized:
         self.latest = _Least(np.eye(len(H)) / shape.k, np.inf, 0.0, -np.inf, 0)
 
     def solve(self, tau: float) -> _Least:
-        """The least harm where a unit of variance costs tau."""
+        """The least squared error where a unit of variance costs tau."""
         priced = self.H + tau * np.eye(len(self.H))
-        found = _least_harm(priced, self.latest.X, self.shape, self.tol / 4)
+        found = _least_error(priced, self.latest.X, self.shape, self.tol / 4)
         self.lower = max(self.lower, found.lower - tau * self.r)
         count = self.latest.iterations + found.iterations
-        harm = found.harm - tau * found.trace
-        self.latest = _Least(found.X, harm, found.trace, self.lower, count, tau)
+        error = found.error - tau * found.trace
+        self.latest = _Least(found.X, error, found.trace, self.lower, count, tau)
         return self.latest
 
     def mixed(self, within: _Least, beyond: _Least) -> _Least:
@@ -507,15 +507,15 @@ class _Penalized:
 
         def between(share: float) -> _Least:
             X = within.X + share * (beyond.X - within.X)
-            harm, inverse = squared_error(self.H, X)
+            error, inverse = squared_error(self.H, X)
             assert inverse is not None  # a mean of positive definite matrices
-            return self.latest._replace(X=X, harm=harm, trace=np.trace(inverse))
+            return self.latest._replace(X=X, error=error, trace=np.trace(inverse))
 
         share = brentq(lambda share: between(share).trace - self.r, 0.0, 1.0, xtol=1e-14)
         return between(share)
 
 # %% ../../nbs/noise/52_newton.ipynb #117d0d9b
-def _least_bounded_harm(H: Floats, shape: _Shape, tol: float, r: float) -> _Least:
+def _least_bounded_error(H: Floats, shape: _Shape, tol: float, r: float) -> _Least:
     """The best X with tr X^-1 at most r, for an H (T, T) that may be singular."""
     penalized = _Penalized(H, shape, tol, r)
     within = penalized.solve(np.trace(H) / len(H))
@@ -524,11 +524,11 @@ def _least_bounded_harm(H: Floats, shape: _Shape, tol: float, r: float) -> _Leas
     beyond = within
     while beyond.trace <= r:
         within = beyond
-        if within.trace_penalty * r <= tol / 4 * within.harm: return within
+        if within.trace_penalty * r <= tol / 4 * within.error: return within
         beyond = penalized.solve(within.trace_penalty / 10)
     for _ in range(_MAX_PENALTIES):
         best = penalized.mixed(within, beyond)
-        if best.harm - penalized.lower <= tol / 2 * best.harm: break
+        if best.error - penalized.lower <= tol / 2 * best.error: break
         share = np.log(r / within.trace) / np.log(beyond.trace / within.trace)
         penalties = within.trace_penalty, beyond.trace_penalty
         between = penalized.solve(penalties[0] * (penalties[1] / penalties[0])**share)
@@ -616,9 +616,9 @@ def optimize(
         if bands is None:  # cyclic
             patterns = _Patterns(shape, np.arange(len(H)).reshape(-1, participation.b).T)
         start = _start(H, shape, participation.b, bands)
-        best = _least_harm(H, start, shape, tol, patterns)
+        best = _least_error(H, start, shape, tol, patterns)
     else:
-        best = _least_bounded_harm(H, shape, tol, bound * participation.k * len(H))
+        best = _least_bounded_error(H, shape, tol, bound * participation.k * len(H))
     C = unit_sensitivity(gram_factor(best.X), participation)
     objective = squared_error(H, C.T @ C)[0]
     proof = best.lower, best.iterations, best.trace_penalty

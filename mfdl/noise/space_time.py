@@ -144,7 +144,7 @@ def _noise_of_steps(
 # %% ../../nbs/noise/56_space_time.ipynb #00000011
 @dataclass(frozen=True, eq=False, repr=False)
 class SpaceTime(Optimum):
-    """Noise of little harm that protects every node against an eavesdropper.
+    """Noise of little squared error that protects every node against an eavesdropper.
 
     Its sensitivity is at most 1. This is what `optimize_space_time` finds.
 
@@ -154,11 +154,11 @@ class SpaceTime(Optimum):
         Covariance of what is added in all steps, entry t * n + u for node u in step t;
         with a basis, the covariance in time along each of its columns, Hermitian.
     objective : float
-        The harm of the noise, tr(H S).
+        The squared error of the noise, tr(H S).
     lower_bound : float
-        Of the harm of any noise of sensitivity 1 that the groups can draw.
+        Of the squared error of any noise of sensitivity 1 that the groups can draw.
     independent : float
-        The harm of independent noise.
+        The squared error of independent noise.
     iterations : int
         How many it took.
     participation : Participation
@@ -169,8 +169,8 @@ class SpaceTime(Optimum):
         Directions, in columns; by default those of the nodes. Where m < n, the last
         n - m are complex, and each stands for its conjugate as well.
     trace_penalty : float
-        Price of a unit of variance, relative to its mean harm, which was minimized with
-        the harm; 0 where each noise has an effect.
+        Price of a unit of variance, relative to its mean squared error, which was minimized with
+        the squared error; 0 where each noise has an effect.
 
     References
     ----------
@@ -202,7 +202,7 @@ class SpaceTime(Optimum):
     ) -> Protocol:
         """D-SGD with this noise, from seeds that the nodes of each group share.
 
-        Its privacy does not depend on W, its harm does.
+        Its privacy does not depend on W, its squared error does.
 
         Parameters
         ----------
@@ -243,11 +243,11 @@ class SpaceTime(Optimum):
         price = []
         if self.trace_penalty:
             price = [f"Some noise has no effect, so variance has a price: {self.trace_penalty:.2g} "
-                     "of its mean harm."]
+                     "of its mean squared error."]
         return in_time, [
             *price, "Drawn: the covariance in time of the noise of node 0, one slice of that of all nodes, "
             f"of sensitivity 1 at most under {self.participation!r}.",
-            f"Independent noise does harm {self.independent:.4g}.",
+            f"Independent noise leaves {self.independent:.4g}.",
             "Lower bound: of all noise of sensitivity 1 that these groups can draw.",
         ]
 
@@ -328,7 +328,7 @@ class _BestWithin:
     objective: float
     lower_bound: float
     iterations: int
-    gap: float  # of harm and price together
+    gap: float  # of squared error and price together
 
 def _best_within(
     A: Floats,  # (.., mT): what noise of these nodes does to all
@@ -337,7 +337,7 @@ def _best_within(
     tol: float,
     max_iter: int,
 ) -> _BestWithin:
-    "The noise of some nodes that does the least harm to all."
+    "The noise of some nodes that leaves the least squared error in all models."
     priced = _priced_workload(A, price)
     places = pattern_blocks(participation, A.shape[1] // participation.T)
     where = block_index(places)
@@ -378,7 +378,7 @@ def exact_space_time(
     n = A.shape[1] // T
     partition = check_partition(groups, n)
     places = [(np.arange(T)[:, None] * n + group).ravel() for group in partition]
-    unit = (A**2).sum() / A.shape[1]  # harm of a unit of variance, on average
+    unit = (A**2).sum() / A.shape[1]  # squared error of a unit of variance, on average
     penalty = price_of_variance(
         trace_penalty, lambda tau: any(_is_free(A[:, at], tau * unit) for at in places))
     S = np.zeros((n * T, n * T))

@@ -174,15 +174,15 @@ def test_an_optimum_shows_its_proof_and_what_that_is_a_proof_of(name):
     matrix, _ = found._shown()
     np.testing.assert_allclose(matrix, drawn(found), atol=1e-9 * np.abs(matrix).max())
     assert f"least {matrix.min():.3g}, largest {matrix.max():.3g}" in words
-    if found.objective is None: assert "harm is not known: no network" in words and "No lower bound was computed" in words and "gap" not in words
-    else: assert f"harm{found.objective:.4g}lower bound{found.lower_bound:.4g}gap{found.gap:.2g}" in words and "Lower bound: " in words
+    if found.objective is None: assert "squared error is not known: no network" in words and "No lower bound was computed" in words and "gap" not in words
+    else: assert f"squared error{found.objective:.4g}lower bound{found.lower_bound:.4g}gap{found.gap:.2g}" in words and "Lower bound: " in words
     if hasattr(found, "participation"): assert repr(found.participation) in words
 
 
 def test_an_optimum_without_a_bound_or_a_picture_says_so():
     found = replace(strategy("mafalda", SCHEME, W), lower_bound=None, name="<script>alert(1)</script>")
     card = found._repr_html_()
-    assert "<script" not in card and "other noise may do less harm" in card and f"{found.objective:.4g}" in card and "gap" not in words_of(card)
+    assert "<script" not in card and "other noise may leave less" in card and f"{found.objective:.4g}" in card and "gap" not in words_of(card)
     bare = Optimum()
     bare.objective, bare.lower_bound, bare.iterations = 2.0, 1.0, 3
     assert "<svg" not in bare._repr_html_() and "gap0.5" in words_of(bare._repr_html_())

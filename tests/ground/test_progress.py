@@ -156,7 +156,7 @@ def test_exposure_has_one_bar(told):
 
 def test_a_strategy_tells_steps_and_gap(told):
     made = strategy("mafalda", SCHEME, gossip_matrix(load_graph("ring:n=5")))
-    shown = [float(harm) for harm in re.findall(r"gap=inf, harm=([^],\r]*)", told.text())]  # the proof comes with the last step
+    shown = [float(error) for error in re.findall(r"error=([^],\r]*), gap=inf", told.text())]  # the proof comes with the last step
     assert len(shown) == made.iterations and shown == sorted(shown, reverse=True)
     strategy("mafalda_l", SCHEME, gossip_matrix(load_graph("ring:n=5")))
     assert told.names() == {"Newton steps", "nodes"}
