@@ -610,7 +610,8 @@ def _network(graph: Any) -> tuple[list[Hashable], Any]:  # .., gossip matrix (n,
 def _in_turn(scheme: Participation | RandomScheme) -> Participation:
     "Known steps, for which noise is made."
     if isinstance(scheme, Participation): return scheme
-    if isinstance(scheme, BinsParticipation): return Participation.cyclic(scheme.epochs, scheme.bins)
+    if isinstance(scheme, BinsParticipation):
+        return Participation.cyclic(scheme.epochs, scheme.bins)
     T = scheme.T
     b = min(round(scheme.groups / scheme.q), T)
     if T % b: return Participation.min_sep(T // b, b, T)
@@ -872,9 +873,8 @@ def train(
     given = plain if schedule.plain else None
     simulation = Simulation(model, records, batches, [run], given, clip, **learns)
     named = _MATRICES.get(noise, noise) if isinstance(noise, str) else None
-    what: tuple[Any, ...] = (
-        float(epsilon), float(delta), attackers, named or protocol.name, adjacency, known.b, known.k)
-    what += () if feature_norm is None else (feature_norm,)
+    what: tuple[Any, ...] = (float(epsilon), float(delta), attackers, named or protocol.name)
+    what += (adjacency, known.b, known.k, *([] if feature_norm is None else [feature_norm]))
     simulation.use_secret(_noise_key(simulation, what + claim.kind, named is None, secret))
     counts = how["progress"] and isinstance(scheme, Participation)
     spent = (lambda t: claim.spent(t, report.sigma)) if counts else None
