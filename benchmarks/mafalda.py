@@ -12,7 +12,7 @@ from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.noise.gram import gram_factor, local_gram, modes
 from mfdl.noise.newton import optimize
-from mfdl.noise.strategies import best_toeplitz, toeplitz_harm
+from mfdl.noise.strategies import best_toeplitz, toeplitz_error
 
 COLORS = {
     "mfdl": PALETTE["ours"], "jax-privacy": PALETTE["squared"],
@@ -102,7 +102,7 @@ def by_toeplitz(how, k, b):
     """
     T = k * b
     c, cpu = coefficients_by_opake(T) if how == "opake" else coefficients_by_mfdl(k, b)
-    harm = toeplitz_harm(*modes(np.ones((1, 1))), c, T)[0]
+    harm = toeplitz_error(*modes(np.ones((1, 1))), c, T)[0]
     return {"objective": harm * (c @ c) * k, "cpu": cpu}
 
 

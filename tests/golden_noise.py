@@ -11,6 +11,7 @@ from mfdl import (
     LDP,
     PNDP,
     Noise,
+    Participation,
     Protocol,
     Round,
     Schedule,
@@ -60,12 +61,12 @@ def runs():
 RUNS = runs()
 SCHEDULES = {"momentum": Schedule(0.5, momentum=0.9, nesterov=True), "weight decay": Schedule(np.linspace(0.5, 0.1, T), momentum=0.5, weight_decay=0.1)}
 TRAININGS = {
-    "train mafalda": {}, "train identity for insiders": {"strategy": "identity", "trust": PNDP.each(range(N))},
-    "train banded": {"strategy": "banded", "momentum": 0.5},
-    "train decor": {"strategy": RUNS["decor"], "b": 5, "epochs": 1},
-    "train secure": {"strategy": "bsr", "secure": True}, "train by lots": {"strategy": "identity", "lots": "poisson"},
-    "train bounded": {"strategy": "identity", "trust": PNDP([0]), "feature_norm": 1.0, "clip": 0.5},
-    "train for zero-out": {"adjacency": "zero-out", "trust": [LDP(), PNDP([1, 2])]},
+    "train mafalda": {}, "train identity for insiders": {"noise": "independent", "against": PNDP.each(range(N))},
+    "train banded": {"noise": "banded", "lr": Schedule(0.1, momentum=0.5)},
+    "train decor": {"noise": RUNS["decor"], "participation": Participation.cyclic(1, 5)},
+    "train secure": {"noise": "bsr", "secure": True}, "train by lots": {"noise": "independent", "participation": Participation.poisson(1 / 2, 4)},
+    "train bounded": {"noise": "independent", "against": PNDP([0]), "feature_norm": 1.0, "clip": 0.5},
+    "train for zero-out": {"adjacency": "zero-out", "against": [LDP(), PNDP([1, 2])]},
 }
 SEVERAL = "dp_dsgd", "mf_dsgd", "mf_dsgd, banded", "corn", "decor", "dsgd", "dp_dsgd of some"
 CASES = [*RUNS, *SCHEDULES, "several", *TRAININGS]
@@ -116,7 +117,7 @@ def trained(some, secure=False):
 def budgeted(options):
     """What a training within a budget says, and its models; their noise depends on the last digits of its scale and of its coefficients."""
     X, y = records()
-    given = {"data": (X, y, X[:5], y[:5]), "graph": GRAPH, "epsilon": 8.0, "delta": 1e-5, "epochs": 2, "b": 2, "secret": SECRET, "progress": False}
+    given = {"data": (X, y, X[:5], y[:5]), "graph": GRAPH, "epsilon": 8.0, "delta": 1e-5, "participation": Participation.cyclic(2, 2), "secret": SECRET, "progress": False}
     made = train(from_zero, **given | options)
     run, = made.simulation.runs
     models = [[round(one, 6) for part in model.parameters() for one in part.detach().flatten().tolist()] for model in made.models]

@@ -104,7 +104,7 @@ def calls() -> dict[str, Callable[[], object]]:
         "account, PNDP": lambda: asked(mfdl.PNDP.each(graph.nodes)),
         "account, PNDP, updates": lambda: asked(mfdl.PNDP.each(list(graph.nodes)[:3]), updates=mfdl.Lipschitz(1)),
         "which_noise": lambda: mfdl.which_noise(network(), scheme, 3.0, 1e-5),
-        "train": lambda: mfdl.train(lambda: torch.nn.Linear(4, 1), data, graph, 5.0, 1e-5, epochs=2, b=4, secret=0, progress=False),
+        "train": lambda: mfdl.train(lambda: torch.nn.Linear(4, 1), data, graph, 5.0, 1e-5, participation=scheme, secret=0, progress=False),
     }
 
 

@@ -164,10 +164,10 @@ class TruncatedParticipation(RandomParticipation):
 # %% ../../nbs/language/18_participation.ipynb #b1n50002
 @dataclass(frozen=True)
 class BinsParticipation(RandomParticipation):
-    "Put each record into one of the batches of an epoch by lot."
+    "Put each record into one of the batches of an epoch at random."
     epochs: int  # how often all batches are used
     bins: int  # the number of batches of an epoch, all equally likely
-    anew: bool = False  # whether a new lot is drawn for each epoch, instead of one for all epochs
+    anew: bool = False  # whether records are put into new bins in each epoch
 
     def __post_init__(self) -> None:
         for name in ("epochs", "bins"):
@@ -180,9 +180,9 @@ class BinsParticipation(RandomParticipation):
         return self.epochs * self.bins
 
     def draw(self, records: int, seed: int) -> Bools:  # (T, records)
-        "Draw the lots of some records."
-        lots = secure_uniform(seed, 0, (self.epochs if self.anew else 1) * records)
-        drawn = np.floor(lots * self.bins).reshape(-1, 1, records)
+        "Draw the bins of some records."
+        numbers = secure_uniform(seed, 0, (self.epochs if self.anew else 1) * records)
+        drawn = np.floor(numbers * self.bins).reshape(-1, 1, records)
         taken = np.broadcast_to(
             drawn == np.arange(self.bins)[:, None], (self.epochs, self.bins, records))
         return taken.reshape(self.T, records)

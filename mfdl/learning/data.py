@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['Lots', 'LOTS', 'DATASETS', 'Batches', 'cut', 'RandomBatches', 'named_lots', 'by_lot', 'round_robin', 'dirichlet',
+__all__ = ['RandomScheme', 'DATASETS', 'Batches', 'cut', 'RandomBatches', 'random_batches', 'round_robin', 'dirichlet',
            'by_group', 'Dataset', 'housing_table', 'load_data', 'as_dataset']
 
 # %% ../../nbs/learning/60_data.ipynb #checkidx
@@ -133,7 +133,7 @@ class Batches:
         return [self.index]
 
     def with_secret(self, secret: int | None) -> Batches:
-        """Return these batches unchanged, as nothing in them is drawn by lot.
+        """Return these batches unchanged, as nothing in them is drawn at random.
 
         Parameters
         ----------
@@ -248,13 +248,13 @@ def cut(holdings: Sequence[Any], b: int, size: int | None = None) -> Batches:
     return Batches(index)
 
 # %% ../../nbs/learning/60_data.ipynb #bylot001
-_LOTS = 3  # purpose of a secret, beside its node
-Lots = PoissonParticipation | BinsParticipation | TruncatedParticipation
+_DRAWS = 3  # purpose of a secret, beside its node
+RandomScheme = PoissonParticipation | BinsParticipation | TruncatedParticipation
 
 @dataclass(frozen=True, eq=False)
 class RandomBatches(Batches):
-    "Batches that each node draws by lot, with its own secret."
-    scheme: Lots  # how the lots are drawn
+    "Batches that each node draws at random, with its own secret."
+    scheme: RandomScheme  # how they are drawn
     mean: int  # the number m by which the sum over a batch is divided, whatever its size
     # the secret from which those of the nodes are derived
     secret: int | None = field(default=None, repr=False)
@@ -272,11 +272,11 @@ class RandomBatches(Batches):
 
     @property
     def described(self) -> list[Any]:
-        "What has to be the same in a resumed run; it tells no lots without the secret."
+        "What has to be the same in a resumed run; it tells no draws without the secret."
         return [self.index, repr(self.scheme), self.size, str(self.secret)]
 
     def check_steps(self, T: int) -> None:
-        "Raise a ValueError unless the lots are drawn for T steps."
+        "Raise a ValueError unless batches are drawn for T steps."
         if T != self.scheme.T:
             raise ValueError(f"T={T}: batches are drawn for {self.scheme.T} steps; expected those")
 
@@ -286,14 +286,14 @@ class RandomBatches(Batches):
         return self.scheme
 
     def with_secret(self, secret: int | None) -> RandomBatches:
-        "Return the same batches with another secret, and so with other lots."
+        "Return the same batches as drawn with another secret."
         return replace(self, secret=secret)
 
     @cached_property
     def _drawn(self) -> Ints:  # (T, n, places)
         if self.secret is None:
-            raise ValueError("secret: batches are drawn by lot; expected a secret")
-        seeds = [derive_seed(self.secret, u, _LOTS) for u in range(self.n)]
+            raise ValueError("secret: batches are drawn at random; expected a secret")
+        seeds = [derive_seed(self.secret, u, _DRAWS) for u in range(self.n)]
         held = [records[records >= 0] for records in self.index[:, 0]]
         draws = [self.scheme.draw(len(mine), seed) for mine, seed in zip(held, seeds, strict=True)]
         places = max(1, *(int(taken.sum(axis=1).max()) for taken in draws))
@@ -308,38 +308,22 @@ class RandomBatches(Batches):
         return np.asarray(self._drawn[step])
 
 # %% ../../nbs/learning/60_data.ipynb #bylot003
-LOTS: dict[str, Callable[[int, int], Lots]] = {
-    "poisson": lambda k, b: Participation.poisson(1 / b, k * b),
-    "one lot": Participation.balls_in_bins,
-    "new lots": Participation.balls_in_new_bins,
-}
-
-def named_lots(
-    lots: str | None, k: int, b: int, holdings: Sequence[Any], largest: int | None,
-) -> Lots:
-    "How batches are drawn, by name."
-    if largest is not None and lots != "poisson":
-        raise ValueError(f"largest={largest!r}: what it costs that a batch is cut is proved for "
-                         "coins; expected lots='poisson', or no largest batch")
-    scheme = LOTS[check_choice("lots", lots, LOTS)](k, b)
-    if largest is None: return scheme
-    return Participation.truncated_poisson(1 / b, k * b, max(map(len, holdings)), largest)
-
-def by_lot(
+def random_batches(
     holdings: Sequence[Any],
-    scheme: Lots,
+    scheme: RandomScheme,
     secret: int | None = None,
     size: int | None = None,
 ) -> RandomBatches:
-    "Each node's records, in batches that the node draws by lot."
-    if not isinstance(scheme, Lots):
-        raise ValueError(f"scheme={scheme!r}: expected lots, such as Participation.poisson(q, T)")
+    "Each node's records, in batches that the node draws at random."
+    if not isinstance(scheme, RandomScheme):
+        raise ValueError(f"scheme={scheme!r}: expected random steps, such "
+                         "as Participation.poisson(q, T)")
     index = cut(holdings, 1).index
     if isinstance(scheme, TruncatedParticipation) and index.shape[2] > scheme.records:
         raise ValueError(f"holdings: a node holds {index.shape[2]} records, and batches are cut "
                          f"for {scheme.records} at most; expected no more")
-    lots = scheme.bins if isinstance(scheme, BinsParticipation) else scheme.groups / scheme.q
-    mean = math.ceil(index.shape[2] / lots) if size is None else check_count("size", size)
+    parts = scheme.bins if isinstance(scheme, BinsParticipation) else scheme.groups / scheme.q
+    mean = math.ceil(index.shape[2] / parts) if size is None else check_count("size", size)
     return RandomBatches(index, scheme, mean, secret)
 
 # %% ../../nbs/learning/60_data.ipynb #0000000b

@@ -104,7 +104,7 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
         )
     if run.secure and run.scale and isinstance(batches, RandomBatches):
         raise ValueError(
-            f"run {run.label!r}: secure=True, but a batch drawn by lot may have more than the "
+            f"run {run.label!r}: secure=True, but a random batch may have more than the "
             f"{batches.size} records for which rounding leaves room; expected batches in turn"
         )
     if clip is None and run.scale:

@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import inspect
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import networkx as nx
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 
 from ..accounting.report import REVEALED, Report, in_short, worst_first
 from ..accounting.account import account, noisy_gradients_account
@@ -31,11 +36,15 @@ from ..language.algorithms import dsgd, mf_dsgd
 from mfdl.language.attackers import (
     LDP, PNDP, SecLDP, SecureSum, TrustModel, coalition_mask, knows_models,
 )
-from ..language.gossip import gossip_matrix
+from ..language.gossip import check_gossip, gossip_matrix
 from ..language.graphs import load_graph
-from ..language.participation import Participation, RandomParticipation
+from mfdl.language.participation import (
+    BinsParticipation, Participation, RandomParticipation, TruncatedParticipation,
+)
 from ..language.protocol import Protocol, check_protocol_type
-from .data import Batches, Dataset, as_dataset, by_lot, cut, named_lots, round_robin
+from mfdl.learning.data import (
+    Batches, Dataset, RandomScheme, as_dataset, cut, random_batches, round_robin,
+)
 from .layers import new_model
 from .learner import History, Learner, choose_loss
 from .linear import linear_layer, updates_of, within_norm
@@ -51,7 +60,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% auto #0
-__all__ = ['in_words', 'Trained', 'TrainedByEstimate', 'train']
+__all__ = ['in_words', 'Trained', 'TrainedByEstimate', 'Running', 'train']
 
 # %% ../../nbs/learning/68_training.ipynb #a6800008
 def in_words(trust: TrustModel | Sequence[TrustModel]) -> str:
@@ -91,7 +100,7 @@ def _promises(
         return _estimates(report, budget, neighbour, delta)
     budget = f"{budget} when {neighbour}"
     if isinstance(report, AmplifiedReport):
-        return [f"Promise: {budget}, as long as nobody but a node knows its lots."]
+        return [f"Promise: {budget}, as long as nobody but a node knows its batches."]
     who, about = _worst_pair(report)
     pair = f"{who} learns at most mu = {report.worst.mu:.4g} about {about}, the worst pair"
     if report.updates is not None:
@@ -219,9 +228,9 @@ class Trained(_Models):
 
     Examples
     --------
-    >>> from mfdl import train
+    >>> from mfdl import Participation, train
     >>> from torch import nn
-    >>> plan = {"epochs": 2, "b": 4, "lr": 0.5, "progress": False}
+    >>> plan = {"participation": Participation.cyclic(2, 4), "lr": 0.5, "progress": False}
     >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, **plan)
     >>> print(done.statement.partition(",")[0])
     Protected: each single training record of every node
@@ -297,7 +306,7 @@ def _rows(trained: _Models) -> list[list]:
     delta = trained.delta
     asked = _asked_epsilon(trained)
     if isinstance(report, AmplifiedReport):
-        return [["an eavesdropper", asked, delta, "none", "a promise, by secret lots"]]
+        return [["an eavesdropper", asked, delta, "none", "a promise, by secret batches"]]
     pair = " about ".join(_worst_pair(report))
     if report.adaptive: return [[pair, asked, delta, report.worst.mu, _holds(report)]]
     most = report.proved.worst
@@ -321,13 +330,13 @@ def _card(trained: _Models) -> str:
 class _Claim:
     "What is to be promised by a run."
     protocol: Protocol | ScheduledProtocol
-    trust: Any  # one trust model or several; the budget holds for each
-    participation: Any  # known steps, or lots
+    against: Any  # one trust model or several; the budget holds for each
+    participation: Any  # known steps, or random ones
     updates: Any = None  # how strongly updates react, if known
     estimate: bool = False  # whether an estimate is asked for, and no promise
 
     def account(self, sigma: float | None = None) -> Any:
-        run = (self.protocol, self.trust, self.participation)
+        run = (self.protocol, self.against, self.participation)
         size = 1.0 if sigma is None else sigma
         if self.seen_by_all or isinstance(self.participation, RandomParticipation):
             return account(*run, sigma=size)
@@ -343,13 +352,13 @@ class _Claim:
         ends = -(-t // b) * b
         scheme = Participation.cyclic(ends // b, b)
         updates = None if self.updates is None else self.updates.until(ends)
-        so_far = _Claim(self.protocol.until(ends), self.trust, scheme, updates, self.estimate)
+        so_far = _Claim(self.protocol.until(ends), self.against, scheme, updates, self.estimate)
         return float(so_far.account(sigma).worst.mu)
 
     @property
     def watchers(self) -> Sequence[TrustModel]:
         "The attackers, one or more."
-        return self.trust if isinstance(self.trust, list | tuple) else [self.trust]
+        return self.against if isinstance(self.against, list | tuple) else [self.against]
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -390,7 +399,7 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
         raise ValueError(
             "estimate=True: lr changes from step to step, or weights decay, or gossip changes "
             "under momentum, and nothing is estimated for attackers who do not see every model; "
-            "expected estimate=False, or a number as lr and neither momentum nor weight_decay")
+            "expected estimate=False, or a number as lr")
     if secure and claim.updates is not None:
         raise ValueError(
             "secure=True: gradients are rounded to a grid, and rounded updates are not Lipschitz, "
@@ -423,47 +432,144 @@ def _bounded(
     return within_norm(data, feature_norm, layer.bias is not None), updates.at(rates)
 
 # %% ../../nbs/learning/68_training.ipynb #a6800019
-def _check_options(
-    epsilon: float, delta: float, secret: int | None, every: int | None,
-    checkpoint: str | Path | None, progress: bool,
-) -> None:
-    if checkpoint is not None and secret is None:
+class Running(TypedDict, total=False):
+    "How a training is run; see `train`."
+    seed: int
+    secret: int | None
+    secure: bool
+    device: str
+    every: int | None
+    checkpoint: str | Path | None
+    progress: bool
+    on_nonfinite: str
+
+_USUAL: Running = {
+    "seed": 0, "secret": None, "secure": False, "device": "cpu", "every": None,
+    "checkpoint": None, "progress": True, "on_nonfinite": "stop",
+}
+
+_IN_TURN = "participation=Participation.cyclic(epochs, b)"
+_FORMERLY = {  # arguments of earlier versions, and what is written instead
+    "make_model": ("model=make_model",),
+    "trust": ("against=trust",),
+    "strategy": ("noise=strategy",),
+    "epochs": (_IN_TURN,),
+    "b": (_IN_TURN,),
+    "lots": (
+        "participation=Participation.poisson(1 / b, epochs * b)",
+        "participation=Participation.balls_in_bins(epochs, b)",
+        "participation=Participation.balls_in_new_bins(epochs, b)"),
+    "largest": ("participation=Participation.truncated_poisson(1 / b, epochs * b, "
+                "max(map(len, holdings)), largest)",),
+    "momentum": ("lr=Schedule(lr, momentum=momentum)",),
+    "nesterov": ("lr=Schedule(lr, momentum=momentum, nesterov=nesterov)",),
+    "weight_decay": ("lr=Schedule(lr, weight_decay=weight_decay)",),
+    "weights": ("graph=gossip_matrix(graph, weights)",),
+}
+
+def _arguments() -> set[str]:
+    "The names of all arguments of `train`."
+    return {*inspect.signature(train).parameters, *_USUAL} - {"running"}
+
+def _completed(given: Running) -> Running:
+    "All options of running; raises ValueError for one that does not exist."
+    for name in given:
+        if name in _FORMERLY:
+            instead = " or ".join(_FORMERLY[name])
+            raise ValueError(f"{name}: train() has no such argument; expected {instead}")
+        if name not in _USUAL:
+            check_choice("argument of train()", name, sorted(_arguments()))
+    return _USUAL | given
+
+def _check_options(epsilon: float, delta: float, how: Running) -> None:
+    if how["checkpoint"] is not None and how["secret"] is None:
         raise ValueError("checkpoint: to draw its noise again, a run needs a secret")
-    if checkpoint is not None and not Path(checkpoint).parent.is_dir():
-        raise FileNotFoundError(f"checkpoint={str(checkpoint)!r}: no such folder")
-    check_flag("progress", progress)
+    if how["checkpoint"] is not None and not Path(how["checkpoint"]).parent.is_dir():
+        raise FileNotFoundError(f"checkpoint={str(how['checkpoint'])!r}: no such folder")
+    check_flag("progress", how["progress"])
     if not real_number(epsilon) > 0:
         raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
     check_delta(delta)
-    check_seed("secret", 0 if secret is None else secret)
-    check_count("every", 1 if every is None else every, "a number of steps")
+    check_seed("secret", 0 if how["secret"] is None else how["secret"])
+    check_count("every", 1 if how["every"] is None else how["every"], "a number of steps")
+
+
+# %% ../../nbs/learning/68_training.ipynb #against1
+def _attackers(against: Any) -> Any:
+    "The trust models; by default an eavesdropper."
+    words = isinstance(against, str) and re.fullmatch("([0-9]+) insiders?", against)
+    if words:
+        raise ValueError(
+            f"against={against!r}: will stand for every coalition of {words[1]} nodes, and is not "
+            "accounted for yet; expected the coalitions, such as [PNDP(group) for group in "
+            f"itertools.combinations(nodes, {words[1]})]")
+    if isinstance(against, list | tuple) and not against:
+        raise ValueError("against=[]: expected at least one trust model, such as LDP()")
+    return LDP() if against is None else against
+
+def _refuse_later(optimizer: str, person: object) -> None:
+    "Raise a ValueError for what is not accounted for yet."
+    if optimizer != "sgd":
+        raise ValueError(f"optimizer={optimizer!r}: is not accounted for yet; expected 'sgd', with "
+                         "lr=Schedule(lr, momentum=0.9) if it is to have momentum")
+    if person is not None:
+        raise ValueError("person: several records of one person are not accounted for yet; "
+                         "expected None, and a budget for each record")
+
 
 # %% ../../nbs/learning/68_training.ipynb #5bf67d51
-def _check_lots(
-    lots: str | None, trust: Any, schedule: Schedule, feature_norm: float | None, estimate: bool,
+def _taking_part(participation: Any) -> Participation | RandomScheme:
+    "In which steps records take part; by default 20 epochs of 16 batches."
+    if participation is None: return Participation.cyclic(20, 16)
+    if isinstance(participation, RandomScheme): return participation
+    if not isinstance(participation, Participation):
+        raise ValueError(f"participation={participation!r:.80}: expected a Participation, such as "
+                         "Participation.cyclic(k, b) for k epochs of b batches")
+    if participation.separation != "exactly":
+        epochs = max(1, participation.T // participation.b)
+        raise ValueError(
+            f"participation={participation!r}: batches are used in turn, so that steps of a record "
+            f"are exactly b apart; expected Participation.cyclic({epochs}, {participation.b})")
+    return participation
+
+def _check_random(
+    scheme: Participation | RandomScheme, against: Any, schedule: Schedule,
+    feature_norm: float | None, estimate: bool,
 ) -> None:
-    "Raise a ValueError for settings for which nothing is proved about lots."
-    if lots is not None and estimate:
-        raise ValueError(f"lots={lots!r}: nothing is estimated about lots; expected estimate=False")
-    several = isinstance(trust, list | tuple)
+    "Raise a ValueError for settings for which nothing is proved about random batches."
+    if isinstance(scheme, Participation): return
+    given = f"participation={scheme!r}"
+    if estimate:
+        raise ValueError(f"{given}: nothing is estimated about random batches; "
+                         "expected estimate=False")
+    attackers = against if isinstance(against, list | tuple) else [against]
     wrong = {
         "learning rates that change": (not schedule.constant, "a number as lr"),
-        "momentum": (schedule.momentum > 0, "momentum=0"),
-        "weight decay": (schedule.weight_decay > 0, "weight_decay=0"),
-        "insiders": (list(map(type, trust if several else [trust])) != [LDP], "trust=LDP()"),
+        "momentum": (schedule.momentum > 0, "a number as lr"),
+        "weight decay": (schedule.weight_decay > 0, "a number as lr"),
+        "insiders": (list(map(type, attackers)) != [LDP], "against=LDP()"),
         "norms of features": (feature_norm is not None, "no feature_norm"),
     }
-    instead = {what: usual for what, (given, usual) in wrong.items() if given}
-    if lots is not None and instead:
-        raise ValueError(f"lots={lots!r}: with batches by lot nothing is proved about "
-                         f"{' and '.join(instead)}; expected {' and '.join(instead.values())}")
+    instead = {what: usual for what, (found, usual) in wrong.items() if found}
+    if instead:
+        raise ValueError(f"{given}: with random batches nothing is proved about "
+                         f"{' and '.join(instead)}; expected "
+                         f"{' and '.join(dict.fromkeys(instead.values()))}")
+
+def _check_held(holdings: list, scheme: Participation | RandomScheme) -> None:
+    "Raise a ValueError for nodes with more records than batches are cut for."
+    if not isinstance(scheme, TruncatedParticipation): return
+    held = cut(holdings, 1).size
+    if held <= scheme.records: return
+    q, T, most, groups = scheme.q, scheme.T, scheme.largest, scheme.groups
+    raise ValueError(f"participation={scheme!r}: a node holds {held} records; expected "
+                     f"Participation.truncated_poisson({q}, {T}, {held}, {most}, {groups})")
 
 def _dealt(
-    data: Dataset | str | Sequence, network: nx.Graph, holdings: list | None, epochs: int, b: int,
-    lots: str | None, largest: int | None,
-) -> tuple[Dataset, Batches, Participation]:
-    "Records, batches, and the steps of a record if batches are used in turn."
-    known = Participation.cyclic(check_count("epochs", epochs), check_count("b", b))
+    data: Dataset | str | Sequence, n: int, holdings: list | None,
+    scheme: Participation | RandomScheme,
+) -> tuple[Dataset, Batches]:
+    "Records and batches."
     records = as_dataset(data)
     if holdings is not None and isinstance(data, list | tuple) and len(data) == 2:
         raise ValueError(
@@ -471,9 +577,17 @@ def _dealt(
             "records; expected a Dataset, (X, y, X_test, y_test), or no holdings"
         )
     if holdings is None:
-        holdings = round_robin(len(records.y), len(network))
-    if lots is None and largest is None: return records, cut(holdings, b), known
-    return records, by_lot(holdings, named_lots(lots, epochs, b, holdings, largest)), known
+        holdings = round_robin(len(records.y), n)
+    if isinstance(scheme, Participation): return records, cut(holdings, scheme.b)
+    _check_held(holdings, scheme)
+    return records, random_batches(holdings, scheme)
+
+
+# %% ../../nbs/learning/68_training.ipynb #learns01
+def _scheduled(lr: Any, T: int) -> Schedule:
+    "The schedule, with one learning rate for each step."
+    given = lr if isinstance(lr, Schedule) else Schedule(check_rates(lr, T))
+    return replace(given, learning_rates=given.rates(T))
 
 def _check_learns(
     make_model: Callable, data: Dataset, batches: Batches, T: int, lr: float | np.ndarray,
@@ -483,26 +597,54 @@ def _check_learns(
     trial = Run("trial", dsgd(np.eye(1), T), seed=seed)
     Learner(make_model, data, batches, [trial], range(batches.n), lr, clip, **options)
 
+
 # %% ../../nbs/learning/68_training.ipynb #e30a7223
+def _network(graph: Any) -> tuple[list[Hashable], Any]:  # .., gossip matrix (n, n)
+    "The nodes of a network, and its gossip matrix."
+    if isinstance(graph, np.ndarray | list | tuple) or issparse(graph):
+        W = check_gossip(graph, name="graph", sparse=True)
+        return [*range(W.shape[0])], W
+    network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
+    return [*network], gossip_matrix(network)
+
+def _in_turn(scheme: Participation | RandomScheme) -> Participation:
+    "Known steps, for which noise is made."
+    if isinstance(scheme, Participation): return scheme
+    if isinstance(scheme, BinsParticipation):
+        return Participation.cyclic(scheme.epochs, scheme.bins)
+    T = scheme.T
+    b = min(round(scheme.groups / scheme.q), T)
+    if T % b: return Participation.min_sep(T // b, b, T)
+    return Participation.cyclic(T // b, b)
+
+_MATRICES = {"independent": "identity"}  # names of kinds, and of their strategies where others
+
 def _protocol_of(
-    strategy: str | Protocol, network: nx.Graph, W: np.ndarray, scheme: Participation
+    noise: str | Protocol, nodes: list[Hashable], W: Any, scheme: Participation,
 ) -> Protocol:
-    if isinstance(strategy, str):
-        check_choice("strategy", strategy, [*STRATEGIES, *KINDS])
-        if strategy not in STRATEGIES: return KINDS[strategy](W, scheme, network).protocol
-        C = named_strategy(strategy, scheme, W).C
-        return mf_dsgd(W, scheme.T, C, nodes=network)
+    if isinstance(noise, str):
+        if noise == "identity":
+            raise ValueError("noise='identity': expected 'independent', which is noise whose "
+                             "strategy is the identity")
+        names = {*KINDS, *STRATEGIES} - {"identity"}
+        matrix = _MATRICES.get(check_choice("noise", noise, names), noise)
+        if matrix not in STRATEGIES: return KINDS[noise](W, scheme, nodes).protocol
+        return mf_dsgd(W, scheme.T, named_strategy(matrix, scheme, W).C, nodes=nodes)
     expected = "a kind of which_noise, a name of mfdl.strategy, or a Protocol"
-    check_protocol_type(strategy, expected, sparse=True)
-    if strategy.nodes != tuple(network):
+    try:
+        check_protocol_type(noise, expected, sparse=True)
+    except ValueError as error:
+        raise ValueError(str(error).replace("protocol=", "noise=", 1)) from None
+    if noise.nodes != tuple(nodes):
         raise ValueError(
-            f"strategy: {strategy.name} is for nodes {strategy.nodes[:4]}.., "
-            f"expected those of the graph, {tuple(network)[:4]}..")
-    if not strategy.steps[-1].rounds:
+            f"noise: {noise.name} is for nodes {noise.nodes[:4]}.., "
+            f"expected those of the graph, {tuple(nodes)[:4]}..")
+    if not noise.steps[-1].rounds:
         raise ValueError(
-            f"strategy: {strategy.name} ends with gradients that are in no message, but in models; "
+            f"noise: {noise.name} ends with gradients that are in no message, but in models; "
             "expected an exchange in the last step")
-    return strategy
+    return noise
+
 
 # %% ../../nbs/learning/68_training.ipynb #a680001b
 def _noise_key(
@@ -517,10 +659,20 @@ def _noise_key(
     return derive_seed(fresh_secret() if secret is None else secret, int(settings[:32], 16))
 
 # %% ../../nbs/learning/68_training.ipynb #a6800024
-def _accounted(claim: _Claim, lots: str | None, feature_norm: float | None) -> Any:
+@contextmanager
+def _renamed() -> Iterator[None]:
+    "Let errors about trust models name the argument of `train`."
+    try:
+        yield
+    except ValueError as error:
+        said = re.sub(r"\btrust(?=[=:])", "against", str(error))
+        if said == str(error): raise
+        raise ValueError(said) from None
+
+def _accounted(claim: _Claim, feature_norm: float | None) -> Any:
     "The account, whose errors name what `train` takes."
-    if lots is not None:
-        what, instead = f"lots={lots!r}", "strategy='identity'"
+    if isinstance(claim.participation, RandomParticipation):
+        what, instead = f"participation={claim.participation!r}", "noise='independent'"
     elif claim.updates is not None:
         what = f"feature_norm={feature_norm}"
         instead = "no feature_norm: what noisy gradients tell holds for any model"
@@ -539,15 +691,15 @@ def _calibrated(
         try:
             return report.calibrate(epsilon, delta)
         except ValueError as error:
-            raise ValueError(f"{without_remedy(error)}; expected a larger delta or epsilon, or no "
-                             "lots") from None
+            raise ValueError(f"{without_remedy(error)}; expected a larger delta or epsilon, or "
+                             "batches in turn, Participation.cyclic(k, b)") from None
     estimates = report.nonreacting if report.updates is None else None
     try:
         return report.calibrate(epsilon, delta, estimate)
     except ValueError as error:
         if estimate or estimates is None or not np.isfinite(estimates).all(): raise
-        raise ValueError(f"{without_remedy(error)}; expected estimate=True, or a strategy in which "
-                         "each node adds noise of its own to every gradient") from None
+        raise ValueError(f"{without_remedy(error)}; expected estimate=True, or noise of its own "
+                         "that each node adds to every gradient") from None
 
 def _finish(
     simulation: Simulation,
@@ -566,116 +718,104 @@ def _finish(
 
 # %% ../../nbs/learning/68_training.ipynb #a680001d
 def train(
-    make_model: Callable,
+    model: Callable,
     data: Dataset | str | Sequence,
-    graph: nx.Graph | str,
+    graph: nx.Graph | ArrayLike | str,
     epsilon: float,
     delta: float = 1e-6,
-    trust: TrustModel | list | None = None,
-    strategy: str | Protocol = "mafalda",
+    *,
+    against: TrustModel | list | None = None,
+    noise: str | Protocol = "mafalda",
+    participation: Participation | RandomParticipation | None = None,
     holdings: list | None = None,
-    epochs: int = 20,
-    b: int = 16,
-    lr: float | np.ndarray = 0.1,
     clip: float = 1.0,
-    adjacency: str = "replace-one",
-    weights: str = "metropolis",
-    seed: int = 0,
-    secret: int | None = None,
-    secure: bool = False,
+    lr: float | np.ndarray | Schedule = 0.1,
+    optimizer: str = "sgd",
     loss: str | None = None,
-    on_nonfinite: str = "stop",
+    adjacency: str = "replace-one",
     feature_norm: float | None = None,
-    every: int | None = None,
-    device: str = "cpu",
-    checkpoint: str | Path | None = None,
-    progress: bool = True,
-    momentum: float = 0.0,
-    nesterov: bool = False,
-    weight_decay: float = 0.0,
-    lots: str | None = None,
-    largest: int | None = None,
+    person: None = None,
     estimate: bool = False,
+    **running: Unpack[Running],
 ) -> Trained | TrainedByEstimate:
     """Train one model for each node of a graph within a privacy budget.
 
     Parameters
     ----------
-    make_model : callable
+    model : callable
         A function without arguments that returns a torch.nn.Module without batch
         statistics.
     data : Dataset, str or tuple of array_like
         Records, the name of a data set, or arrays (X, y), of which a fifth is put aside
         for tests, or (X, y, X_test, y_test).
-    graph : networkx.Graph or str
-        The network, or the name of one.
+    graph : networkx.Graph, str or array (n, n)
+        The network, the name of one, or a gossip matrix, dense or sparse, of nodes
+        0, .., n-1. A graph gets the weights of Metropolis.
     epsilon : float
         Epsilon of the budget, positive. It is kept by what is proved for training, by
         the best bound that holds for the model.
     delta : float, optional
         Delta of the budget.
-    trust : TrustModel or list of TrustModel, optional
+    against : TrustModel or list of TrustModel, optional
         Attackers, such as LDP(), an eavesdropper (the default), or PNDP.each(nodes);
         the budget holds for each of them.
-    strategy : str or Protocol, optional
-        A kind of `which_noise`, a name of `mfdl.strategy`, or a Protocol of epochs * b
-        steps.
+    noise : str or Protocol, optional
+        A kind of `which_noise`, a name of `mfdl.strategy`, or a Protocol of as many
+        steps as the participation has.
+    participation : Participation, optional
+        When a record takes part: Participation.cyclic(k, b) for k epochs of b batches
+        in turn, by default cyclic(20, 16); or at random, by coins (poisson,
+        cyclic_poisson, truncated_poisson) or in bins (balls_in_bins, balls_in_new_bins),
+        which each node draws in secret. That protects more against an eavesdropper,
+        and against nobody else (chapters 36, 43 and 44).
     holdings : list, optional
         For each node, the records it holds; by default all are dealt round robin.
-    epochs : int, optional
-        Rounds through the batches.
-    b : int, optional
-        Number of batches of each node.
-    lr : float or array (T,), optional
-        Learning rate, or one for each step.
     clip : float, optional
         The norm to which the gradient of each record is clipped.
-    adjacency : str, optional
-        'replace-one' or 'zero-out'.
-    weights : str, optional
-        The weights of gossip.
-    seed : int, optional
-        The seed of the initial weights, which everybody may know.
-    secret : int, optional
-        The secret of the noise, up to 128 bits, for runs of one model that are to be
-        repeated or resumed with one version of this package (another may combine the
-        same noise a little differently); by default a fresh one that nobody knows.
-    secure : bool, optional
-        Draw noise from a cryptographic generator, so that not even its last digits tell
-        anything; slower, and refused for batches by lot.
+    lr : float, array (T,) or Schedule, optional
+        Learning rate, one for each step, or a schedule with momentum and weight decay
+        (chapter 37).
+    optimizer : str, optional
+        'sgd', steps along noisy gradients; no other is accounted for yet.
     loss : str, optional
         'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
-    on_nonfinite : str, optional
-        'stop' to stop at a gradient that is not finite, which somebody may notice, or
-        'zero' to count it as zero, which the guarantee covers.
+    adjacency : str, optional
+        'replace-one' or 'zero-out'.
     feature_norm : float, optional
         Scale features down to this norm (the 1 of an intercept included), for less
         noise against insiders; the model must be linear (chapter 61).
-    every : int, optional
-        Steps between tests; by default one round.
-    device : str, optional
-        Where models and data are kept.
-    checkpoint : str or Path, optional
-        A file that is written after every test, and resumed from if it exists; needs a
-        secret.
-    progress : bool, optional
-        Show progress bars, and in training the loss and what has been spent.
-    momentum : float, optional
-        Momentum of noisy gradients, in [0, 1) (chapter 37).
-    nesterov : bool, optional
-        Use Nesterov's momentum instead of that of the heavy ball.
-    weight_decay : float, optional
-        Share of a model that a step of size one takes away.
-    lots : str, optional
-        'poisson', 'one lot' or 'new lots': each node draws its batches in secret. This
-        protects more against an eavesdropper, and nobody else (chapters 36 and 43).
-    largest : int, optional
-        With lots='poisson': batches with more records are cut to so many at random,
-        which is accounted for (chapter 44).
+    person : None, optional
+        Kept for budgets of people who hold several records; refused so far.
     estimate : bool, optional
         Whether the noise is enough only if gradients did not react to what attackers do
         not see, which in training they do. Then `epsilon` is an estimate, and the
         result says what is proved.
+    **running : Running
+        How the training is run.
+
+        seed : int, the seed of the initial weights, which everybody may know; 0.
+
+        secret : int, the secret of the noise, up to 128 bits, for runs of one model
+        that are to be repeated or resumed with one version of this package (another may
+        combine the same noise a little differently); by default a fresh one that nobody
+        knows.
+
+        secure : bool, draw noise from a cryptographic generator, so that not even its
+        last digits tell anything; slower, and refused for random batches.
+
+        device : str, where models and data are kept; 'cpu'.
+
+        every : int, steps between tests; by default one epoch.
+
+        checkpoint : str or Path, a file that is written after every test, and resumed
+        from if it exists; needs a secret.
+
+        progress : bool, show progress bars, and in training the loss and what has been
+        spent; True.
+
+        on_nonfinite : str, 'stop' (the default) to stop at a gradient that is not
+        finite, which somebody may notice, or 'zero' to count it as zero, which the
+        guarantee covers.
 
     Returns
     -------
@@ -685,7 +825,8 @@ def train(
     Raises
     ------
     ValueError
-        For arguments that do not fit together, and if no noise meets the budget.
+        For arguments that do not exist or do not fit together, and if no noise meets
+        the budget.
     FileNotFoundError
         If the folder of a checkpoint does not exist.
 
@@ -695,43 +836,51 @@ def train(
 
     Examples
     --------
-    >>> from mfdl import train
+    >>> from mfdl import Participation, train
     >>> from torch import nn
-    >>> plan = {"epochs": 2, "b": 4, "lr": 0.5, "progress": False}
+    >>> plan = {"participation": Participation.cyclic(2, 4), "lr": 0.5, "progress": False}
     >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, **plan)
     >>> round(done.report.worst.epsilon(1e-6), 6)
     8.0
     """
-    network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
-    records, batches, known = _dealt(data, network, holdings, epochs, b, lots, largest)
-    scheme = batches.participation(epochs)
-    _check_options(epsilon, delta, secret, every, checkpoint, progress)
+    how = _completed(running)
+    attackers = _attackers(against)
+    scheme = _taking_part(participation)
+    _refuse_later(optimizer, person)
+    nodes, W = _network(graph)
+    records, batches = _dealt(data, len(nodes), holdings, scheme)
+    _check_options(epsilon, delta, how)
     row = row_sensitivity(clip, batches.size, adjacency)
-    rates = check_rates(lr, scheme.T)
-    schedule = Schedule(rates, momentum, nesterov, weight_decay)
-    trust = LDP() if trust is None else trust
-    _check_lots(lots, trust, schedule, feature_norm, check_flag("estimate", estimate))
-    records, updates = _bounded(make_model, records, loss, feature_norm, rates, clip)
-    learns: dict[str, Any] = {"loss": loss, "device": device, "on_nonfinite": on_nonfinite}
-    _check_learns(make_model, records, batches, scheme.T, lr, clip, seed, learns)
-    with bars_shown(progress):
-        protocol = _protocol_of(strategy, network, gossip_matrix(network, weights), known)
+    schedule = _scheduled(lr, scheme.T)
+    rates = np.asarray(schedule.learning_rates)
+    _check_random(scheme, attackers, schedule, feature_norm, check_flag("estimate", estimate))
+    records, updates = _bounded(model, records, loss, feature_norm, rates, clip)
+    learns: dict[str, Any] = {
+        "loss": loss, "device": how["device"], "on_nonfinite": how["on_nonfinite"]}
+    plain = lr.learning_rates if isinstance(lr, Schedule) else lr
+    _check_learns(model, records, batches, scheme.T, plain, clip, how["seed"], learns)
+    known = _in_turn(scheme)
+    with bars_shown(how["progress"]), _renamed():
+        protocol = _protocol_of(noise, nodes, W, known)
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
-        claim = _Claim(scheduled, trust, scheme, updates, estimate)
-        _check_claim(claim, secure)
-        report = _accounted(claim, lots, feature_norm).in_units(clip, batches.size, adjacency)
+        claim = _Claim(scheduled, attackers, scheme, updates, estimate)
+        _check_claim(claim, how["secure"])
+        report = _accounted(claim, feature_norm).in_units(clip, batches.size, adjacency)
         report = _calibrated(report, epsilon, delta, estimate)
 
-    run = Run(protocol.name, scheduled, report.sigma * row, seed, 0, secure)
-    given = lr if schedule.plain else None
-    simulation = Simulation(make_model, records, batches, [run], given, clip, **learns)
-    named = strategy if isinstance(strategy, str) else None
-    more: tuple[float | str, ...] = () if feature_norm is None else (feature_norm,)
-    more += claim.kind
-    what = (float(epsilon), float(delta), trust, named or protocol.name, adjacency, b, epochs)
-    simulation.use_secret(_noise_key(simulation, what + more, named is None, secret))
-    spent = (lambda t: claim.spent(t, report.sigma)) if progress and lots is None else None
-    _finish(simulation, every or b, checkpoint, progress, spent, secret is None)
+    secret = how["secret"]
+    run = Run(protocol.name, scheduled, report.sigma * row, how["seed"], 0, how["secure"])
+    given = plain if schedule.plain else None
+    simulation = Simulation(model, records, batches, [run], given, clip, **learns)
+    named = _MATRICES.get(noise, noise) if isinstance(noise, str) else None
+    what: tuple[Any, ...] = (float(epsilon), float(delta), attackers, named or protocol.name)
+    what += (adjacency, known.b, known.k, *([] if feature_norm is None else [feature_norm]))
+    simulation.use_secret(_noise_key(simulation, what + claim.kind, named is None, secret))
+    counts = how["progress"] and isinstance(scheme, Participation)
+    spent = (lambda t: claim.spent(t, report.sigma)) if counts else None
+    every = how["every"] or known.b
+    _finish(simulation, every, how["checkpoint"], how["progress"], spent, secret is None)
     result = TrainedByEstimate if estimate else Trained
-    return result(simulation, report, float(delta), adjacency, in_words(trust), secret is None,
+    return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None,
                   feature_norm, float(epsilon))
+

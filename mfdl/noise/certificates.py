@@ -23,7 +23,7 @@ class Optimum:
     Attributes
     ----------
     objective : float or None
-        The harm that the noise does; None where no network was given to do it in.
+        The squared error that the noise leaves; None where no network was given to do it in.
     lower_bound : float or None
         No noise of the same kind does less; None where no bound was computed.
     iterations : int
@@ -91,13 +91,13 @@ class Optimum:
 # %% ../../nbs/noise/50_certificates.ipynb #e3e367e3
 def _card(found: Optimum, matrix: Floats | None, notes: list[str]) -> str:
     "An optimum in HTML: its numbers, a matrix of its noise, and what they are for."
-    numbers = {"harm": found.objective, "lower bound": found.lower_bound}
+    numbers = {"squared error": found.objective, "lower bound": found.lower_bound}
     rows = [[name, value] for name, value in numbers.items() if value is not None]
     missing = []
     if found.objective is None:
-        missing.append("The harm is not known: no network was given.")
+        missing.append("The squared error is not known: no network was given.")
     if found.lower_bound is None:
-        missing.append("No lower bound was computed: other noise may do less harm.")
+        missing.append("No lower bound was computed: other noise may leave less.")
     if not missing:
         rows.append(["gap", f"{found.gap:.2g}"])
     rows.append(["iterations", found.iterations])

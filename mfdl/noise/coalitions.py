@@ -224,13 +224,13 @@ def _constraints(limits: Iterable[tuple[_OwnLimit | None, _SharedLimit | None]])
             found += [shared.inequality, shared.diagonal]
     return found
 
-def _solved(harm: Any, constraints: list[Any]) -> bool:
+def _solved(error: Any, constraints: list[Any]) -> bool:
     """Whether Clarabel has an opinion; the gap is computed, not believed."""
     cp = _cvxpy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of inaccuracy
         try:
-            cp.Problem(cp.Minimize(harm), constraints).solve(solver=cp.CLARABEL, **_TOLERANCES)
+            cp.Problem(cp.Minimize(error), constraints).solve(solver=cp.CLARABEL, **_TOLERANCES)
         except cp.error.SolverError:
             return False
     return True
@@ -258,8 +258,8 @@ def _solve_coalitions(
         alone = _own_limit(protected, covered, c, sigma2)
         unknown = sigma2 * own + sum(parts[k] for k in hidden)
         limits[hidden] = alone, _shared_limit(protected, covered, unknown)
-    harm = cp.trace(M @ (sigma2 * own + sum(parts)))
-    if not _solved(harm, _constraints(limits.values())) or sigma2.value is None: return None
+    error = cp.trace(M @ (sigma2 * own + sum(parts)))
+    if not _solved(error, _constraints(limits.values())) or sigma2.value is None: return None
     variance = float(sigma2.value)
     found = []
     for group, block in zip(groups, blocks, strict=True):
@@ -346,7 +346,7 @@ def optimize_coalition(
     tol: float = 1e-5,
     bound: float = 100.0,
 ) -> CoalitionCovariance:
-    """The noise from own draws and seeds of groups that does least harm.
+    """The noise from own draws and seeds of groups that leaves the least squared error.
 
     Solves min tr(W R W.T), R = sigma2 I + sum of R_k, subject to [(R^(I))^-1]_ii <= c_i
     for every coalition I of at most q nodes and every i outside it, where R^(I) leaves

@@ -37,7 +37,7 @@ def _covariance_factor(W: Floats, horizon: int) -> Floats:  # (n, n) to (n, n)
         F = np.asarray(np.linalg.qr(np.vstack([W, F @ W]), mode="r"))
     return F
 
-def _harm_factor(W: Floats, horizon: int, objective: Objective | None) -> Floats:
+def _error_factor(W: Floats, horizon: int, objective: Objective | None) -> Floats:
     """The F (n, n) of an objective, or of the rounds in which noise counts."""
     if objective is None: return _covariance_factor(W, horizon)
     if horizon == 1: return _objective_factor(W, objective)
@@ -172,9 +172,9 @@ class _TracePenalty:
         self.c = c
         self.tol = tol
         self.r = r
-        harm = (F**2).sum(axis=0)  # of a unit of noise at each node
-        self.size = harm.max()
-        self.multiplier = np.maximum(harm, self.size / 100) / c**2
+        error = (F**2).sum(axis=0)  # of a unit of noise at each node
+        self.size = error.max()
+        self.multiplier = np.maximum(error, self.size / 100) / c**2
         self.iterations = 0
         self.known: dict[float, _Bounded] = {}
 
@@ -222,15 +222,15 @@ class _Decor:
     L: Floats  # (n, n), Laplacian of the graph
     weights: Floats  # (n, n), squares of the eigenvectors of D L D, D = Diag(sqrt(c))
     values: Floats  # (n,), its eigenvalues
-    a: float  # harm of the own noise
-    b: float  # harm of the secrets
+    a: float  # squared error of the own noise
+    b: float  # squared error of the secrets
 
     def shares(self, ratio: float) -> Floats:  # (n,), g_i
         """The s that each node needs."""
         return self.weights @ (1 / (1 + ratio * self.values))
 
     def falls(self, ratio: float) -> bool:
-        """Whether a larger ratio does less harm."""
+        """Whether a larger ratio leaves less squared error."""
         g = self.shares(ratio)
         i = g.argmax()
         slope = self.weights[i] @ (self.values / (1 + ratio * self.values)**2) / g[i]
@@ -268,8 +268,8 @@ def _decor_covariance(F: Floats, c: Floats, L: Floats, r: float) -> tuple[Floats
     root = np.sqrt(c)
     values, vectors = np.linalg.eigh(root[:, None] * L * root)
     own = np.diag(1 / c)
-    harm = noise_after(F, own), noise_after(F, L)
-    decor = _Decor(own, L, vectors**2, np.maximum(values, 0), *harm)
+    error = noise_after(F, own), noise_after(F, L)
+    decor = _Decor(own, L, vectors**2, np.maximum(values, 0), *error)
     low, high = _decor_interval(decor, r)
     s = decor.shares(high).max()
     return s * (own + high * L), (decor.a + decor.b * low) * s
@@ -348,7 +348,7 @@ class Covariance(Optimum):
         bound = f"of all R of method {self.method!r} whose trace keeps to the bound on it"
         protects = "an eavesdropper on any node learns no more than its budget c allows"
         if self.method == "cdp":
-            bound = "the harm itself, as this method has no choice"
+            bound = "the squared error itself, as this method has no choice"
             protects = "this is noise of a server, and no eavesdropper is considered"
         drawn = f"Drawn: the covariance R of the noise of one step; {protects}."
         return self.R, [drawn, f"Lower bound: {bound}."]
@@ -420,10 +420,10 @@ def optimize_covariance(
     bound: float = 1e4,
     objective: Objective | None = None,
 ) -> Covariance:
-    """The covariance of noise across nodes that does least harm at given budgets.
+    """The covariance of noise across nodes of the least squared error at given budgets.
 
     Solves min tr(M R) subject to [R^-1]_ii <= c_i, where M is the sum of
-    (W^k).T @ W^k for k = 1 .. horizon. If W is singular, directions without harm get as
+    (W^k).T @ W^k for k = 1 .. horizon. If W is singular, directions without error get as
     much noise as `bound` allows; `trace_penalty` is positive then.
 
     Parameters
@@ -475,7 +475,7 @@ def optimize_covariance(
     check_tolerance(tol)
     check_trace_bound(bound)
     check_objective(objective)
-    F = _harm_factor(W, check_count("horizon", horizon, "a number of rounds"), objective)
+    F = _error_factor(W, check_count("horizon", horizon, "a number of rounds"), objective)
     unit = math.exp(np.log(budgets).mean())
     R, lower, trace_penalty, iterations = _by_method(method, W, F, budgets / unit, tol, bound)
     values = noise_after(F, R) / unit, float(lower) / unit

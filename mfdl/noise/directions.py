@@ -37,7 +37,7 @@ def _summed_steps(workload: AgeWorkload, terms: np.ndarray) -> np.ndarray:
     return np.asarray(late @ terms @ late)
 
 def _direction_grams(workload: AgeWorkload, basis: np.ndarray, price: float = 0.0) -> np.ndarray:
-    "H (m, T, T) of noise along columns of a basis: tr(H S) is its harm and price."
+    "H (m, T, T) of noise along columns of a basis: tr(H S) is its squared error and price."
     after = workload.effects(basis).transpose(2, 0, 1)
     H = _summed_steps(workload, after.conj() @ after.swapaxes(1, 2))
     prices = price * (np.abs(basis)**2).sum(axis=0)[:, None, None] * np.eye(workload.T)
@@ -64,7 +64,7 @@ def _dual(basis: np.ndarray) -> np.ndarray:  # (n, n), in columns
 def _along_one(
     root: np.ndarray, multipliers: Floats, where: tuple[Ints, Ints]
 ) -> tuple[np.ndarray, float]:
-    "The X (T, T) with X multipliers X = root @ root^* of a direction, and its harm."
+    "The X (T, T) with X multipliers X = root @ root^* of a direction, and its squared error."
     T = len(root)
     square, vectors = np.linalg.eigh(root.conj().T @ scattered(multipliers, where, T) @ root)
     singular = np.sqrt(np.maximum(square, np.finfo(float).eps**2 * square[-1]))
@@ -82,13 +82,13 @@ def _best_for(
     grams: np.ndarray, basis: np.ndarray, blocks: Floats, where: tuple[Ints, Ints],
     map_fn: Callable[..., Iterable[Any]],
 ) -> tuple[np.ndarray, float]:
-    "The best X (m, T, T) along directions for given multipliers, and its harm."
+    "The best X (m, T, T) along directions for given multipliers, and its squared error."
     shares = np.abs(_dual(basis).T[:basis.shape[1]])**2
     multipliers = np.tensordot(shares, blocks @ blocks.swapaxes(-1, -2), 1)
     one = partial(_along_one, where=where)
     found = list(map_fn(one, np.linalg.cholesky(grams), multipliers))
-    harms = np.array([harm for _, harm in found])
-    return np.array([X for X, _ in found]), float(_with_conjugates(harms, len(basis)).sum())
+    errors = np.array([error for _, error in found])
+    return np.array([X for X, _ in found]), float(_with_conjugates(errors, len(basis)).sum())
 
 # %% ../../nbs/noise/57_directions.ipynb #alongit2
 _WORSE = 0.1  # growth of the bound of noise along directions that shows a bad turn
@@ -113,13 +113,13 @@ def _best_along(
     length = 0.5  # of a turn, relative to a step of Newton
     for iteration in range(max_iter):
         grams = _direction_grams(workload, basis, price)
-        X, harm = _best_for(grams, basis, blocks, where, map_fn)
+        X, error = _best_for(grams, basis, blocks, where, map_fn)
         information = _told(X, basis, where)
         squared = largest_absolute_sum(information)
-        bound = harm**2 / block_multipliers(blocks).sum()
-        found = _Along(basis, X / squared, harm * squared, bound)
+        bound = error**2 / block_multipliers(blocks).sum()
+        found = _Along(basis, X / squared, error * squared, bound)
         yield found
-        if iteration >= turns and harm * squared <= (1 + _SETTLED) * bound: break
+        if iteration >= turns and error * squared <= (1 + _SETTLED) * bound: break
         if iteration < turns and kept and bound > (1 + _WORSE) * kept.bound:
             basis = kept.basis
             kept = None
@@ -280,7 +280,7 @@ def any_noise_bound(
     tol: float = _GAIN,
     map_fn: Callable[..., Iterable[Any]] = map,
 ) -> tuple[float, Floats]:  # (n,)
-    """Lower bound of the harm of any noise of sensitivity 1, however it is correlated.
+    """Lower bound of the squared error of any noise of sensitivity 1, however it is correlated.
 
     Takes O(n^3 T + n^2 T^2 k + n T^3) time an iteration, and O(n^2 T) memory; complex numbers
     where W has complex eigenvalues.
@@ -300,7 +300,7 @@ def _aftermath(workload: AgeWorkload) -> Floats:  # (n, n)
     return np.tensordot(effects, np.tensordot(ages, effects, 1), ((0, 1), (0, 1)))
 
 def _weighed_directions(W: Floats, M: Floats, d: Floats, turning: bool = False) -> np.ndarray:
-    "Directions, orthogonal if node u is measured by d[u], that do harm independently."
+    "Directions, orthogonal if node u is measured by d[u], whose squared errors add up."
     M = M + (M @ W + W.T @ M) / 4  # half of what noise of a step does together with the next
     if turning: return _pairs_of_directions(M + (M @ W - W.T @ M), d)
     return np.asarray(d[:, None] * np.linalg.eigh(d[:, None] * M * d)[1])
@@ -338,8 +338,8 @@ def _lagrangian_slope(
     told = (by_node.reshape(n, -1) @ X[:, *where].reshape(n, -1).T).real
     return meet - (told * dual).T @ dual.conj(), S, told
 
-def _harm_along(workload: AgeWorkload, basis: np.ndarray, S: np.ndarray, price: float) -> float:
-    "Harm of noise with covariances S along directions, and the price of its variance."
+def _error_along(workload: AgeWorkload, basis: np.ndarray, S: np.ndarray, price: float) -> float:
+    "Squared error of noise with covariances S along directions, and the price of its variance."
     each = (_direction_grams(workload, basis, price).conj() * S).sum(axis=(1, 2)).real
     return float(_with_conjugates(each, len(basis)).sum())
 
@@ -407,7 +407,7 @@ def _noise_along(
     most = _TURNS + _AT_REST
     options = _spread(workload, blocks), price, _TURNS, most, map_fn, _MOMENTUM
     better = _best_along(workload, participation, basis, *options)
-    best = np.inf, basis, basis  # harm, basis, S
+    best = np.inf, basis, basis  # squared error, basis, S
     shown = progress_bar(better, desc="directions", total=most, leave=False)
     for iterations, found in enumerate(shown, 1):
         settled = found.squared_error <= (1 + _SETTLED) * found.bound
@@ -415,7 +415,7 @@ def _noise_along(
         before = best[0]
         for R, X in ((found.basis, found.X), _evened(found, participation, map_fn)):
             S = _certified(R, X, where)
-            best = min(best, (_harm_along(workload, R, S, price), R, S), key=lambda one: one[0])
+            best = min(best, (_error_along(workload, R, S, price), R, S), key=lambda one: one[0])
         if best[0] > (1 - _SETTLED) * before: break
     return *best[1:], iterations
 
@@ -435,7 +435,7 @@ def _along_directions(
     W = workload.W
     n = len(W)
     M = _aftermath(workload)
-    total = np.trace(M)  # harm of a unit of variance of all noises
+    total = np.trace(M)  # squared error of a unit of variance of all noises
     unit = total / (n * workload.T)
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         bound, blocks = _any_noise(workload, participation, _GAIN, pool.map)
@@ -448,7 +448,7 @@ def _along_directions(
         basis, S, iterations = _noise_along(workload, participation, *options)
     return SpaceTime(
         S,
-        objective=_harm_along(workload, basis, S, price=0.0),
+        objective=_error_along(workload, basis, S, price=0.0),
         lower_bound=float(bound),
         independent=float(participation.k * total),
         iterations=iterations,
@@ -478,7 +478,7 @@ def optimize_space_time(
     method: str = "auto",
     objective: Objective | None = None,
 ) -> SpaceTime:
-    """Noise, correlated in time and between nodes, that does the least harm.
+    """Noise, correlated in time and between nodes, that leaves the least squared error.
 
     Its sensitivity is 1 against an eavesdropper. Minimises tr(H S) such that every node
     has sensitivity at most 1 in S^-1, with a lower bound for any such noise.
@@ -490,9 +490,9 @@ def optimize_space_time(
     participation : Participation
         Exactly b steps apart.
     tol : float, optional
-        Relative gap of the exact method, of harm and trace_penalty together.
+        Relative gap of the exact method, of squared error and trace_penalty together.
     trace_penalty : float, optional
-        Of a unit of variance of each noise, relative to its mean harm; by default none,
+        Of a unit of variance of each noise, relative to its mean squared error; by default none,
         or 1e-6 where some noise would have no effect, as where W is singular.
     groups : iterable of lists of int, optional
         Nodes 0 .. n-1 that share a seed, each node in one of them; by default one group

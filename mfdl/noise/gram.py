@@ -200,7 +200,7 @@ def local_gram(
     ones by powers, changing ones by products.
 
     With sparse matrices it is an estimate, the mean of `gram_estimates`, and so is the
-    harm that it gives to a C. What the noise of C protects is no estimate: the
+    squared error that it gives to a C. What the noise of C protects is no estimate: the
     sensitivity depends on C and the participation alone, and accounts on W itself.
 
     Parameters

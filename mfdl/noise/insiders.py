@@ -122,7 +122,7 @@ class _Program:
     nodes: Sequence[Hashable]
     participation: Participation
     trusts: list[TrustModel]
-    H: Floats  # (n, T, T): harm is the sum of tr(H_u S_u)
+    H: Floats  # (n, T, T): squared error is the sum of tr(H_u S_u)
     bases: list[Floats]  # for each attacker a basis (nT, rank) of what it sees
     where: list[tuple[Ints, Ints]]  # for each attacker the block_index of its pairs
     squared_budgets: Floats  # (pairs, 1)
@@ -228,8 +228,8 @@ class LocalNoise(Optimum):
     This is what `optimize_local` finds.
     """
     S: Floats  # (n, T, T), covariance of each node's noise, float64
-    objective: float  # the harm of the noise, sum of tr(H_u S_u)
-    # of the harm of any noise that nodes draw alone (or, with alike, in the same way)
+    objective: float  # the squared error of the noise, sum of tr(H_u S_u)
+    # of the squared error of any noise that nodes draw alone (or, with alike, in the same way)
     lower_bound: float
     participation: Participation  # for which it keeps to the budgets
     iterations: int  # how many it took
@@ -283,7 +283,7 @@ def optimize_local(
     tol: float = 1e-2,
     max_iter: int = 200,
 ) -> LocalNoise:
-    """Noise that nodes draw alone, of the least harm that keeps to insiders' budgets.
+    """Noise that nodes draw alone, of the least squared error that keeps to insiders' budgets.
 
     Minimises the sum of tr(H_u S_u) such that sens(P_a(S)_uu) <= mu_au for all
     attackers a and nodes u, where S is block diagonal by nodes and the row sensitivity

@@ -77,7 +77,7 @@ def _check_pull(objective: Objective) -> None:
 # %% ../../nbs/noise/48_objectives.ipynb #16324f2c
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """Whose squared error is the harm of noise, and under which schedule.
+    """Whose squared error counts, and under which schedule.
 
     By default it is that of all models after all steps, for plain gradient steps of
     size one: that of Lemma 12.
@@ -268,7 +268,7 @@ def model_workload(
     T: int,
     objective: Objective | None = None,
 ) -> Floats:  # (m n, n T)
-    """The matrix A whose product with noise has the square that is its harm.
+    """The matrix A whose product with noise has the square that is its squared error.
 
     It takes the noise of all nodes in all steps to all models that count, each times the root
     of its weight. The models are what gossip has made of them.

@@ -27,11 +27,11 @@ from .newton import Strategy, optimize, squared_error, unit_sensitivity
 from .objectives import Objective, check_objective
 
 # %% auto #0
-__all__ = ['STRATEGIES', 'BOUND', 'toeplitz_harm', 'square_root', 'toeplitz', 'best_toeplitz', 'Named', 'Harm', 'named', 'fixed',
-           'strategy', 'restart', 'save_strategy', 'load_strategy', 'estimate_harm']
+__all__ = ['STRATEGIES', 'BOUND', 'toeplitz_error', 'square_root', 'toeplitz', 'best_toeplitz', 'Named', 'Task', 'named', 'fixed',
+           'strategy', 'restart', 'save_strategy', 'load_strategy', 'estimate_squared_error']
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000021
-def toeplitz_harm(
+def toeplitz_error(
     values: Floats,  # (n,)
     M: Floats,  # (n, n)
     c: Floats,  # (bands,)
@@ -71,9 +71,9 @@ def best_toeplitz(
     participation: Participation,
     bands: int,
 ) -> Floats:  # (bands,)
-    """The coefficients on the diagonals of C that do least harm.
+    """The coefficients on the diagonals of C that leave the least squared error.
 
-    A local minimum of harm times squared norm, found from the banded square root of the prefix
+    A local minimum of error times squared norm, found from the banded square root of the prefix
     workload.
     """
     from scipy.optimize import minimize
@@ -87,8 +87,8 @@ def best_toeplitz(
 
     def loss(free: Floats) -> tuple[float, Floats]:
         c = np.append(1.0, free)
-        harm, gradient = toeplitz_harm(values, M, c, participation.T)
-        return np.log(harm * (c @ c)), (gradient / harm + 2 * c / (c @ c))[1:]
+        error, gradient = toeplitz_error(values, M, c, participation.T)
+        return np.log(error * (c @ c)), (gradient / error + 2 * c / (c @ c))[1:]
 
     options = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-9}
     found = minimize(loss, square_root(bands)[1:], jac=True, method="L-BFGS-B", options=options)
@@ -99,7 +99,7 @@ def best_toeplitz(
 class Named:
     "A strategy that has a name: how it is made, and what its name promises."
 
-    # (participation, harm, bands, tol) -> Strategy, with a `Harm` or None
+    # (participation, task, bands, tol) -> Strategy, with a `Task` or None
     make: Callable[..., Strategy]
     network: bool  # whether it depends on the network, so that W is needed
     banded: bool  # whether it takes a number of bands
@@ -114,7 +114,7 @@ class Named:
         return min(INVERSE_BANDS, T) if self.inverse else participation.b, most
 
 @dataclass(frozen=True, eq=False)
-class Harm:
+class Task:
     "What noise should keep small: squared errors in a network."
 
     W: Floats | Sequence[Floats]  # (n, n), gossip matrix, or one for each step
@@ -147,36 +147,36 @@ def fixed(
     name: str,
     C: Floats,  # (T, T)
     participation: Participation,
-    harm: Harm | None,
+    task: Task | None,
 ) -> Strategy:
-    "A strategy not optimised for the network, with the harm that it does there."
+    "A strategy not optimised for the network, with the squared error that it leaves there."
     C = unit_sensitivity(C, participation)
-    if harm is None: return Strategy(name, C, participation)
-    H = local_gram(harm.W, participation.T, objective=harm.objective)
+    if task is None: return Strategy(name, C, participation)
+    H = local_gram(task.W, participation.T, objective=task.objective)
     objective = squared_error(H, C.T @ C)[0]
     return Strategy(name, C, participation, objective)
 
 # %% ../../nbs/noise/53_strategies.ipynb #named003
 @named("identity")
-def _identity(participation: Participation, harm: Harm | None, bands: int, tol: float) -> Strategy:
+def _identity(participation: Participation, task: Task | None, bands: int, tol: float) -> Strategy:
     """DP-D-SGD: independent noise."""
-    return fixed("identity", np.eye(participation.T), participation, harm)
+    return fixed("identity", np.eye(participation.T), participation, task)
 
 @named("anti_pgd")
-def _anti_pgd(participation: Participation, harm: Harm | None, bands: int, tol: float) -> Strategy:
+def _anti_pgd(participation: Participation, task: Task | None, bands: int, tol: float) -> Strategy:
     """AntiPGD: the noise of each step is taken back in the next."""
-    return fixed("anti_pgd", np.tri(participation.T), participation, harm)
+    return fixed("anti_pgd", np.tri(participation.T), participation, task)
 
 @named("d_mf", cyclic=True)
-def _d_mf(participation: Participation, harm: Harm | None, bands: int, tol: float) -> Strategy:
+def _d_mf(participation: Participation, task: Task | None, bands: int, tol: float) -> Strategy:
     """The optimum for the prefix workload."""
     prefix = np.tri(participation.T)
-    return fixed("d_mf", optimize(prefix.T @ prefix, participation, tol).C, participation, harm)
+    return fixed("d_mf", optimize(prefix.T @ prefix, participation, tol).C, participation, task)
 
 @named("bsr", banded=True)
-def _bsr(participation: Participation, harm: Harm | None, bands: int, tol: float) -> Strategy:
+def _bsr(participation: Participation, task: Task | None, bands: int, tol: float) -> Strategy:
     """The banded square root of the prefix workload."""
-    return fixed("bsr", toeplitz(square_root(bands), participation.T), participation, harm)
+    return fixed("bsr", toeplitz(square_root(bands), participation.T), participation, task)
 
 # %% ../../nbs/noise/53_strategies.ipynb #ec3d0c88
 def _inverse(N: Floats) -> Floats:  # (T, T)
@@ -186,58 +186,58 @@ def _inverse(N: Floats) -> Floats:  # (T, T)
     return C
 
 @named("bisr", banded=True, inverse=True)
-def _bisr(participation: Participation, harm: Harm | None, bands: int, tol: float) -> Strategy:
+def _bisr(participation: Participation, task: Task | None, bands: int, tol: float) -> Strategy:
     """An inverse with coefficients of the inverse root of the prefix workload."""
-    momentum = harm.objective.momentum if harm and harm.objective else 0.0
+    momentum = task.objective.momentum if task and task.objective else 0.0
     N = toeplitz(inverse_root(bands, momentum), participation.T)
-    return fixed("bisr", _inverse(N), participation, harm)
+    return fixed("bisr", _inverse(N), participation, task)
 
 @named("banded_inverse", network=True, banded=True, inverse=True)
-def _banded_inverse(participation: Participation, harm: Harm, bands: int, tol: float) -> Strategy:
-    """The inverse with bands that does least harm, as far as a search finds it."""
+def _banded_inverse(participation: Participation, task: Task, bands: int, tol: float) -> Strategy:
+    """The inverse with bands that leaves the least squared error, as far as a search finds it."""
     T = participation.T
     best = None
     if T == participation.k * participation.b:
-        best = harm.optimum(replace(participation, separation="exactly"), tol)
-    H = local_gram(harm.W, T, objective=harm.objective)
+        best = task.optimum(replace(participation, separation="exactly"), tol)
+    H = local_gram(task.W, T, objective=task.objective)
     price = best.trace_penalty if best else 0.0
     while True:
         N = banded_inverse(H + price * np.eye(T), participation, bands)
-        made = fixed("banded_inverse", _inverse(N), participation, harm)
+        made = fixed("banded_inverse", _inverse(N), participation, task)
         variance = np.trace(np.linalg.inv(made.X)) / (participation.k * T)
-        if harm.bound is None or variance <= harm.bound: break
+        if task.bound is None or variance <= task.bound: break
         price = max(3 * price, 1e-4 * np.trace(H) / T)
     return made if best is None else replace(made, lower_bound=best.lower_bound)
 
 # %% ../../nbs/noise/53_strategies.ipynb #named005
 @named("banded", network=True, banded=True)
-def _banded(participation: Participation, harm: Harm, bands: int, tol: float) -> Strategy:
+def _banded(participation: Participation, task: Task, bands: int, tol: float) -> Strategy:
     """The optimum with bands."""
-    return harm.optimum(participation, tol, bands=bands)
+    return task.optimum(participation, tol, bands=bands)
 
 @named("toeplitz", network=True, banded=True, plain=True)
-def _toeplitz(participation: Participation, harm: Harm, bands: int, tol: float) -> Strategy:
+def _toeplitz(participation: Participation, task: Task, bands: int, tol: float) -> Strategy:
     """A local optimum with bands and the same entries in all columns."""
-    C = toeplitz(best_toeplitz(harm.W, participation, bands), participation.T)
-    return fixed("toeplitz", C, participation, harm)
+    C = toeplitz(best_toeplitz(task.W, participation, bands), participation.T)
+    return fixed("toeplitz", C, participation, task)
 
 @named("equal_norm", network=True, cyclic=True)
-def _equal_norm(participation: Participation, harm: Harm, bands: int, tol: float) -> Strategy:
+def _equal_norm(participation: Participation, task: Task, bands: int, tol: float) -> Strategy:
     """The optimum with columns of equal norm."""
-    return harm.optimum(participation, tol, equal_norm=True)
+    return task.optimum(participation, tol, equal_norm=True)
 
 @named("mafalda", network=True, cyclic=True)
-def _mafalda(participation: Participation, harm: Harm, bands: int, tol: float) -> Strategy:
+def _mafalda(participation: Participation, task: Task, bands: int, tol: float) -> Strategy:
     """MAFALDA-SGD: the optimum."""
-    return harm.optimum(participation, tol)
+    return task.optimum(participation, tol)
 
 @named("mafalda_l", network=True, cyclic=True)
-def _mafalda_l(participation: Participation, harm: Harm, bands: int, tol: float) -> Strategy:
+def _mafalda_l(participation: Participation, task: Task, bands: int, tol: float) -> Strategy:
     """MAFALDA-L: the optimum of each node for its own noise."""
-    grams = local_gram(harm.W, participation.T, per_node=True, objective=harm.objective)
+    grams = local_gram(task.W, participation.T, per_node=True, objective=task.objective)
     progress = progress_bar(grams, desc="nodes", leave=False)
     with bars_shown(False):
-        each = [optimize(H, participation, tol, bound=harm.bound) for H in progress]
+        each = [optimize(H, participation, tol, bound=task.bound) for H in progress]
     values = np.array([(one.objective, one.lower_bound) for one in each])
     objective, lower_bound = values.sum(axis=0).tolist()
     iterations = max(one.iterations for one in each)
@@ -245,27 +245,27 @@ def _mafalda_l(participation: Participation, harm: Harm, bands: int, tol: float)
     return Strategy("mafalda_l", C, participation, objective, lower_bound, iterations)
 
 # %% ../../nbs/noise/53_strategies.ipynb #named007
-def _with_bands(harm: Harm | None) -> list[str]:
+def _with_bands(task: Task | None) -> list[str]:
     """Names of strategies with bands that can be made for the same network and objective."""
-    general = harm is None or harm.objective is None
+    general = task is None or task.objective is None
     return [name for name, one in STRATEGIES.items() if one.banded
-            and (harm is not None or not one.network) and (general or not one.plain)]
+            and (task is not None or not one.network) and (general or not one.plain)]
 
 def _check_fits(
     name: str,
     participation: Participation,
-    harm: Harm | None,
+    task: Task | None,
     bands: int | None,
 ) -> None:
     """Raise a ValueError for a strategy that cannot be made of these."""
     one = STRATEGIES[name]
     most = one.bands(participation)[1]
-    if harm is None and one.network:
+    if task is None and one.network:
         raise ValueError(f"W is missing: {name} depends on the network")
-    if one.plain and harm is not None and harm.objective is not None:
+    if one.plain and task is not None and task.objective is not None:
         raise ValueError(f"objective: {name} is made for all models and plain steps; "
                          "expected none, or banded, which is an optimum for any")
-    banded = ", ".join(_with_bands(harm))
+    banded = ", ".join(_with_bands(task))
     if bands is not None and not one.banded:
         raise ValueError(f"bands={bands}: {name} has no bands; expected one of {banded}")
     if bands is not None and not 1 <= check_count("bands", bands) <= most:
@@ -298,7 +298,7 @@ def strategy(
     W : array of shape (n, n), or a sequence of T of them, optional
         Gossip matrix, or one for each step. Strategies for a network need it, and so
         does the objective of the others. A sparse one gives an estimate of H: then
-        the objective is an estimate (see `estimate_harm`), the sensitivity is not.
+        the objective is an estimate (see `estimate_squared_error`), the sensitivity is not.
     bands : int, optional
         Where the strategy has bands, how many; by default the separation b, and for
         bands of C^-1 INVERSE_BANDS.
@@ -346,10 +346,10 @@ def strategy(
         raise ValueError("objective: errors are those of models on a network; expected W as well")
     if objective is not None and bound is None:
         bound = BOUND
-    harm = None if W is None else Harm(W, objective, bound)
-    _check_fits(name, participation, harm, bands)
+    task = None if W is None else Task(W, objective, bound)
+    _check_fits(name, participation, task, bands)
     one = STRATEGIES[name]
-    made = one.make(participation, harm, bands or one.bands(participation)[0], tol)
+    made = one.make(participation, task, bands or one.bands(participation)[0], tol)
     return replace(made, name=name)
 
 # %% ../../nbs/noise/53_strategies.ipynb #0000002d
@@ -527,14 +527,14 @@ def load_strategy(
     return found
 
 # %% ../../nbs/noise/53_strategies.ipynb #88cc2378
-def estimate_harm(
+def estimate_squared_error(
     one: Strategy,
     W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n)
     probes: int = PROBES,
     seed: int = 1,
     objective: Objective | None = None,
 ) -> tuple[float, float]:
-    """What harm a strategy does in a large network, and how far to trust the number.
+    """What squared error a strategy leaves in a large network, and how far to trust the number.
 
     The squared error tr(H inv(X)) of all models is estimated from probes of its own, which C
     was not optimised for. It is no part of any guarantee.
@@ -544,5 +544,5 @@ def estimate_harm(
     if check_count("probes", probes) < 2:
         raise ValueError(f"probes={probes}: expected at least 2, to see how much they differ")
     grams = gram_estimates(W, one.participation.T, probes, seed, objective)
-    harms = np.tensordot(grams, np.linalg.inv(one.X))
-    return float(harms.mean()), float(harms.std(ddof=1) / np.sqrt(probes))
+    errors = np.tensordot(grams, np.linalg.inv(one.X))
+    return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(probes))

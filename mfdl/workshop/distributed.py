@@ -111,7 +111,7 @@ def _dealt(batches: Batches) -> str:
 def _committed(
     run: Run, batches: Batches, seeds: dict[Any, dict[int, int]], rank: int,
 ) -> dict[str, str]:
-    "Hashes of seeds and of the secret of lots, which are for one run only."
+    "Hashes of seeds and of the secret of random batches, which are for one run only."
     if not run.scale: return {}
     found = commitments(run.plain, seeds)
     if isinstance(batches, RandomBatches):

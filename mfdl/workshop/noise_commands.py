@@ -44,7 +44,7 @@ def which_noise_command(
     graph: str, columns: str | None, weights: str, steps: int | None, scheme: str,
     epsilon: float, delta: float,
 ) -> None:
-    """Find out which noise does the least harm to models on a graph.
+    """Find out which noise leaves the least squared error in models on a graph.
 
     Prints for each kind, at the same privacy, the squared error of all models in all
     steps (absolute, and relative to independent noise), how much of it another noise of

@@ -119,8 +119,8 @@ def _batches_of(loader: Any, participation: Participation) -> list[list[int]] | 
         raise ValueError(
             f"records: the DataLoader draws batches at random ({kind}, Poisson sampling), which "
             "noise_for does not account for; expected batches of one size. In this package "
-            "train(.., lots='poisson') draws such batches, for account(.., LDP(), "
-            "Participation.poisson(q, T))")
+            "train(.., participation=Participation.poisson(q, T)) draws such batches, and "
+            "account(.., LDP(), Participation.poisson(q, T)) is its account")
     if isinstance(batches, list | tuple): return [*batches]
     if type(batches) is BatchSampler and type(batches.sampler) is SequentialSampler:
         return [*batches]

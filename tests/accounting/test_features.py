@@ -452,7 +452,7 @@ def test_training_with_a_basis_keeps_its_budget():
     rng = np.random.default_rng(0)
     data = (rng.normal(size=(40, 3)), rng.normal(size=40), rng.normal(size=(8, 3)), rng.normal(size=8))
     run = recombined(np.diag([1, 0.2, 1, 1]), 3)
-    done = train(lambda: torch.nn.Linear(3, 1), data, nx.cycle_graph(4), epsilon=3.0, delta=1e-5, strategy=run, epochs=1, b=3, seed=0, secret=1, progress=False)
+    done = train(lambda: torch.nn.Linear(3, 1), data, nx.cycle_graph(4), epsilon=3.0, delta=1e-5, noise=run, participation=Participation.cyclic(1, 3), secret=1, progress=False)
     leaks, P = rationals.information(run, [])
     assert not leaks.any()
     mu = np.sqrt(max(np.diag(its).max() for its in P)) / done.report.sigma

@@ -318,16 +318,16 @@ def test_training_names_what_is_wrong():
     for options, message in (
         ({"lr": "0.1"}, "lr is not"), ({"lr": 1e300}, "below 1e30"), ({"secure": "no"}, "secure='no': expected True or False"), ({"progress": "no"}, "expected True or False"),
         ({"device": "cudaa"}, "device='cudaa'"),
-        ({"device": "cuda:77"}, "device='cuda:77'"), ({"make_model": Random}, "record by record"), ({"make_model": spectral}, "record by record"),
+        ({"device": "cuda:77"}, "device='cuda:77'"), ({"model": Random}, "record by record"), ({"model": spectral}, "record by record"),
         ({"on_nonfinite": "drop"}, "on_nonfinite='drop'"),
     ):
-        usual = {"make_model": linear(), "data": tiny(), "graph": "path:n=2", "epsilon": 5.0, "epochs": 1, "b": 2, "strategy": "identity", "progress": False}
+        usual = {"model": linear(), "data": tiny(), "graph": "path:n=2", "epsilon": 5.0, "participation": Participation.cyclic(1, 2), "noise": "independent", "progress": False}
         with pytest.raises(ValueError, match=message): train(**(usual | options))
 
 
 def test_training_says_what_becomes_of_what_is_not_finite():
     from mfdl import train
-    usual = {"data": tiny(3e38), "graph": "path:n=2", "epsilon": 5.0, "epochs": 1, "b": 2, "strategy": "identity", "progress": False}
+    usual = {"data": tiny(3e38), "graph": "path:n=2", "epsilon": 5.0, "participation": Participation.cyclic(1, 2), "noise": "independent", "progress": False}
     with pytest.raises(FloatingPointError): train(linear(1.0), **usual)
     done = train(linear(1.0), **usual, on_nonfinite="zero")
     assert "counts as zero" in done.statement and done.simulation.learner.nonfinite == 1

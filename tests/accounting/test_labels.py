@@ -199,8 +199,8 @@ def test_promises_and_networks_that_change_name_their_nodes():
 def test_training_of_a_relabelled_network(labels):
     from torch import nn
     X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    options = {"epsilon": 8.0, "epochs": 2, "b": 2, "secret": 1, "progress": False, "strategy": "identity"}
-    plain, named = (train(lambda: nn.Linear(3, 1), (X, X[:, 0]), graph_of(names), trust=[SecLDP([names[1]]), SecLDP([names[0], names[3]])], **options)
+    options = {"epsilon": 8.0, "participation": Participation.cyclic(2, 2), "secret": 1, "progress": False, "noise": "independent"}
+    plain, named = (train(lambda: nn.Linear(3, 1), (X, X[:, 0]), graph_of(names), against=[SecLDP([names[1]]), SecLDP([names[0], names[3]])], **options)
                     for names in (range(5), labels))
     assert named.simulation.runs[0].scale == pytest.approx(plain.simulation.runs[0].scale, rel=1e-12)
     same(in_rows(named.report, labels), in_rows(plain.report, range(5)))

@@ -250,8 +250,8 @@ def test_gram_matrices_of_nodes():
 
 
 def test_optima_in_time():
-    says("noise/52_newton", "The harm is 2.8% above the optimum", "(0.189 of the harm of independent noise is left, where a ring of thirty nodes leaves 0.309.)")
-    says("noise/53_strategies", "four bands do 30% more harm than the optimum, and all eight do 4% more")
+    says("noise/52_newton", "The squared error is 2.8% above the optimum", "(0.189 of the squared error of independent noise is left, where a ring of thirty nodes leaves 0.309.)")
+    says("noise/53_strategies", "four bands leave 30% more squared error than the optimum, and all eight leave 4% more")
     eight = Participation.cyclic(8, 8)
     complete, ring = (local_gram(W, 64) for W in (np.full((30, 30), 1 / 30), gossip_matrix(nx.cycle_graph(30))))
     assert [round(optimize(H, eight).objective / (8 * np.trace(H)), 3) for H in (complete, ring)] == [0.189, 0.309]
@@ -293,8 +293,8 @@ def test_more_seeds_and_larger_windows():
 
 
 def test_noise_in_time_and_space_on_other_graphs():
-    says("noise/56_space_time", "leaves 39% of the harm of independent noise, where MAFALDA leaves 41%",
-         "On a ring of ten it is 21% instead of 41%.", "Independent noise does a fifth more harm", "27% instead of 28%")
+    says("noise/56_space_time", "leaves 39% of the squared error of independent noise, where MAFALDA leaves 41%",
+         "On a ring of ten it is 21% instead of 41%.", "Independent noise leaves a fifth more squared error", "27% instead of 28%")
     scheme = Participation.cyclic(3, 8)
     def left(W):
         best = exact_space_time(W, scheme, trace_penalty=1e-4)

@@ -144,7 +144,7 @@ def test_training_keeps_the_budget(graph, weights, scheme):
     graph, scheme = GRAPHS[graph], SCHEMES[scheme]
     n, rng = len(graph), np.random.default_rng(1)
     data = Dataset("random", rng.normal(size=(12 * n, 3)), rng.integers(2, size=12 * n), rng.normal(size=(5, 3)), np.array([0, 1, 0, 1, 0]))
-    trained = train(lambda: nn.Linear(3, 2), data, graph, *BUDGET, epochs=scheme.k, b=scheme.b, weights=weights, progress=False)
+    trained = train(lambda: nn.Linear(3, 2), data, gossip_matrix(graph, weights), *BUDGET, participation=Participation.cyclic(scheme.k, scheme.b), progress=False)
     assert trained.report.participation == scheme or scheme.k == 1
     W = gossip_matrix(graph, weights)
     C = strategy("mafalda", scheme, W).C
@@ -200,7 +200,7 @@ def test_where_nobody_hears_anything_it_is_said(graph):
         with pytest.raises(ValueError, match="W: no node hears another.*expected the gossip matrix of a network with links"): which_noise(W, SIX, *BUDGET)
         for trust in (LDP(), *(PNDP([u]) for u in range(n) if n > 1)):
             with pytest.raises(ValueError, match="graph: nothing ever comes to these attackers.*expected attackers who hear somebody, or a network with links"):
-                train(linear, records(n), graph, *BUDGET, epochs=2, b=3, trust=trust, progress=False)
+                train(linear, records(n), graph, *BUDGET, participation=Participation.cyclic(2, 3), against=trust, progress=False)
 
 
 def test_rows_agree_on_networks_in_pieces():
@@ -217,7 +217,7 @@ def test_sites_of_unequal_sizes_train_within_the_budget():
     sizes = 10, 3, 27, 17, 4
     holdings = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     data, graph = records(1, sum(sizes)), nx.cycle_graph(5)
-    trained = train(linear, data, graph, *BUDGET, holdings=holdings, epochs=2, b=3, progress=False)
+    trained = train(linear, data, graph, *BUDGET, holdings=holdings, participation=Participation.cyclic(2, 3), progress=False)
     for u in range(5):
         taken = [set(trained.simulation.batches.index[u][t]) - {-1} for t in range(3)]
         assert set().union(*taken) == set(holdings[u]) and sum(map(len, taken)) == sizes[u]
@@ -240,13 +240,13 @@ def test_a_baseline_without_noise_is_named():
     W = gossip_matrix(nx.cycle_graph(5))
     with pytest.raises(ValueError, match=r"sigma=0: .*dsgd\(W, T\)"): account(dp_dsgd(W, 6), LDP(), SIX, sigma=0)
     assert np.isinf(account(dsgd(W, 6), LDP(), SIX).mu).all()
-    with pytest.raises(ValueError, match="epsilon=inf: expected a finite number"): train(linear, records(5), nx.cycle_graph(5), np.inf, epochs=2, b=3, progress=False)
+    with pytest.raises(ValueError, match="epsilon=inf: expected a finite number"): train(linear, records(5), nx.cycle_graph(5), np.inf, participation=SIX, progress=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_wins_in_the_table_is_trained_by_its_name(kind):
     graph = nx.relabel_nodes(nx.star_graph(4), dict(enumerate("badce")))
     W = gossip_matrix(graph)
-    trained = train(linear, records(5), graph, *BUDGET, strategy=kind, epochs=2, b=3, adjacency="zero-out", progress=False)
+    trained = train(linear, records(5), graph, *BUDGET, noise=kind, participation=Participation.cyclic(2, 3), adjacency="zero-out", progress=False)
     assert trained.report.sigma == pytest.approx(which_noise(W, SIX, *BUDGET).sigma[kind], rel=1e-6)
     assert trained.simulation.runs[0].protocol.nodes == tuple(graph) and trained.report.attackers == ((),) * 5

@@ -3,6 +3,7 @@ import ast
 import json
 import re
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from unittest.mock import patch
 
@@ -67,7 +68,7 @@ from mfdl.language.attackers import parse_attackers, view
 from mfdl.language.gossip import check_gossip, spectral_gap
 from mfdl.language.participation import Uses
 from mfdl.language.streams import NodeNoise, deal_seeds
-from mfdl.learning.data import Dataset, by_lot, cut, round_robin
+from mfdl.learning.data import Dataset, cut, random_batches, round_robin
 from mfdl.learning.layers import new_model
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
@@ -126,7 +127,8 @@ def a_folder_of_its_own(tmp_path, monkeypatch):
 
 
 def accounts(run, trust=None, scheme=TWICE, **options): return partial(account, run, PNDP([0]) if trust is None else trust, scheme, **options)
-USUAL = {"make_model": lambda: nn.Linear(2, 2), "data": DATA, "graph": LINE, "epsilon": 5.0, "epochs": 2, "b": 2, "progress": False}
+USUAL = {"model": lambda: nn.Linear(2, 2), "data": DATA, "graph": LINE, "epsilon": 5.0, "participation": Participation.cyclic(2, 2), "progress": False}
+BY_COINS = {"participation": COINS, "noise": "independent"}
 def trains(**options): return partial(train, **USUAL | options)
 def scheduled(run=RUN, rates=FALLING, **more): return ScheduledProtocol(run, Schedule(rates, **more))
 def simulates(record, run=RUN, **more): return Simulation(lambda: nn.Linear(2, 2), RECORDS, BATCHES, [Run("toy", run, 0.1)], 0.1, 1.0, record=record, **more)
@@ -264,7 +266,7 @@ GOSSIP = [
     ("as metropolis and uniform matrices have", lambda: modes(np.eye(3)[[1, 2, 0]]), lambda: [modes(gossip_matrix(LINE, kind)) for kind in ("metropolis", "uniform")]),
 ]
 LANGUAGE = [
-    ("expected the name of a graph, the path of a file, a pandas.DataFrame or a networkx.Graph", trains(graph=W), trains(graph=LINE)),
+    ("expected the name of a graph, the path of a file, a pandas.DataFrame or a networkx.Graph", trains(graph=3), lambda: [trains(graph=LINE)(), trains(graph="path:n=3")()]),
     ('load_graph(.., columns="{}")', lambda: load_graph("three.csv"), lambda: load_graph("three.csv", columns="a,b")),
     ("expected node-link data, an object with nodes, and links or edges; networkx.cytoscape_graph", lambda: load_graph("other.json"),
      lambda: load_graph(nx.cytoscape_graph(json.loads(Path("other.json").read_text())))),
@@ -404,44 +406,58 @@ CHANCES = [
 ]
 TRAINING = [
     ("nothing has to be estimated; expected estimate=False", trains(estimate=True), trains(estimate=False)),
-    ("expected estimate=False, or a number as lr and neither momentum nor weight_decay",
-     trains(strategy=LOCAL, estimate=True, momentum=0.5), lambda: [trains(strategy=LOCAL, momentum=0.5)(), trains(strategy=LOCAL, estimate=True)()]),
-    ("expected estimate=False, or a number as lr and neither momentum nor weight_decay",
-     trains(trust=PNDP([0]), estimate=True, lr=np.array(FALLING)), trains(trust=PNDP([0]), estimate=True, lr=0.5)),
+    ("expected estimate=False, or a number as lr",
+     trains(noise=LOCAL, estimate=True, lr=Schedule(0.1, momentum=0.5)), lambda: [trains(noise=LOCAL, lr=Schedule(0.1, momentum=0.5))(), trains(noise=LOCAL, estimate=True)()]),
+    ("expected estimate=False, or a number as lr", trains(against=PNDP([0]), estimate=True, lr=np.array(FALLING)), trains(against=PNDP([0]), estimate=True, lr=0.5)),
     ("expected secure=False, or no feature_norm",
-     trains(strategy=LOCAL, feature_norm=2.0, secure=True), lambda: [trains(strategy=LOCAL, feature_norm=2.0)(), trains(strategy=LOCAL, secure=True)()]),
-    ("expected no feature_norm: what noisy gradients tell holds for any model", trains(trust=PNDP([0]), feature_norm=2.0, momentum=0.5), trains(trust=PNDP([0]), momentum=0.5)),
+     trains(noise=LOCAL, feature_norm=2.0, secure=True), lambda: [trains(noise=LOCAL, feature_norm=2.0)(), trains(noise=LOCAL, secure=True)()]),
+    ("expected no feature_norm: what noisy gradients tell holds for any model",
+     trains(against=PNDP([0]), feature_norm=2.0, lr=Schedule(0.1, momentum=0.5)), trains(against=PNDP([0]), lr=Schedule(0.1, momentum=0.5))),
     ("or no feature_norm: what noisy gradients tell holds for any model",
-     trains(make_model=lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), feature_norm=2.0),
-     trains(make_model=lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)))),
-    ("nothing is estimated about lots; expected estimate=False", trains(lots="poisson", strategy="identity", estimate=True), trains(lots="poisson", strategy="identity")),
-    *[(f"with batches by lot nothing is proved about {{}}; expected {said}",
-       trains(lots="poisson", strategy="identity", **wrong), trains(lots="poisson", strategy="identity", **mended)) for said, wrong, mended in [
-        ("trust=LDP()", {"trust": PNDP([0])}, {"trust": LDP()}),
-        ("momentum=0", {"momentum": 0.5}, {"momentum": 0}), ("weight_decay=0", {"weight_decay": 0.5}, {"weight_decay": 0}),
-        ("a number as lr", {"lr": np.array(FALLING)}, {"lr": 0.1}), ("no feature_norm", {"feature_norm": 2.0}, {"feature_norm": None})]],
-    *[("expected strategy='identity'", trains(lots=lots, **more), trains(lots=lots, **more | {"strategy": "identity"})) for lots, more in [
-        ("poisson", {}), ("one lot", {}), ("poisson", {"largest": 9}), ("poisson", {"strategy": LOCAL})]],
-    *[("expected a larger delta or epsilon, or no lots", trains(lots=lots, strategy="identity", delta=1e-12),
-       lambda: [trains(strategy="identity", delta=1e-12)(), trains(lots="poisson", strategy="identity", delta=1e-9)()])
-      for lots in ("poisson", "new lots")],
-    ("expected batches in turn", trains(lots="poisson", strategy="identity", secure=True), trains(strategy="identity", secure=True)),
-    ("expected lots='poisson', or no largest batch", trains(lots="new lots", largest=9, strategy="identity"), trains(lots="poisson", largest=9, strategy="identity")),
-    ("expected lots='poisson', or no largest batch", trains(largest=9), trains()),
+     trains(model=lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), feature_norm=2.0),
+     trains(model=lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)))),
+    ("nothing is estimated about random batches; expected estimate=False", trains(**BY_COINS, estimate=True), trains(**BY_COINS)),
+    *[(f"with random batches nothing is proved about {{}}; expected {said}", trains(**BY_COINS, **wrong), trains(**BY_COINS, **mended)) for said, wrong, mended in [
+        ("against=LDP()", {"against": PNDP([0])}, {"against": LDP()}),
+        *[("a number as lr", {"lr": lr}, {"lr": 0.1}) for lr in (np.array(FALLING), Schedule(0.1, momentum=0.5), Schedule(0.1, weight_decay=0.5))],
+        ("no feature_norm", {"feature_norm": 2.0}, {"feature_norm": None})]],
+    *[("expected noise='independent'", trains(**more), trains(**more | {"noise": "independent"})) for more in [
+        {"participation": COINS}, {"participation": ONE_LOT}, {"participation": Participation.truncated_poisson(0.5, T, 12, 9)}, {"participation": COINS, "noise": LOCAL}]],
+    *[("expected a larger delta or epsilon, or batches in turn, Participation.cyclic(k, b)", trains(**BY_COINS | {"participation": scheme}, delta=1e-12),
+       lambda: [trains(noise="independent", delta=1e-12, participation=Participation.cyclic(2, 2))(), trains(**BY_COINS, delta=1e-9)()])
+      for scheme in (COINS, NEW_LOTS)],
+    ("expected batches in turn", trains(**BY_COINS, secure=True), trains(noise="independent", secure=True)),
+    ("a node holds {} records; expected Participation.truncated_poisson({}, {}, {}, {}, {})",
+     trains(**BY_COINS | {"participation": Participation.truncated_poisson(0.5, T, 11, 9)}),
+     trains(**BY_COINS | {"participation": Participation.truncated_poisson(0.5, 4, 12, 9, 1)})),
+    ("expected a Participation, such as Participation.cyclic(k, b) for k epochs of b batches", trains(participation=2), trains(participation=Participation.cyclic(2, 2))),
+    ("so that steps of a record are exactly b apart; expected Participation.cyclic({}, {})",
+     trains(participation=Participation.min_sep(1, 2, T)), trains(participation=Participation.cyclic(2, 2))),
+    ("is not accounted for yet; expected 'sgd', with lr=Schedule(lr, momentum=0.9) if it is to have momentum",
+     trains(optimizer="adam"), lambda: [trains(optimizer="sgd")(), trains(lr=Schedule(0.1, momentum=0.9))()]),
+    ("expected the coalitions, such as [PNDP(group) for group in itertools.combinations(nodes, {})]",
+     trains(against="2 insiders"), trains(against=[PNDP(group) for group in combinations(LINE, 2)])),
+    ("expected at least one trust model, such as LDP()", trains(against=[]), trains(against=[LDP()])),
+    ("argument of train()={} is not known: did you mean seed", trains(seeed=1), trains(seed=1)),
+    ("noise={}: expected a kind of which_noise, a name of mfdl.strategy, or a Protocol", trains(noise=3), lambda: [trains(noise=noise)() for noise in ("space", "bsr", RUN)]),
+    ("noise='identity': expected 'independent'", trains(noise="identity"), trains(noise="independent")),
+    ("graph is an adjacency matrix: expected a gossip matrix, such as gossip_matrix(networkx.from_numpy_array(graph))",
+     trains(graph=LINKED), trains(graph=gossip_matrix(nx.from_numpy_array(LINKED)))),
     ("expected a Dataset, (X, y, X_test, y_test), or no holdings",
      trains(data=DATA[:2], holdings=round_robin(36, 3)), lambda: [trains(data=DATA, holdings=round_robin(36, 3))(), trains(data=DATA[:2])()]),
     ("expected the name of a data set, a Dataset, or arrays (X, y) or (X, y, X_test, y_test)", trains(data=X), lambda: [trains(data=data)() for data in (RECORDS, DATA[:2], DATA)]),
-    ("expected estimate=True, or a strategy in which each node adds noise of its own to every gradient",
-     trains(strategy=ZIP, trust=PNDP([0])), lambda: [trains(strategy=ZIP, trust=PNDP([0]), estimate=True)(), trains(strategy=RUN, trust=PNDP([0]))()]),
-    ("expected an exchange in the last step", trains(strategy=local_dsgd(W, T, 3)), trains(strategy=LOCAL)),
+    ("expected estimate=True, or noise of its own that each node adds to every gradient",
+     trains(noise=ZIP, against=PNDP([0])), lambda: [trains(noise=ZIP, against=PNDP([0]), estimate=True)(), trains(noise=RUN, against=PNDP([0]))()]),
+    ("expected an exchange in the last step", trains(noise=local_dsgd(W, T, 3)), trains(noise=LOCAL)),
     ("expected 'cpu', or one that torch sees here, such as 'cuda:0'", trains(device="cuda:99"), trains(device="cpu")),
     ("to draw its noise again, a run needs a secret", trains(checkpoint="kept.mfdl"), trains(checkpoint="kept.mfdl", secret=7)),
     ("expected requires_grad=True", lambda: new_model(lambda: nn.Linear(2, 2).requires_grad_(False)), lambda: new_model(lambda: nn.Linear(2, 2).requires_grad_(True))),
     ("has a gradient of its own to clip; use GroupNorm", lambda: new_model(lambda: nn.BatchNorm1d(4)), lambda: new_model(lambda: nn.GroupNorm(2, 4))),
     ("such as lambda: nn.Linear(64, 10)", lambda: new_model(nn.Linear), lambda: new_model(lambda: nn.Linear(64, 10))),
-    ("expected lots, such as Participation.poisson(q, T)", lambda: by_lot(round_robin(36, 3), TWICE), lambda: by_lot(round_robin(36, 3), Participation.poisson(0.5, T))),
+    ("expected random steps, such as Participation.poisson(q, T)",
+     lambda: random_batches(round_robin(36, 3), TWICE), lambda: random_batches(round_robin(36, 3), Participation.poisson(0.5, T))),
     ("expected layers that draw no random numbers and change nothing, such as Linear, Conv2d and GroupNorm",
-     trains(make_model=Sorted), trains(make_model=lambda: nn.Sequential(nn.Linear(2, 4), nn.GroupNorm(2, 4), nn.Linear(4, 2)))),
+     trains(model=Sorted), trains(model=lambda: nn.Sequential(nn.Linear(2, 4), nn.GroupNorm(2, 4), nn.Linear(4, 2)))),
     ("expected record=False", lambda: simulates(record=True).resume(checkpoint()), lambda: simulates(record=False).resume(checkpoint())),
     ("simulation keeps no messages: expected one with record=True", lambda: play(simulates(record=False)), lambda: play(simulates(record=True))),
     ("such as view(dsgd(W, T), PNDP([node]))", lambda: estimate(RUN, np.zeros((8, 2))), lambda: estimate(SEEN, np.zeros((len(SEEN.A), 2)))),
@@ -533,9 +549,9 @@ COMMANDS = [
      lambda: _check_records(4, TWICE, 2), lambda: [_check_records(loads(), TWICE, 2), _check_records([[0, 1], [2, 3]] * 2, TWICE, 2)]),
     ("records: step {} has {}; expected {} in each step (expected_batch_size)",
      lambda: _check_records([[0], [2, 3]] * 2, TWICE, 2), lambda: _check_records([[0, 1], [2, 3]] * 2, TWICE, 2)),
-    ("train(.., lots='poisson') draws such batches, for account(.., LDP(), Participation.poisson(q, T))",
+    ("train(.., participation=Participation.poisson(q, T)) draws such batches, and account(.., LDP(), Participation.poisson(q, T)) is its account",
      lambda: _check_records(loads(batch_sampler=UniformWithReplacementSampler(4)), TWICE, 2),
-     lambda: [trains(lots="poisson", strategy="identity")(), account(RUN, LDP(), Participation.poisson(0.5, T))]),
+     lambda: [trains(**BY_COINS)(), account(RUN, LDP(), Participation.poisson(0.5, T))]),
 ]
 ROWS = [*GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *COMMANDS]
 

@@ -60,7 +60,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "commands, of which the parts are here: tests/workshop/test_inputs.py, tests/workshop/test_sweeps.py": "names.check_kept names.check_settings names.trust_models",
     "a page, with properties and clicks of its own: tests/workshop/test_explorer.py": "explorer.* settings.* view.*",
     "registers what is called by its name: tests/workshop/test_inputs.py, tests/noise/test_strategies.py": "names.on_command_line "
-    "strategies.Harm strategies.Named strategies.named",
+    "strategies.Task strategies.Named strategies.named",
     "processes and locks: tests/workshop/test_sweeps.py": "sweeps.survey sweeps.run_here "
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/book/test_notebooks.py, tests/workshop/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce "
@@ -115,7 +115,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "participation.PoissonParticipation",
     "lots against quadrature, and what refuses them: tests/accounting/test_bins.py": "bins.* rare.* participation.BinsParticipation",
     "batches that are cut: tests/accounting/test_truncated.py": "truncated.* participation.TruncatedParticipation",
-    "lots that are drawn: tests/workshop/test_lots.py": "data.by_lot data.named_lots data.RandomBatches randomness.secure_uniform",
+    "lots that are drawn: tests/workshop/test_lots.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
     "by what is read with them: nbs/ground/07_characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
 }
@@ -562,7 +562,7 @@ def test_weights_whose_ratios_leave_the_range_of_floats():
 
 @campaign(20, "strategies.strategy newton.optimize newton.Strategy strategies.save_strategy strategies.load_strategy strategies.restart "
               "strategies.fixed newton.unit_sensitivity participation.check_participation newton.squared_error strategies.best_toeplitz "
-              "strategies.toeplitz_harm strategies.toeplitz strategies.square_root strategies.estimate_harm lean.banded_inverse lean.inverse_root",
+              "strategies.toeplitz_error strategies.toeplitz strategies.square_root strategies.estimate_squared_error lean.banded_inverse lean.inverse_root",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
     """Sensitivity 1, a bound below the objective, none better than the optimum, and the same strategy from its file; a file with other content is refused."""
@@ -574,7 +574,7 @@ def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
         for C in one.C.reshape(-1, scheme.T, scheme.T): assert sensitivities.worst_sensitivity(C.T @ C, scheme) <= 1 + 1e-9
         if exactly and one.C.ndim == 2: assert one.objective >= best.lower_bound * (1 - 1e-9)
         if one.lower_bound is not None: assert 0 <= one.gap + 1e-8 and (one.gap <= 1e-7 or name == "banded_inverse")  # whose bound is that of all noise
-        harm = refused(lambda: noise.estimate_harm(one, W), one.name)  # noqa: B023, called at once
+        harm = refused(lambda: noise.estimate_squared_error(one, W), one.name)  # noqa: B023, called at once
         if harm is not None: assert harm[0] > 0 and harm[1] >= 0
         path = noise.save_strategy(one, folder / "strategy", W)
         again = noise.load_strategy(path, scheme, W)

@@ -174,15 +174,15 @@ def test_an_optimum_shows_its_proof_and_what_that_is_a_proof_of(name):
     matrix, _ = found._shown()
     np.testing.assert_allclose(matrix, drawn(found), atol=1e-9 * np.abs(matrix).max())
     assert f"least {matrix.min():.3g}, largest {matrix.max():.3g}" in words
-    if found.objective is None: assert "harm is not known: no network" in words and "No lower bound was computed" in words and "gap" not in words
-    else: assert f"harm{found.objective:.4g}lower bound{found.lower_bound:.4g}gap{found.gap:.2g}" in words and "Lower bound: " in words
+    if found.objective is None: assert "squared error is not known: no network" in words and "No lower bound was computed" in words and "gap" not in words
+    else: assert f"squared error{found.objective:.4g}lower bound{found.lower_bound:.4g}gap{found.gap:.2g}" in words and "Lower bound: " in words
     if hasattr(found, "participation"): assert repr(found.participation) in words
 
 
 def test_an_optimum_without_a_bound_or_a_picture_says_so():
     found = replace(strategy("mafalda", SCHEME, W), lower_bound=None, name="<script>alert(1)</script>")
     card = found._repr_html_()
-    assert "<script" not in card and "other noise may do less harm" in card and f"{found.objective:.4g}" in card and "gap" not in words_of(card)
+    assert "<script" not in card and "other noise may leave less" in card and f"{found.objective:.4g}" in card and "gap" not in words_of(card)
     bare = Optimum()
     bare.objective, bare.lower_bound, bare.iterations = 2.0, 1.0, 3
     assert "<svg" not in bare._repr_html_() and "gap0.5" in words_of(bare._repr_html_())
@@ -215,15 +215,15 @@ def trained(data, **settings):
 
     from mfdl.learning.training import train
     graph = nx.relabel_nodes(nx.cycle_graph(5), dict(enumerate(LABELS)))
-    usual = dict(epsilon=3.0, delta=1e-5, epochs=2, b=3, lr=0.05, strategy="identity", progress=False, secret=1)
+    usual = dict(epsilon=3.0, delta=1e-5, participation=Participation.cyclic(2, 3), lr=0.05, noise="independent", progress=False, secret=1)
     return train(lambda: nn.Linear(4, 2), data, graph, **usual | settings)
 
 
 @pytest.mark.parametrize("settings, holds", [
     ({}, ["a promise"]),
-    (dict(trust=PNDP.each(LABELS)), ["a promise, even if shown every noisy gradient"]),
-    (dict(trust=PNDP.each(LABELS), estimate=True), ["a promise, even if shown every noisy gradient", "an estimate: if gradients did not react"]),
-    (dict(trust=PNDP.each(LABELS), feature_norm=2.0), ["a promise, as updates are Lipschitz"]),
+    (dict(against=PNDP.each(LABELS)), ["a promise, even if shown every noisy gradient"]),
+    (dict(against=PNDP.each(LABELS), estimate=True), ["a promise, even if shown every noisy gradient", "an estimate: if gradients did not react"]),
+    (dict(against=PNDP.each(LABELS), feature_norm=2.0), ["a promise, as updates are Lipschitz"]),
 ], ids=["eavesdropper", "insiders", "estimate", "promise"])
 def test_a_training_shows_beside_each_number_whether_it_is_a_promise(classes, settings, holds):
     done = trained(classes, **settings)

@@ -156,7 +156,7 @@ def test_exposure_has_one_bar(told):
 
 def test_a_strategy_tells_steps_and_gap(told):
     made = strategy("mafalda", SCHEME, gossip_matrix(load_graph("ring:n=5")))
-    shown = [float(harm) for harm in re.findall(r"gap=inf, harm=([^],\r]*)", told.text())]  # the proof comes with the last step
+    shown = [float(error) for error in re.findall(r"error=([^],\r]*), gap=inf", told.text())]  # the proof comes with the last step
     assert len(shown) == made.iterations and shown == sorted(shown, reverse=True)
     strategy("mafalda_l", SCHEME, gossip_matrix(load_graph("ring:n=5")))
     assert told.names() == {"Newton steps", "nodes"}
@@ -165,7 +165,7 @@ def test_a_strategy_tells_steps_and_gap(told):
 @pytest.mark.parametrize("shows", [True, False])
 def test_a_training_tells_what_comes_before_its_first_step(told, shows):
     X, y = np.eye(40), np.arange(40) % 2
-    train(partial(torch.nn.Linear, 40, 2), (X, y), "ring:n=4", 8.0, trust=PNDP([0]), epochs=2, b=2, progress=shows)
+    train(partial(torch.nn.Linear, 40, 2), (X, y), "ring:n=4", 8.0, against=PNDP([0]), participation=Participation.cyclic(2, 2), progress=shows)
     assert ({"Newton steps", "training"} <= told.names()) if shows else told.text() == ""
 
 

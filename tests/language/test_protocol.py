@@ -208,7 +208,7 @@ def test_matrices_from_elsewhere_are_accounted_for_and_never_run():
     for use in (
         lambda: check_protocol(elsewhere), lambda: audit(elsewhere, LDP(), SCHEME), lambda: account(elsewhere, SecureSum([0]), SCHEME),
         lambda: Simulation(None, None, batches, [Run("a", elsewhere)], 0.1, 1.0),
-        lambda: train(lambda: torch.nn.Linear(64, 10), "digits", nx.path_graph(N), 1.0, strategy=elsewhere),
+        lambda: train(lambda: torch.nn.Linear(64, 10), "digits", nx.path_graph(N), 1.0, noise=elsewhere),
         lambda: account(elsewhere, PNDP([0]), SCHEME, backend="streaming"),
     ):
         with pytest.raises(ValueError, match="theirs"): use()

@@ -107,7 +107,7 @@ def test_the_noise_of_a_secret_depends_on_the_weights_of_a_sparse_network():
     digests = [trained([Run("r", dp_dsgd(one, T), 0.1, secret=3)], 8).digest() for one in (W, W.copy(), shuffled, lazy)]
     assert digests[0] == digests[1] == digests[2] != digests[3]
     graph = nx.path_graph(8)
-    def key(W): return train(linear, records(16), graph, 10.0, strategy=dp_dsgd(W, 4), epochs=2, b=2, secret=7, progress=False).simulation.runs[0].secret
+    def key(W): return train(linear, records(16), graph, 10.0, noise=dp_dsgd(W, 4), participation=Participation.cyclic(2, 2), secret=7, progress=False).simulation.runs[0].secret
     P = gossip_matrix(graph, sparse=True)
     assert key(P) == key(P.copy()) != key(csr_array(0.9 * P + 0.1 * csr_array(np.eye(8))))
 
@@ -178,7 +178,7 @@ def test_memory_grows_with_nodes_and_parameters_alone(monkeypatch):
 def test_a_large_network_is_trained_by_one_call():
     n = 2400
     graph = nx.random_regular_graph(4, n, seed=0)
-    options = {"epochs": 2, "b": 1, "lr": 0.5, "secret": 1, "every": 2, "progress": False, "strategy": muffliato(gossip_matrix(graph), 2, 3, nodes=graph)}
+    options = {"participation": Participation.cyclic(2, 1), "lr": 0.5, "secret": 1, "every": 2, "progress": False, "noise": muffliato(gossip_matrix(graph), 2, 3, nodes=graph)}
     done = train(linear, records(n), graph, 20.0, **options)
     assert done.simulation.runs[0].protocol.sparse and done.report.adaptive and "Promise:" in done.statement
     accuracy = done.history.query("metric == 'accuracy' and step == 2").value
@@ -186,7 +186,7 @@ def test_a_large_network_is_trained_by_one_call():
     mean, data = done.simulation.theta[0].mean(0), records(n)
     right = (torch.as_tensor(data.X) @ mean[:6].view(2, 3).T + mean[6:]).argmax(1).numpy() == data.y
     assert right.mean() > 0.9  # of thousands of nodes the noise cancels
-    insider = train(linear, records(n), graph, 20.0, trust=PNDP([0]), **options)
+    insider = train(linear, records(n), graph, 20.0, against=PNDP([0]), **options)
     assert "Promise:" in insider.statement and insider.report.sigma == pytest.approx(done.report.sigma)
 
 

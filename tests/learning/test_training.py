@@ -31,7 +31,7 @@ from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
-from mfdl.learning.data import Batches, Dataset, by_lot, cut, load_data, round_robin
+from mfdl.learning.data import Batches, Dataset, cut, load_data, random_batches, round_robin
 from mfdl.learning.layers import _returned, chain
 from mfdl.learning.learner import Learner
 from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
@@ -219,7 +219,7 @@ def test_the_largest_standard_deviation_is_that_of_what_nodes_draw(name):
 
 @pytest.mark.parametrize("trust", [None, LDP(), PNDP.each(range(5))])
 def test_train_meets_its_budget(trust):
-    done = train(perceptron, CLASSES, GRAPH, epsilon=3.0, delta=1e-5, trust=trust, epochs=4, b=3, secret=1, progress=False)
+    done = train(perceptron, CLASSES, GRAPH, epsilon=3.0, delta=1e-5, against=trust, participation=Participation.cyclic(4, 3), secret=1, progress=False)
     assert done.report.worst.epsilon(1e-5) == pytest.approx(3.0, rel=1e-9) and done.report.participation == Participation.cyclic(4, 3)
     run = done.simulation.runs[0]
     again = mfdl.account(run.protocol, LDP() if trust is None else trust, Participation.cyclic(4, 3), sigma=run.scale / (2 * 1.0 / done.simulation.batches.size))
@@ -233,7 +233,8 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 60) if loss == "cross-entropy" else rng.normal(size=60)
     data = Dataset("small", 3 * rng.normal(size=(60, 4)), y, 3 * rng.normal(size=(20, 4)), y[:20])
-    settings = dict(graph=GRAPH, epsilon=3.0, delta=1e-5, trust=PNDP.each(range(5)), epochs=2, b=3, lr=0.05, loss=loss, strategy="identity", progress=False)
+    settings = dict(graph=GRAPH, epsilon=3.0, delta=1e-5, against=PNDP.each(range(5)), lr=0.05, loss=loss, noise="independent", progress=False)
+    settings["participation"] = Participation.cyclic(2, 3)
     done = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings)
     features = done.simulation.learner.X.numpy()
     assert np.sqrt((features**2).sum(axis=1).max() + 1) <= 2
@@ -242,9 +243,9 @@ def test_train_promises_for_linear_predictors(loss, outputs):
     estimate = train(lambda: nn.Linear(4, outputs), data, estimate=True, **settings)
     assert "no promise" in estimate.statement and not hasattr(estimate, "epsilon")
     assert estimate.proved.mu >= estimate.report.worst.mu and (done.report.nonreacting <= done.report.sensitivity * (1 + 1e-9)).all()
-    overheard = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"trust": LDP()})
+    overheard = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"against": LDP()})
     assert overheard.report.updates is None and overheard.report.adaptive and "linear" not in overheard.statement and "istory" not in overheard.statement
-    assert overheard.report.sigma == pytest.approx(train(lambda: nn.Linear(4, outputs), data, **settings | {"trust": LDP()}).report.sigma, rel=1e-12)
+    assert overheard.report.sigma == pytest.approx(train(lambda: nn.Linear(4, outputs), data, **settings | {"against": LDP()}).report.sigma, rel=1e-12)
     slower = train(lambda: nn.Linear(4, outputs), data, feature_norm=2.0, **settings | {"lr": 0.05 / np.arange(1, 7)})
     assert slower.report.adaptive and slower.report.verify() < 1e-9
     rising = {"lr": 0.05 * np.arange(1, 7) / 6, "progress": True}  # the bar asks for beginnings of the run
@@ -263,7 +264,7 @@ def test_no_promise_for_a_layer_that_is_applied_to_parts_of_a_record(loss, outpu
     X, y = rng.normal(size=(24, 5, 1)), rng.integers(0, 2, 24) if loss == "cross-entropy" else rng.normal(size=(24, 5))
     def shared(): return nn.Sequential(nn.Linear(1, outputs), nn.Flatten())
     with pytest.raises(ValueError, match="expected one linear layer of 5 features"):
-        train(shared, Dataset("parts", X, y, X[:4], y[:4]), nx.path_graph(6), 1.0, epochs=2, b=4, trust=PNDP([0]), feature_norm=2.0, loss=loss, progress=False)
+        train(shared, Dataset("parts", X, y, X[:4], y[:4]), nx.path_graph(6), 1.0, against=PNDP([0]), feature_norm=2.0, loss=loss, progress=False)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -284,7 +285,7 @@ def test_no_record_however_large_moves_a_sum_by_more_than_the_clip(model, width,
 
 def test_train_resumes_and_draws_fresh_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(Simulation, "forget", lambda self: None)
-    def go(**options): return train(perceptron, CLASSES, GRAPH, epsilon=3.0, epochs=2, b=3, strategy="identity", progress=False, **options)
+    def go(**options): return train(perceptron, CLASSES, GRAPH, epsilon=3.0, participation=Participation.cyclic(2, 3), noise="independent", progress=False, **options)
     whole, kept = go(secret=4), go(secret=4, checkpoint=tmp_path / "run")
     again = go(secret=4, checkpoint=tmp_path / "run")
     np.testing.assert_array_equal(again.simulation.theta.numpy(), whole.simulation.theta.numpy())
@@ -309,7 +310,7 @@ def test_what_is_refused():
     wrong("X of record 3 is not finite", data=Dataset("toy", np.where(np.arange(23)[:, None] == 3, np.nan, CLASSES.X), CLASSES.y, CLASSES.X_test, CLASSES.y_test))
     wrong("step 0: the gradient of node 0 in run 'a' is not a number", make_model=lambda: nn.Sequential(nn.Linear(4, 3), nn.LogSigmoid(), Root()), error=FloatingPointError)
     wrong("did you mean", protect="nodes")
-    with pytest.raises(ValueError, match="no finite noise"): train(perceptron, CLASSES, GRAPH, epsilon=1.0, epochs=2, b=3, strategy=dsgd(W, T), progress=False)
+    with pytest.raises(ValueError, match="no finite noise"): train(perceptron, CLASSES, GRAPH, 1.0, participation=Participation.cyclic(2, 3), noise=dsgd(W, T), progress=False)
 
 
 class Root(nn.Module):
@@ -326,7 +327,7 @@ def test_importing_does_not_load_torch():
 
 def test_digits_are_learned():
     digits = load_data("digits")
-    done = train(lambda: nn.Linear(64, 10), digits, "ring:n=5", epsilon=50, epochs=20, b=4, lr=2.0, secret=0, progress=False)
+    done = train(lambda: nn.Linear(64, 10), digits, "ring:n=5", epsilon=50, participation=Participation.cyclic(20, 4), lr=2.0, secret=0, progress=False)
     last = done.history[(done.history.step == 80) & (done.history.metric == "accuracy")].value
     assert last.min() > 0.8
 
@@ -335,21 +336,23 @@ def test_secrets_stay_apart():
     """Initial weights say nothing about the noise; other settings draw other noise from the same secret."""
     run = Run("a", dp_dsgd(W, T), 0.1, seed=3)
     assert run.noise_secret != derive_seed(3, 0) and Run("a", dp_dsgd(W, T), 0.1, seed=3, secret=8).noise_secret == 8
-    keys = {train(perceptron, CLASSES, GRAPH, epsilon=epsilon, epochs=1, b=3, strategy="identity", secret=7, lr=lr, progress=False).simulation.runs[0].secret
+    usual = {"participation": Participation.cyclic(1, 3), "noise": "independent", "secret": 7, "progress": False}
+    keys = {train(perceptron, CLASSES, GRAPH, epsilon=epsilon, lr=lr, **usual).simulation.runs[0].secret
             for epsilon, lr in ((3, 0.1), (4, 0.1), (3, 0.2), (3, 0.1))}
     assert len(keys) == 3
 
 
 def test_budgets_against_insiders_do_not_depend_on_learning_rates():
     rates = np.geomspace(1, 0.1, 3)
-    def go(**options): return train(perceptron, CLASSES, GRAPH, epsilon=3, epochs=1, b=3, strategy="identity", progress=False, **options)
+    def go(**options): return train(perceptron, CLASSES, GRAPH, epsilon=3, participation=Participation.cyclic(1, 3), noise="independent", progress=False, **options)
     heard = go(lr=rates)
-    for schedule in ({}, {"lr": rates}, {"momentum": 0.9}, {"weight_decay": 0.1}):
-        inside = go(trust=PNDP([0]), **schedule)
+    for schedule in ({}, {"lr": rates}, {"lr": mfdl.Schedule(0.1, momentum=0.9)}, {"lr": mfdl.Schedule(0.1, weight_decay=0.1)}):
+        inside = go(against=PNDP([0]), **schedule)
         assert inside.report.sigma == pytest.approx(heard.report.sigma, rel=1e-9) and inside.epsilon == 3 and "even if shown every noisy gradient" in inside.statement
-    with pytest.raises(ValueError, match="lr changes"): go(lr=rates, trust=PNDP([0]), estimate=True)
-    for refused in ({}, {"lots": "poisson"}):
-        with pytest.raises(ValueError, match="estimate"): go(estimate=True, **refused)
+    with pytest.raises(ValueError, match="lr changes"): go(lr=rates, against=PNDP([0]), estimate=True)
+    with pytest.raises(ValueError, match="estimate"): go(estimate=True)
+    with pytest.raises(ValueError, match="estimate"):
+        train(perceptron, CLASSES, GRAPH, epsilon=3, participation=Participation.poisson(1 / 3, 3), noise="independent", estimate=True, progress=False)
 
 
 def test_local_steps_keep_their_budget():
@@ -357,7 +360,7 @@ def test_local_steps_keep_their_budget():
     graph = nx.cycle_graph(4)
     run, scheme = local_dsgd(gossip_matrix(graph), 20, every=5), Participation.cyclic(4, 5)
     for trust in (None, [PNDP([0]), SecLDP([1])]):
-        kept, wished = (train(perceptron, CLASSES, graph, epsilon=8, strategy=run, epochs=4, b=5, trust=trust, progress=False, estimate=estimate) for estimate in (False, True))
+        kept, wished = (train(perceptron, CLASSES, graph, 8, noise=run, participation=scheme, against=trust, estimate=estimate, progress=False) for estimate in (False, True))
         assert kept.epsilon == 8 and kept.report.adaptive and not hasattr(wished, "epsilon") and wished.estimated_epsilon == 8
         for done in (kept, wished):
             sigma = done.simulation.runs[0].scale / (2 / done.simulation.batches.size)
@@ -370,11 +373,11 @@ def test_insiders_of_shared_noise_keep_their_budget():
     graph = nx.cycle_graph(5)
     W5, scheme = gossip_matrix(graph), Participation.cyclic(2, 3)
     run = decor(W5, 6, 0.5, 2.0)
-    done = train(perceptron, CLASSES, graph, epsilon=3, strategy=run, epochs=2, b=3, trust=PNDP.each(range(5)), progress=False)
+    done = train(perceptron, CLASSES, graph, epsilon=3, noise=run, participation=Participation.cyclic(2, 3), against=PNDP.each(range(5)), progress=False)
     sigma = done.simulation.runs[0].scale / (2 / done.simulation.batches.size)
     assert account(run, SecLDP.each(range(5)), scheme, sigma).worst.epsilon(1e-6) == pytest.approx(3, rel=1e-6)
     with pytest.raises(ValueError, match="nothing is proved"):  # noise of messages alone
-        train(perceptron, CLASSES, graph, epsilon=3, strategy=mfdl.zip_dl(W5, 6), epochs=2, b=3, trust=PNDP([0]), progress=False)
+        train(perceptron, CLASSES, graph, epsilon=3, noise=mfdl.zip_dl(W5, 6), participation=Participation.cyclic(2, 3), against=PNDP([0]), progress=False)
 
 
 def test_the_mark_of_progress_is_what_is_proved(monkeypatch):
@@ -390,7 +393,7 @@ def test_the_mark_of_progress_is_what_is_proved(monkeypatch):
 
 def test_progress_shows_loss_and_what_is_spent(capsys, monkeypatch):
     monkeypatch.setattr("mfdl.learning.simulator.progress_bar", lambda **options: tqdm(**options | {"disable": False}, mininterval=0))
-    done = train(perceptron, CLASSES, GRAPH, epsilon=5, epochs=2, b=3)
+    done = train(perceptron, CLASSES, GRAPH, epsilon=5, participation=Participation.cyclic(2, 3))
     shown = capsys.readouterr().err
     first, last = (account(done.simulation.runs[0].protocol.until(3 * k), LDP(), BATCHES.participation(k), done.report.sigma).worst.mu for k in (1, 2))
     assert f"mu={first:.3g}" in shown and f"mu={last:.3g}" in shown and "loss=" in shown and first < last == pytest.approx(done.report.worst.mu)
@@ -488,12 +491,13 @@ def test_a_secret_gives_other_noise_wherever_anything_differs():
     Twice.__name__ = Twice.__qualname__ = "Plain"
     A, B = gossip_matrix(GRAPH), gossip_matrix(GRAPH, "uniform")
     options = [
-        {}, {"b": 3}, {"b": 6, "epochs": 1}, {"make_model": lambda: Plain(0.5)}, {"make_model": Twice}, {"clip": 2.0}, {"epsilon": 3}, {"adjacency": "zero-out"}, {"seed": 1},
-        {"lr": 0.2}, *({"strategy": mf_dsgd(Ws, 6, np.eye(6), nodes=GRAPH)} for Ws in ([A, B, A, B, A, B], [A, A, A, B, B, B])),
-        {"strategy": mf_dsgd(A, 6, np.eye(6) + 1e-3 * np.eye(6, k=-1), nodes=GRAPH)},
+        {}, *({"participation": Participation.cyclic(*kb)} for kb in ((3, 3), (1, 6))), {"model": lambda: Plain(0.5)}, {"model": Twice},
+        {"clip": 2.0}, {"epsilon": 3}, {"adjacency": "zero-out"}, {"seed": 1},
+        {"lr": 0.2}, *({"noise": mf_dsgd(Ws, 6, np.eye(6), nodes=GRAPH)} for Ws in ([A, B, A, B, A, B], [A, A, A, B, B, B])),
+        {"noise": mf_dsgd(A, 6, np.eye(6) + 1e-3 * np.eye(6, k=-1), nodes=GRAPH)},
         {"data": Dataset("toy", CLASSES.X + np.eye(23, 4, dtype=np.float32), CLASSES.y, CLASSES.X_test, CLASSES.y_test)},
     ]
-    usual = {"make_model": Plain, "data": CLASSES, "graph": GRAPH, "epsilon": 2, "epochs": 3, "b": 2, "strategy": "identity", "secret": 7, "progress": False}
+    usual = {"model": Plain, "data": CLASSES, "graph": GRAPH, "epsilon": 2, "participation": Participation.cyclic(3, 2), "noise": "independent", "secret": 7, "progress": False}
 
     def secret(given): return train(**usual | given).simulation.runs[0].secret
     found = [secret(given) for given in options]
@@ -528,7 +532,7 @@ def test_an_interrupted_resume_is_not_gone_on_with(tmp_path, monkeypatch):
 
 
 def test_what_is_given_out_and_what_is_given_stay_as_they_are():
-    done = train(perceptron, CLASSES, GRAPH, epsilon=5, epochs=1, b=3, strategy="identity", progress=False)
+    done = train(perceptron, CLASSES, GRAPH, epsilon=5, participation=Participation.cyclic(1, 3), noise="independent", progress=False)
     before = done.simulation.theta.clone()
     for parameter in done.models[0].parameters(): parameter.data.zero_()
     assert torch.equal(done.simulation.theta, before)
@@ -652,7 +656,7 @@ def test_rounding_does_not_make_a_record_count_for_more(protect, size):
 def test_steps_that_data_move_are_those_of_the_participation(protect, by_chance):
     """Real gradients, step by step, on data that differ in one record, or in all of a node: they move in a pattern of `participation`, the node's in every step."""
     holdings, run = round_robin(23, N), Run("", dp_dsgd(W, 6), 0.1)
-    batches = by_lot(holdings, Participation.poisson(0.3, 6), secret=3) if by_chance else cut(holdings, 3)
+    batches = random_batches(holdings, Participation.poisson(0.3, 6), secret=3) if by_chance else cut(holdings, 3)
     models = [Simulation(Origin, CLASSES, batches, [run], 1.0, 0.5, protect) for _ in range(2)]
     records = holdings[2] if protect == "node" else holdings[2][:1]
     models[1].learner.X[records] = 5 - models[1].learner.X[records]
@@ -721,7 +725,7 @@ def test_a_fresh_secret_is_forgotten(tmp_path):
         forget, draw = Simulation.forget, _Blocks._draw
         patch.setattr(Simulation, "forget", lambda self: (found.append(self.runs[0]), forget(self)))
         patch.setattr(_Blocks, "_draw", lambda self, piece: drawn.append(draw(self, piece)) or drawn[-1])
-        done = train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, epochs=1, b=4, strategy="identity", progress=False)
+        done = train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, participation=Participation.cyclic(1, 4), noise="independent", progress=False)
     run, = found
     seeds = {run.secret, run.noise_secret, *(derive_seed(run.noise_secret, row) for row in range(len(run.plain.variables.holder_sets)))}
     noise = np.concatenate([neighbours(block) for block in drawn])
@@ -746,7 +750,7 @@ def test_a_wrong_secret_is_not_printed(secret):
     run = Run("a", ALGORITHMS["DP-D-SGD"], 1.0, secret=secret)
     assert "345678901" not in repr(run)
     calls = [lambda: derive_seed(secret), lambda: Simulation(perceptron, CLASSES, BATCHES, [run], 0.1, 1.0).step(), lambda: deal_seeds(ALGORITHMS["DP-D-SGD"], secret),
-             lambda: train(perceptron, CLASSES, GRAPH, epsilon=3.0, epochs=1, b=3, secret=secret),
+             lambda: train(perceptron, CLASSES, GRAPH, epsilon=3.0, participation=Participation.cyclic(1, 3), secret=secret),
              lambda: audit(ALGORITHMS["DP-D-SGD"], LDP(), BATCHES.participation(2), secret=secret)]
     for call in calls:
         with pytest.raises(ValueError, match="expected an integer from 0") as error: call()
@@ -755,7 +759,7 @@ def test_a_wrong_secret_is_not_printed(secret):
 
 def test_a_fresh_secret_for_every_run(monkeypatch):
     monkeypatch.setattr(Simulation, "forget", lambda self: None)
-    run = [train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, epochs=1, b=4, strategy="identity", progress=False) for _ in range(2)]
+    run = [train(lambda: nn.Linear(10, 1), "diabetes", "ring:n=3", epsilon=5, participation=Participation.cyclic(1, 4), noise="independent", progress=False) for _ in range(2)]
     assert len({one.simulation.runs[0].secret for one in run}) == 2 and deal_seeds(ALGORITHMS["DP-D-SGD"]) != deal_seeds(ALGORITHMS["DP-D-SGD"])
 
 

@@ -18,7 +18,7 @@ from mfdl.noise.gram import gram_estimates, local_gram, probe_grams
 from mfdl.noise.newton import optimize
 from mfdl.noise.objectives import AgeWorkload, Objective, model_workload, of_age_alone
 from mfdl.noise.space_time import patterns_of, space_time_workload
-from mfdl.noise.strategies import STRATEGIES, estimate_harm, load_strategy, save_strategy, strategy
+from mfdl.noise.strategies import STRATEGIES, estimate_squared_error, load_strategy, save_strategy, strategy
 
 
 @st.composite
@@ -386,6 +386,6 @@ def test_a_strategy_for_the_last_model_of_a_sparse_network(last):
     W, scheme = gossip_matrix(nx.barabasi_albert_graph(60, 2, seed=0)), Participation.cyclic(3, 4)
     found = strategy("mafalda", scheme, csr_array(W), objective=last)
     harm = np.trace(local_gram(W, 12, objective=last) @ np.linalg.inv(found.X))
-    estimated, error = estimate_harm(found, csr_array(W), probes=200, objective=last)
+    estimated, error = estimate_squared_error(found, csr_array(W), probes=200, objective=last)
     assert found.gap <= 1e-8 and worst_sensitivity(found.X, scheme) <= 1 + 1e-9
     assert abs(estimated - harm) < 4 * error

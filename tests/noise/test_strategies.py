@@ -18,7 +18,7 @@ from mfdl.noise.certificates import NotConverged
 from mfdl.noise.gram import gram_estimates, gram_factor, local_gram, probe_grams
 from mfdl.noise.newton import optimize, squared_error
 from mfdl.noise.objectives import Objective
-from mfdl.noise.strategies import STRATEGIES, estimate_harm, fixed, load_strategy, save_strategy, strategy
+from mfdl.noise.strategies import STRATEGIES, estimate_squared_error, fixed, load_strategy, save_strategy, strategy
 
 
 @st.composite
@@ -141,14 +141,14 @@ def test_optima_of_large_networks(tmp_path):
     for name in ("mafalda", "banded", "equal_norm", "identity", "bsr"):
         found, best = strategy(name, participation, W), strategy(name, participation, W.toarray())
         harm = squared_error(H, found.X)[0]
-        estimate, error = estimate_harm(found, W)
+        estimate, error = estimate_squared_error(found, W)
         assert worst_sensitivity(found.X, participation) <= 1 + 1e-9 and abs(harm / best.objective - 1) < 1e-4
         assert abs(estimate - harm) < 4 * error and error < 0.03 * harm and abs(found.objective / harm - 1) < 0.1
         assert (load_strategy(save_strategy(found, tmp_path / "C", W), participation, W).C == found.C).all()
     for name in ("toeplitz", "mafalda_l"):
         with pytest.raises(ValueError, match="sparse|expected a full W"): strategy(name, participation, W)
     with pytest.raises(ValueError, match="another network"): load_strategy(tmp_path / "C", W=gossip_matrix(nx.cycle_graph(300), sparse=True))
-    with pytest.raises(ValueError, match="probes=1"): estimate_harm(found, W, probes=1)
+    with pytest.raises(ValueError, match="probes=1"): estimate_squared_error(found, W, probes=1)
 
 
 def test_what_is_scaled_to_sensitivity_one_has_it():

@@ -132,7 +132,7 @@ def lstm(): return torch.nn.LSTM(3, 2)
 def test_what_cannot_be_trained_is_refused_before_any_work(change, message, monkeypatch):
     def work(*_): raise AssertionError("a strategy was optimised first")
     monkeypatch.setattr("mfdl.learning.training.named_strategy", work)
-    asked = {"make_model": linear, "data": (X, Y), "graph": "ring:n=4", "epsilon": 8, "epochs": 1, "b": 2, "progress": False}
+    asked = {"model": linear, "data": (X, Y), "graph": "ring:n=4", "epsilon": 8, "participation": Participation.cyclic(1, 2), "progress": False}
     with pytest.raises(ValueError, match=message): train(**asked | change)
 
 
@@ -144,7 +144,7 @@ def test_what_is_no_list_of_nodes_or_attackers_is_refused():
         (lambda: exposure(dsgd(W, 2), PNDP([0]), scheme), "expected a list, such as"),
         (lambda: random_walk(W, 2, path=iter([0, 1, 2])), "expected T . 1 = 3 nodes"),
         (lambda: zip_dl(W, 2, "False"), "self_noise='False': expected True or False"),
-        (lambda: train(linear, (X, Y), "ring:n=4", 8, 1e-6, "pndp", "identity", epochs=1, b=2, progress=False), "trust='pndp': expected a trust model"),
+        (lambda: train(linear, (X, Y), "ring:n=4", 8, 1e-6, against="pndp", participation=Participation.cyclic(1, 2), progress=False), "against='pndp': expected a trust model"),
         (lambda: account(dsgd(W, 2), LDP, scheme), "expected a trust model, such as"),
         (lambda: account(dsgd(W, 2), LDP(), scheme, memory_limit="4GB"), "memory_limit='4GB': expected a positive number"),
         (lambda: account(dsgd(W, 2), LDP(), scheme, memory_limit=math.nan), "memory_limit=nan: expected a positive number"),
@@ -163,16 +163,16 @@ class Hearing(PNDP):
 
 
 def test_attackers_of_ones_own_are_held_to_noisy_gradients():
-    asked = {"graph": "path:n=4", "epsilon": 8, "epochs": 1, "b": 2, "strategy": "identity", "secret": 1, "progress": False}
-    with pytest.raises(ValueError, match="no finite noise"): train(linear, (X, Y), trust=Told([0]), **asked)
-    both = [train(linear, (X, Y), trust=kind([0]), **asked) for kind in (PNDP, Hearing)]
+    asked = {"graph": "path:n=4", "epsilon": 8, "participation": Participation.cyclic(1, 2), "noise": "independent", "secret": 1, "progress": False}
+    with pytest.raises(ValueError, match="no finite noise"): train(linear, (X, Y), against=Told([0]), **asked)
+    both = [train(linear, (X, Y), against=kind([0]), **asked) for kind in (PNDP, Hearing)]
     assert both[0].report.sigma == both[1].report.sigma
     for one in both: assert "even if shown every noisy gradient" in one.statement and "estimate" not in one.statement
 
 
 def test_arrays_are_data():
     """Of (X, y) a fifth is put aside for tests, and nothing is lost or shared."""
-    asked = {"graph": "ring:n=4", "epsilon": 8, "epochs": 1, "b": 2, "strategy": "identity", "secret": 1, "progress": False}
+    asked = {"graph": "ring:n=4", "epsilon": 8, "participation": Participation.cyclic(1, 2), "noise": "independent", "secret": 1, "progress": False}
     data = as_dataset((torch.tensor(X), list(Y)))
     assert len(data.y) == 32 and sorted(map(tuple, np.vstack([data.X, data.X_test]))) == sorted(map(tuple, X.astype(np.float32)))
     both = [train(linear, one, **asked).simulation.theta for one in ((X, Y), data)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from test_distributed import DATA, RATE, SECRET, W, machine, network, together  # noqa: F401, a fixture
 
-from mfdl import LDP, Participation, account, train
+from mfdl import LDP, Participation, Schedule, account, train
 from mfdl.accounting.bins import BinsReport
 from mfdl.accounting.chance import AmplifiedReport
 from mfdl.accounting.privacy import row_sensitivity
@@ -20,7 +20,7 @@ from mfdl.ground.randomness import secure_uniform
 from mfdl.language.algorithms import dp_dsgd, dsgd
 from mfdl.language.participation import BinsParticipation, PoissonParticipation, TruncatedParticipation
 from mfdl.language.streams import deal_seeds
-from mfdl.learning.data import Batches, Dataset, by_lot, cut
+from mfdl.learning.data import Batches, Dataset, cut, random_batches
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.workshop.distributed import Peer
@@ -108,7 +108,7 @@ def test_plain_loops_agree(name):
     """Linear regression without noise, record by record: sums of clipped gradients, divided by the fixed number, whoever came."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(45, 3)), rng.normal(size=45)
-    batches = by_lot(HELD, {**SCHEMES, "cut": CUT}[name], secret=3)
+    batches = random_batches(HELD, {**SCHEMES, "cut": CUT}[name], secret=3)
     data = Dataset("random", X, y, X[:2], y[:2])
     simulation = Simulation(lambda: torch.nn.Linear(3, 1, bias=False), data, batches, [Run("plain", dsgd(W, 6))], 0.5, 0.7)
     models = simulation.models[:, 0].numpy().astype(float)
@@ -142,7 +142,7 @@ class Together(Batches):
 def secret_of(u): return 0x5ec3e7_0f_a11_1075_0f_5ec3e7 + u
 
 
-def drawn_alone(u, name): return by_lot([HELD[u]], {**SCHEMES, "cut": CUT}[name], secret=secret_of(u), size=3)
+def drawn_alone(u, name): return random_batches([HELD[u]], {**SCHEMES, "cut": CUT}[name], secret=secret_of(u), size=3)
 
 
 def traces_of(u, name):
@@ -178,7 +178,7 @@ def test_processes_that_draw_alone(name, tmp_path):
 def rank_with(net, folder, secrets, names):
     "A rank that draws its lots with a secret and a scheme of its own choice."
     run = Run("lots", dp_dsgd(W, 6), 0.3)
-    lots = by_lot([HELD[net.rank]], SCHEMES[names[net.rank]], secret=secrets[net.rank], size=3)
+    lots = random_batches([HELD[net.rank]], SCHEMES[names[net.rank]], secret=secrets[net.rank], size=3)
     seeds = {net.rank: deal_seeds(run.protocol, secrets[5])[net.rank]}
     Peer(net, network, DATA, lots, run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}")
 
@@ -196,36 +196,40 @@ def test_lots_are_for_one_rank_and_one_run_and_drawn_alike(tmp_path, monkeypatch
 def model(): return torch.nn.Linear(4, 3)
 
 
+KNOWN, COINS, ONE_LOT, NEW_LOTS = Participation.cyclic(3, 3), Participation.poisson(1 / 3, 9), Participation.balls_in_bins(3, 3), Participation.balls_in_new_bins(3, 3)
+
+
 def trained(**change):
-    usual = {"epsilon": 8, "strategy": "identity", "holdings": HELD, "epochs": 3, "b": 3, "secret": 5, "progress": False, "lots": "poisson"}
+    usual = {"epsilon": 8, "noise": "independent", "holdings": HELD, "participation": COINS, "secret": 5, "progress": False}
     return train(model, DATA, nx.house_graph(), **usual | change)
 
 
-@pytest.mark.parametrize("lots, kind", [("poisson", AmplifiedReport), ("one lot", BinsReport), pytest.param("new lots", BinsReport, marks=pytest.mark.nightly)])
-def test_training_by_lot_is_accounted_for_as_it_is_drawn(lots, kind):
-    """Noise is what the report asks for, less than for known steps; the lots are those of the scheme, and forgotten with the secret."""
-    done, known = trained(lots=lots), trained(lots=None)
+@pytest.mark.parametrize("scheme, kind", [(COINS, AmplifiedReport), (ONE_LOT, BinsReport), pytest.param(NEW_LOTS, BinsReport, marks=pytest.mark.nightly)])
+def test_training_with_random_batches_is_accounted_for_as_they_are_drawn(scheme, kind):
+    """Noise is what the report asks for, less than for known steps; the batches are those of the scheme, and forgotten with the secret."""
+    done, known = trained(participation=scheme), trained(participation=KNOWN)
     assert type(done.report) is kind and done.report.epsilon(1e-6).max() <= 8 and done.report.epsilon(1e-6).max() > 7.9 and done.report.sigma < known.report.sigma
     batches = done.simulation.batches
-    assert batches.scheme == done.report.participation and batches.size == 3 and done.simulation.t == 9
+    assert batches.scheme == done.report.participation == scheme and batches.size == 3 and done.simulation.t == 9
     assert done.simulation.runs[0].scale == pytest.approx(done.report.sigma * row_sensitivity(1.0, 3, "replace-one"))
     again = account(done.simulation.runs[0].protocol, LDP(), batches.scheme, done.report.sigma).in_units(1.0, 3, "replace-one")
     assert again.epsilon(1e-6).max() == pytest.approx(done.report.epsilon(1e-6).max(), rel=1e-3)  # fewer looks are counted
-    assert "as long as nobody but a node knows its lots" in done.statement and "Each node draws its batches" in done.statement
-    fresh = trained(lots=lots, secret=None)
+    assert "as long as nobody but a node knows its batches" in done.statement and "Each node draws its batches" in done.statement
+    fresh = trained(participation=scheme, secret=None)
     with pytest.raises(ValueError, match="expected a secret"): fresh.simulation.batches.at(0)
 
 
 def test_training_with_a_largest_batch_is_accounted_for_as_it_is_cut():
-    done, uncut = trained(largest=4), trained()
+    cut_off = Participation.truncated_poisson(1 / 3, 9, 9, 4)
+    done, uncut = trained(participation=cut_off), trained()
     assert type(done.report) is TruncatedReport and 7.9 < done.report.epsilon(1e-6).max() <= 8 and done.report.sigma >= uncut.report.sigma
     batches = done.simulation.batches
-    assert batches.scheme == Participation.truncated_poisson(1 / 3, 9, 9, 4) == done.report.participation
+    assert batches.scheme == cut_off == done.report.participation
     assert max((batches.at(t) >= 0).sum(axis=1).max() for t in range(9)) == 4 < max((uncut.simulation.batches.at(t) >= 0).sum(axis=1).max() for t in range(9))
     assert "largest=4" in done.statement
-    for lots in (None, "one lot", "new lots"):
-        with pytest.raises(ValueError, match="expected lots='poisson'"): trained(lots=lots, largest=4)
-    with pytest.raises(ValueError, match="largest=0"): trained(largest=0)
+    for records in (1, 8):
+        with pytest.raises(ValueError, match=r"a node holds 9 records; expected Participation.truncated_poisson\(0.333.*, 9, 9, 4, 1\)"):
+            trained(participation=Participation.truncated_poisson(1 / 3, 9, records, 4))
 
 
 def test_other_settings_have_other_lots():
@@ -245,17 +249,18 @@ def test_checkpoints_hold_no_lots_and_go_on_with_the_same(tmp_path):
     drawn = trained().simulation.batches.at(0).astype(np.int64).tobytes()
     assert kept.exists() and drawn not in kept.read_bytes()
     assert (trained(checkpoint=kept).models[0].weight == whole).all()
-    with pytest.raises(ValueError): trained(checkpoint=kept, lots="new lots")
+    with pytest.raises(ValueError): trained(checkpoint=kept, participation=NEW_LOTS)
 
 
 def test_what_is_refused():
     for change, words in (
-        ({"lots": "shuffled"}, "lots='shuffled'"), ({"momentum": 0.5}, "nothing is proved"), ({"lr": np.geomspace(0.1, 0.01, 9)}, "nothing is proved"),
-        ({"feature_norm": 1.0}, "nothing is proved"), ({"strategy": "mafalda"}, "a memory of|nothing is proved"),
-        ({"lots": "new lots", "strategy": "mafalda"}, "b\\^k|nothing is proved"),
+        ({"participation": "shuffled"}, "expected a Participation"), ({"lr": Schedule(0.1, momentum=0.5)}, "nothing is proved"),
+        ({"lr": np.geomspace(0.1, 0.01, 9)}, "nothing is proved"),
+        ({"feature_norm": 1.0}, "nothing is proved"), ({"noise": "mafalda"}, "a memory of|nothing is proved"),
+        ({"participation": NEW_LOTS, "noise": "mafalda"}, "b\\^k|nothing is proved"),
     ):
         with pytest.raises(ValueError, match=words): trained(**change)
-    with pytest.raises(ValueError, match="drawn for 6 steps"): Simulation(model, DATA, by_lot(HELD, SCHEMES["coins"], 1), [Run("r", dsgd(W, 12))], 0.1, 1.0)
-    for bad, words in (({"scheme": Participation.cyclic(2, 3)}, "expected lots"), ({"size": 0}, "size"), ({"holdings": [[0], [0]]}, "more than one place")):
-        with pytest.raises(ValueError, match=words): by_lot(**{"holdings": HELD, "scheme": SCHEMES["coins"]} | bad)
-    assert math.isclose(by_lot(HELD, SCHEMES["coins"], 1).b, 3, abs_tol=0.5)
+    with pytest.raises(ValueError, match="drawn for 6 steps"): Simulation(model, DATA, random_batches(HELD, SCHEMES["coins"], 1), [Run("r", dsgd(W, 12))], 0.1, 1.0)
+    for bad, words in (({"scheme": Participation.cyclic(2, 3)}, "expected random steps"), ({"size": 0}, "size"), ({"holdings": [[0], [0]]}, "more than one place")):
+        with pytest.raises(ValueError, match=words): random_batches(**{"holdings": HELD, "scheme": SCHEMES["coins"]} | bad)
+    assert math.isclose(random_batches(HELD, SCHEMES["coins"], 1).b, 3, abs_tol=0.5)

@@ -1,0 +1,107 @@
+"""What `train` takes: few arguments, whose earlier names say how they are written now, and equal runs for equal things that are given in different ways."""
+import inspect
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+import mfdl
+from mfdl import LDP, Participation, Schedule, account, dp_dsgd, gossip_matrix, mf_dsgd, row_sensitivity, strategy, train
+from mfdl.learning import training
+from mfdl.learning.data import round_robin
+
+GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (0, 2)])
+W = gossip_matrix(GRAPH)
+X = np.random.default_rng(3).normal(size=(48, 3))
+DATA = (X, X[:, 0], X[:9], X[:9, 0])
+
+
+def model(): return torch.nn.Linear(3, 1)
+
+
+def trained(**change):
+    usual = {"model": model, "data": DATA, "graph": GRAPH, "epsilon": 6.0, "participation": Participation.cyclic(2, 3), "secret": 5, "progress": False}
+    return train(**usual | change)
+
+
+EARLIER = {  # values that calls of earlier versions had, by the names that the messages use
+    "make_model": model, "trust": LDP(), "strategy": "bsr", "epochs": 2, "b": 3, "lots": "poisson", "largest": 9, "momentum": 0.5, "nesterov": True,
+    "weight_decay": 0.1, "weights": "uniform", "lr": 0.1, "graph": GRAPH, "holdings": round_robin(48, 4),
+}
+
+
+@pytest.mark.parametrize("name", training._FORMERLY)
+def test_earlier_names_say_what_is_written_now(name):
+    usual = {"model": model, "participation": Participation.cyclic(2, 3)} | ({"holdings": EARLIER["holdings"]} if name == "largest" else {})
+    with pytest.raises(ValueError, match=f"^{name}: train.. has no such argument; expected ") as caught: trained(**usual, **{name: EARLIER[name]})
+    for written in training._FORMERLY[name]:
+        assert written in str(caught.value)
+        said = eval(f"dict({written})", vars(mfdl) | {each: getattr(mfdl, each) for each in ("Participation", "Schedule", "gossip_matrix")} | EARLIER)
+        assert not set(said) & set(training._FORMERLY)
+        random = isinstance(said.get("participation"), training.RandomParticipation)
+        trained(**usual | said | ({"noise": "independent"} if random else {}))
+
+
+def test_there_are_few_arguments_and_one_group_of_options():
+    parameters = inspect.signature(train).parameters
+    assert len(parameters) - 1 == 17 and parameters["running"].kind is inspect.Parameter.VAR_KEYWORD
+    assert set(training.Running.__annotations__) == set(training._USUAL) and not set(training._USUAL) & set(parameters)
+    described = train.__doc__.partition("**running")[2].partition("Returns")[0]
+    for name in training._USUAL: assert f"        {name} : " in described
+    assert not set(training._FORMERLY) & {*parameters, *training._USUAL}
+
+
+def test_an_option_that_does_not_exist_is_refused_before_any_work(monkeypatch):
+    def work(*_): raise AssertionError("data was read first")
+    monkeypatch.setattr(training, "as_dataset", work)
+    for name, meant in (("checkpoints", "checkpoint"), ("sede", "seed"), ("participations", "participation"), ("nonfinite", "on_nonfinite")):
+        with pytest.raises(ValueError, match=f"argument of train..='{name}' is not known: did you mean .*{meant}"): trained(**{name: 1})
+
+
+def test_a_gossip_matrix_is_the_network_of_its_graph():
+    ways = [trained(graph=graph) for graph in (GRAPH, W, W.tolist(), csr_array(W))]
+    assert len({one.report.sigma for one in ways}) == 1 and {one.simulation.runs[0].protocol.nodes for one in ways} == {(0, 1, 2, 3)}
+    for one in ways[:3]: assert torch.equal(one.simulation.theta, ways[0].simulation.theta)
+    for wrong, said in ((W[:3], "square"), (2 * W, "graph is not stochastic"), (-W, "graph.* is negative"), (nx.to_numpy_array(GRAPH), "such as gossip_matrix")):
+        with pytest.raises(ValueError, match=said): trained(graph=wrong)
+
+
+def test_a_directed_network_keeps_its_budget():
+    directed = np.array([[0.5, 0.5, 0, 0], [0, 0.4, 0.6, 0], [0, 0, 0.7, 0.3], [0.9, 0, 0, 0.1]])
+    done, scheme = trained(graph=directed), Participation.cyclic(2, 3)
+    run = mf_dsgd(directed, 6, strategy("mafalda", scheme, directed).C)
+    sigma = done.simulation.runs[0].scale / row_sensitivity(1.0, done.simulation.batches.size, "replace-one")
+    assert account(run, LDP(), scheme, sigma).worst.epsilon(1e-6) == pytest.approx(6, rel=1e-6)
+
+
+def test_rates_are_given_as_a_number_an_array_or_a_schedule():
+    plain = [trained(lr=lr).simulation.theta for lr in (0.2, Schedule(0.2))]
+    assert torch.equal(*plain)
+    falling = np.geomspace(0.2, 0.1, 6)
+    changing = [trained(lr=lr).simulation.theta for lr in (falling, Schedule(falling))]
+    assert torch.equal(*changing) and not torch.equal(plain[0], changing[0])
+    carried = trained(lr=Schedule(0.2, momentum=0.5, nesterov=True, weight_decay=0.1))
+    assert "momentum 0.5 and weight decay 0.1" in carried.statement
+    for wrong in (falling[1:], Schedule(falling[1:])):
+        with pytest.raises(ValueError, match="expected a positive number below 1e30, or 6 of them"): trained(lr=wrong)
+
+
+def test_an_earlier_name_is_not_a_name_of_noise():
+    assert trained(noise="independent").report.sigma == pytest.approx(trained(noise=dp_dsgd(W, 6)).report.sigma / np.sqrt(2), rel=1e-9)  # its strategy has sensitivity 1
+    with pytest.raises(ValueError, match="noise='identity': expected 'independent'"): trained(noise="identity")
+
+
+@pytest.mark.parametrize("scheme", [
+    Participation.poisson(1 / 3, 6), Participation.poisson(0.4, 7), Participation.poisson(0.01, 4), Participation.poisson(1, 3), Participation.cyclic_poisson(3, 2, 0.5),
+    Participation.truncated_poisson(0.3, 8, 12, 6, 2), Participation.balls_in_bins(2, 3), Participation.balls_in_new_bins(3, 2),
+    Participation.single(4), Participation.every_step(3),
+])
+def test_noise_is_made_for_as_many_steps_as_a_run_has(scheme):
+    """And, for random steps, for about as many uses as a record has on average."""
+    known = training._in_turn(scheme)
+    assert known.T == scheme.T
+    mean = scheme.draw(12, 1).sum() / 12 if isinstance(scheme, training.RandomParticipation) else scheme.k
+    assert abs(known.k - mean) <= 1 + mean / 2
+    if isinstance(scheme, Participation): assert known == scheme
