@@ -41,9 +41,7 @@ from .streaming import Streamed, stream
 from ..ground.arguments import Bools, Floats, Ints, check_choice, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
-from mfdl.language.attackers import (
-    TrustModel, check_victims, coalition_mask, knows_models, view,
-)
+from ..language.attackers import Attack, TrustModel, view_of
 from ..language.participation import Participation, RandomParticipation, check_participation
 from mfdl.language.protocol import (
     MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,
@@ -64,7 +62,7 @@ def _trust_models(
     several = isinstance(given, Sequence) and not isinstance(given, str)
     trusts = list(given) if several else [given]
     for model in trusts:
-        check_victims(run, model)
+        Attack(run, model).check_victims()
     if not trusts: raise ValueError("trust=[]: expected at least one trust model")
     return trusts
 
@@ -99,26 +97,27 @@ _Known = Independent | Streamed | Overheard | Factorization | Exact | FromSeen
 _Adaptive = bool  # whether it holds for gradients that react
 
 def _from_the_view(
-    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str,
+    attack: Attack, backend: str,
 ) -> tuple[Factorization | Exact, _Adaptive]:
     "What the whole view tells: in floats if that is clear, else without rounding."
-    if isinstance(run, ScheduledProtocol): return through_schedule(run, trust, backend), False
-    seen = view(run, trust)
+    if isinstance(attack.run, ScheduledProtocol):
+        if backend != "exact": return through_schedule(attack), False
+        raise NotStreamable(f"backend='exact': {attack.run.name} is accounted for in floating "
+                            "point; expected backend='auto' or 'dense'")
+    seen = view_of(attack)
     adaptive = seen.causal and seen.complete
-    if backend == "exact": return exact(run, trust), adaptive
+    if backend == "exact": return exact(attack), adaptive
     found = decompose(seen)
-    rounded = isinstance(run, MatrixProtocol)  # what is below the rounding of entries says nothing
+    rounded = isinstance(attack.run, MatrixProtocol)  # what is below the rounding of entries says nothing
     if found.clear and (found.full or rounded): return found, adaptive
-    leaks, rows = exact_leaks(run, trust)
+    leaks, rows = exact_leaks(attack)
     if found.clear and len(rows) == len(found.Y): return replace(found, uncovered=leaks), adaptive
-    return by_balls(run, trust, leaks, rows), adaptive
+    return by_balls(attack, leaks, rows), adaptive
 
-def _streamed(
-    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str,
-) -> tuple[Streamed, _Adaptive] | None:
+def _streamed(attack: Attack, backend: str) -> tuple[Streamed, _Adaptive] | None:
     "What one pass finds; None for no recursion, unless streaming was asked for."
     try:
-        space = state_space(run, trust)
+        space = state_space(attack)
         return stream(space), space.complete
     except NotStreamable:
         if backend == "streaming": raise
@@ -126,33 +125,35 @@ def _streamed(
 
 # %% ../../nbs/accounting/38_account.ipynb #00000012
 def _from_what_is_seen(
-    run: Protocol | MatrixProtocol, trust: TrustModel, limit: float | None,
+    attack: Attack, limit: float | None,
 ) -> tuple[FromSeen, _Adaptive]:
     "What the rows that are seen tell, if they fit into memory."
     try:
-        seen = see(run, trust)
+        seen = see(attack)
         check_memory(seen, limit)
         return FromSeen(seen), seen.complete
     except NotStreamable as error:
-        if not run.sparse: raise
+        if not attack.run.sparse: raise
         raise type(error)(f"{error}, for which W has to be W.toarray()") from None
 
-def _in_full(run: Protocol, trust: TrustModel) -> Protocol:
-    "The run; in a small network with full matrices, if no route takes its sparse ones."
-    if not run.sparse or run.n * run.T > MOST_GRADIENTS: return run
+def _in_full(attack: Attack) -> Attack:
+    "The attack; in a small network with full matrices, if no route takes its sparse ones."
+    run = attack.run
+    if not isinstance(run, Protocol) or not run.sparse or run.n * run.T > MOST_GRADIENTS:
+        return attack
     try:
-        see(run, trust)
+        see(attack)
     except NotStreamable:
-        return with_full_matrices(run)
-    return run
+        return attack.on(with_full_matrices(run))
+    return attack
 
 def _in_a_large_network(
-    run: Protocol, trust: TrustModel, limit: float | None,
+    attack: Attack, limit: float | None,
 ) -> tuple[_Known, _Adaptive]:
     "What one attacker learns, without a table of all pairs of nodes."
-    heard = overheard(run, trust)
+    heard = overheard(attack)
     if heard is not None: return heard, True
-    return _from_what_is_seen(run, trust, limit)
+    return _from_what_is_seen(attack, limit)
 
 # %% ../../nbs/accounting/38_account.ipynb #35s00001
 _MOST_TAKEN = 2e9  # bytes, for what one attacker sees of a network with tables, or as one pass
@@ -161,11 +162,12 @@ def _table_bytes(run: Protocol | MatrixProtocol) -> float:
     "What one pass keeps: for each node a matrix over the steps, and its factors."
     return 24.0 * run.n * run.T**2
 
-def _seen_at_less_cost(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen | None:
+def _seen_at_less_cost(attack: Attack) -> Seen | None:
     "What is seen, where that takes less than products of tables; else None."
+    run = attack.run
     if not isinstance(run, Protocol) or run.T > run.n: return None
     try:
-        seen = see(run, trust)
+        seen = see(attack)
         cost = expected_cost(seen)
         most = max(_MOST_TAKEN, _table_bytes(run))
         cheap = cost.flops <= 2 * run.n**3 * run.T and cost.memory <= most
@@ -173,34 +175,34 @@ def _seen_at_less_cost(run: Protocol | MatrixProtocol, trust: TrustModel) -> See
     except NotStreamable:
         return None
 
-def _from_less(run: Protocol | MatrixProtocol, trust: TrustModel) -> FromSeen | None:
+def _from_less(attack: Attack) -> FromSeen | None:
     "What the rows that are seen tell, if that takes less and is certain; else None."
-    seen = _seen_at_less_cost(run, trust)
+    seen = _seen_at_less_cost(attack)
     with suppress(Doubtful):
         return None if seen is None else FromSeen(seen)
     return None
 
 # %% ../../nbs/accounting/38_account.ipynb #35s00003
 def _knowledge(
-    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str, limit: float | None = None,
+    attack: Attack, backend: str, limit: float | None = None,
 ) -> tuple[_Known, _Adaptive]:
     "What one attacker learns, by the first way that is certain."
-    run = same_account(run, trust)
-    summed = independent(run, trust) if backend == "auto" else None
+    attack = same_account(attack)
+    summed = independent(attack) if backend == "auto" else None
     if summed is not None: return summed, True
-    if backend == "seen": return _from_what_is_seen(run, trust, limit)
-    if isinstance(run, Protocol):
-        run = _in_full(run, trust)
-    if isinstance(run, Protocol) and run.sparse: return _in_a_large_network(run, trust, limit)
-    if backend in ("dense", "exact"): return _from_the_view(run, trust, backend)
-    cheaply = _from_less(run, trust) if backend == "auto" else None
+    if backend == "seen": return _from_what_is_seen(attack, limit)
+    attack = _in_full(attack)
+    if isinstance(attack.run, Protocol) and attack.run.sparse:
+        return _in_a_large_network(attack, limit)
+    if backend in ("dense", "exact"): return _from_the_view(attack, backend)
+    cheaply = _from_less(attack) if backend == "auto" else None
     if cheaply is not None: return cheaply, cheaply.seen.complete
-    streamed = _streamed(run, trust, backend)
+    streamed = _streamed(attack, backend)
     if streamed and (backend == "streaming" or streamed[0].certain): return streamed
-    heard = overheard(run, trust)
+    heard = overheard(attack)
     if heard is not None: return heard, True
-    if streamed and exact_work(run, trust) > MOST_WORK: return streamed
-    return _from_the_view(run, trust, backend)
+    if streamed and exact_work(attack) > MOST_WORK: return streamed
+    return _from_the_view(attack, backend)
 
 # %% ../../nbs/accounting/38_account.ipynb #38unclr2
 class _Unclear:
@@ -214,14 +216,13 @@ class _Unclear:
 _ByThemselves = FromSeen | Independent | _Unclear  # these find sensitivities by themselves
 
 def _if_clear(
-    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str, limit: float | None = None,
+    attack: Attack, backend: str, limit: float | None = None,
 ) -> tuple[_Known | _Unclear, _Adaptive]:
     "What one attacker learns, unless that is in doubt and a promise is made instead."
     try:
-        return _knowledge(run, trust, backend, limit)
+        return _knowledge(attack, backend, limit)
     except Doubtful:
-        if not isinstance(run, Protocol) or knows_models(run, trust, coalition_mask(run, trust)):
-            raise
+        if not isinstance(attack.run, Protocol) or attack.knows_models: raise
         return _Unclear(), False
 
 
@@ -241,22 +242,23 @@ def _work_of_sensitivities(m: int, participation: Participation, method: str) ->
     listed = 20.0 * patterns * participation.k**2
     return m * (listed + (400.0 * participation.k**3 if method == "exact" else 0))
 
-def _of_tables(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) -> tuple[str, Cost]:
+def _of_tables(attack: Attack, backend: str) -> tuple[str, Cost]:
     "How an attacker's knowledge is found in full matrices, and at what cost."
+    run = attack.run
     n = run.n
     T = run.T
     try:
         if backend in ("dense", "exact"): raise NotStreamable(backend)
-        space = state_space(run, trust)
+        space = state_space(attack)
         return "one pass", Cost(_work_of_pass(space), _table_bytes(run), n)
     except NotStreamable:
-        if isinstance(run, Protocol) and backend == "auto" and hears_all(run, trust):
+        if backend == "auto" and hears_all(attack):
             return "directions", Cost(10.0 * n * T**3, 32.0 * n * T**2, n)
-    rows = trust.observation(run, coalition_mask(run, trust)).shape[0]
+    rows = attack.observation.shape[0]
     columns = len(run.variables.step) + n * T
     mixed = run.mix.N.nnz if isinstance(run, Protocol) else 0
     tables = n * T * (3e3 * n * T + 150.0 * mixed)  # what places do to messages, noise by noise
-    flops, memory = cost_of_exactness(run, trust)
+    flops, memory = cost_of_exactness(attack)
     flops += 20.0 * rows**2 * columns + tables
     return "whole view", Cost(flops, memory + 24.0 * rows * columns, n)
 
@@ -272,16 +274,16 @@ def expected_work(
     "Estimate what the account of one attacker takes, before any of it is done."
     check_participation(participation)
     n = run.n
-    run = same_account(run, trust)
-    if backend == "auto" and independent(run, trust) is not None:
+    attack = same_account(Attack(run, trust))
+    if backend == "auto" and independent(attack) is not None:
         return "closed form", Cost(1e3 * run.T, 24.0 * n * run.T, n)
-    if isinstance(run, Protocol) and backend == "auto":
-        run = _in_full(run, trust)
-    if (isinstance(run, Protocol) and run.sparse) or backend == "seen":
-        seen: Seen | None = see(run, trust)
+    if backend == "auto":
+        attack = _in_full(attack)
+    if (isinstance(attack.run, Protocol) and attack.run.sparse) or backend == "seen":
+        seen: Seen | None = see(attack)
     else:
-        seen = _seen_at_less_cost(run, trust) if backend == "auto" else None
-    way, cost = _of_tables(run, trust, backend) if seen is None else (
+        seen = _seen_at_less_cost(attack) if backend == "auto" else None
+    way, cost = _of_tables(attack, backend) if seen is None else (
         "what is seen", expected_cost(seen, participation, method))
     flops = cost.flops
     flops += _work_of_sensitivities(n if seen is None else seen.m, participation, method)
@@ -354,8 +356,11 @@ def _find(
     "What some attackers learn."
     from threadpoolctl import threadpool_limits
     find = _if_clear if promised else _knowledge
-    known, adaptive = zip(*(find(run, one, backend, limit) for one in trusts), strict=True)
-    victims = [np.flatnonzero(~coalition_mask(run, model)) for model in trusts]
+
+    def learn(attack: Attack) -> tuple[_Known | _Unclear, _Adaptive, Ints]:
+        return *find(attack, backend, limit), attack.victims
+
+    known, adaptive, victims = zip(*(learn(Attack(run, one)) for one in trusts), strict=True)
     shared = map if pool is None else partial(map_with_bar, pool, desc="victims")
     with nullcontext() if pool is None else threadpool_limits(1):
         values = _attackers_sensitivities(known, victims, participation, method, shared)
@@ -414,7 +419,7 @@ def _if_shown(
     if not isinstance(plain, Protocol) or not found: return unknown
     shown = noisy_gradients(plain)
     if shown is None: return unknown
-    watchers = [shown_noisy_gradients(plain, one.trust) for one in found]
+    watchers = [shown_noisy_gradients(Attack(plain, one.trust)) for one in found]
     asked: list[TrustModel] = [one for one in dict.fromkeys(watchers) if one is not None]
     aside = bars_shown(False) if len(found) > 1 else nullcontext()  # one bar is enough
     try:
@@ -487,7 +492,7 @@ def noisy_gradients_account(
     2.0
     """
     trusts = check_account(protocol, trust, participation, sigma, method, "auto")
-    nobody = [np.flatnonzero(~coalition_mask(protocol, model)) for model in trusts]
+    nobody = [Attack(protocol, model).victims for model in trusts]
     blank = [_Found(model, its, np.full(len(its), np.nan), (), False, ["account"] * len(its))
              for model, its in zip(trusts, nobody, strict=True)]
     found = _if_shown(protocol, blank, participation, method, memory_limit)
@@ -519,7 +524,7 @@ def _promised(
     keep: bool,
 ) -> _Found:
     "The promise against an attacker who misses some model, by the best route."
-    made = promise(run, found.trust, participation, updates, rates, keep=keep)
+    made = promise(Attack(run, found.trust), participation, updates, rates, keep=keep)
     most = np.full(len(made.victims), np.inf) if found.shown is None else found.shown
     routes = np.where(made.sensitivity <= most, made.routes, REVEALED).tolist()
     values = np.minimum(made.sensitivity, most)

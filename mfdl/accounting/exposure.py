@@ -23,7 +23,7 @@ from .report import in_short, plot_spread, worst_first
 from ..ground.arguments import real_number
 from ..ground.cards import html_card
 from ..ground.files import bars_shown, json_values, needed_for, progress_bar
-from ..language.attackers import TrustModel
+from ..language.attackers import Attack, TrustModel
 from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
 from ..language.steps import Route, fingerprint, refuse
@@ -77,14 +77,10 @@ def _about(
     updates: Lipschitz | None, trusts: Sequence[TrustModel],
 ) -> str:
     "A digest of everything that the numbers depend on, except the attackers."
-    kinds = sorted({type(model).__name__ + repr(_apart_from_nodes(model)) for model in trusts})
+    kinds = sorted({model.kind for model in trusts})
     parts = (protocol.digest,) if isinstance(protocol, Protocol) else _of_matrices(protocol)
     reacting = () if updates is None else (updates.c, updates.centre)
     return fingerprint("by place", *parts, repr(participation), method, backend, *reacting, *kinds)
-
-def _apart_from_nodes(trust: TrustModel) -> list[tuple[str, Any]]:
-    "What distinguishes trust models of one class, beside the attackers."
-    return sorted((name, value) for name, value in vars(trust).items() if name != "nodes")
 
 def _of_matrices(protocol: MatrixProtocol) -> tuple[Any, ...]:
     "All that a run consists of which is known by its matrices."
@@ -270,20 +266,16 @@ def _check_attackers(
     protocol: Protocol | MatrixProtocol, attackers: Sequence[TrustModel],
 ) -> list[TrustModel]:
     "The attackers as a list; a ValueError for repeated ones and for anything else."
-    if isinstance(attackers, TrustModel):
+    if not np.iterable(attackers):
         raise ValueError(f"attackers={attackers!r}: expected a list, such as [{attackers!r}]")
     trusts = list(attackers)
     if not trusts: raise ValueError("attackers=[]: expected at least one trust model")
-    known = set(protocol.nodes)
-    if len({str(node) for node in known}) < len(known):
+    if len({str(node) for node in protocol.nodes}) < len(protocol.nodes):
         raise ValueError("protocol: two of its nodes have the same text, such as 1 and '1'; "
                          "expected other labels")
     for model in trusts:
-        strangers = [node for node in getattr(model, "nodes", [None]) if node not in known]
-        if not isinstance(model, TrustModel) or strangers:
-            raise ValueError(f"attackers: {model!r} is no trust model of this network; expected "
-                             "such as PNDP([node])")
-    if len({(type(model), repr(_apart_from_nodes(model))) for model in trusts}) > 1:
+        Attack(protocol, model).coalition  # noqa: B018, which is refused if there is none
+    if len({model.kind for model in trusts}) > 1:
         raise ValueError("attackers: expected trust models of one kind")
     places = {_places(protocol, model) for model in trusts}
     if len(places) < len(trusts): raise ValueError("attackers: expected each attacker once")

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, diags_array, eye_array, kron
 
-from .state_space import Doubtful, NotStreamable
+from .state_space import Doubtful
 from ..ground.arguments import Bools, Floats, check_flag, real_array, real_number
-from mfdl.language.attackers import (
-    LDP, PNDP, SecLDP, SecureSum, TrustModel, View, coalition_mask, seen_alone, view,
-)
+from ..language.attackers import Attack, TrustModel, View, view_of
 from ..language.factorization import Factorization, decompose
 from mfdl.language.protocol import (
     MatrixProtocol, Messages, Protocol, Variables, check_protocol_type,
@@ -341,32 +339,30 @@ _TOLD = {
 }
 
 # %% ../../nbs/accounting/37_schedules.ipynb #f68c4ec9
-_NAMED = (LDP, PNDP, SecLDP)  # attackers who know of noise and gradients what they hold
-
-def _acting_models_seen(protocol: Protocol, trust: TrustModel, coalition: Bools) -> bool:
+def _acting_models_seen(attack: Attack) -> bool:
     "Whether the model of every other node that trains or adds noise is seen."
-    seen = seen_alone(trust.observation(protocol, coalition))
+    protocol = cast(Protocol, attack.run)
     ends = np.searchsorted(protocol.messages.step, np.arange(protocol.T))
     for step, first in zip(protocol.steps, ends, strict=True):
         if not step.rounds: return False
         senders = step.rounds[0].senders
-        shown = senders[seen[first:first + len(senders)]]
-        acting = np.flatnonzero((step.trains | step.noise.adds) & ~coalition)
+        shown = senders[attack.alone[first:first + len(senders)]]
+        acting = np.flatnonzero((step.trains | step.noise.adds) & ~attack.coalition)
         if not np.isin(acting, shown).all(): return False
     return True
 
-def _hears_all_models(protocol: Protocol, trust: TrustModel) -> bool:
+def _hears_all_models(attack: Attack) -> bool:
     "Whether the theorem of this section holds for an attacker."
-    if type(trust) not in _NAMED or any(step.shares for step in protocol.distinct): return False
-    return _acting_models_seen(protocol, trust, coalition_mask(protocol, trust))
+    usual = attack.trust.sees_messages and attack.trust.knows_own
+    if not usual or "shares" in attack.run.features: return False
+    return _acting_models_seen(attack)
 
 # %% ../../nbs/accounting/37_schedules.ipynb #59dd0731
-def _same_every_step(protocol: Protocol, trust: TrustModel) -> bool:
+def _same_every_step(attack: Attack) -> bool:
     "Whether all steps exchange alike, and the attacker observes the same in each."
-    if len({step.rounds for step in protocol.distinct}) > 1: return False
-    if protocol.distinct[0].shares: return False
-    observed = trust.observation(protocol, coalition_mask(protocol, trust))
-    T = protocol.T
+    if attack.run.features & {"changing", "shares"}: return False
+    observed = attack.observation
+    T = attack.run.T
     rows, columns = (length // T for length in observed.shape)
     if observed.shape != (rows * T, columns * T): return False
     repeated = kron(eye_array(T), observed[:rows, :columns])
@@ -384,24 +380,22 @@ _SAME = Route(
         "uneven", "memory", "back", "basis", "schedule", "rates", "momentum", "decay"}),
     "the whole view")
 
-def same_account(
-    run: Protocol | MatrixProtocol, trust: TrustModel,
-) -> Protocol | MatrixProtocol:
-    "Return a run that tells an attacker the same, without a schedule if possible."
-    if not isinstance(run, ScheduledProtocol) or not _SAME.fits(run): return run
-    plain = run.protocol
+def same_account(attack: Attack) -> Attack:
+    "Return an attack that tells as much, on a run without a schedule if possible."
+    run = attack.run
+    if not isinstance(run, ScheduledProtocol) or not _SAME.fits(run): return attack
+    plain = attack.on(run.protocol)
     schedule = run.schedule
-    if schedule.plain or _hears_all_models(plain, trust): return plain
+    if schedule.plain or _hears_all_models(plain): return plain
     filters = schedule.constant and not schedule.weight_decay
-    return plain if filters and _same_every_step(plain, trust) else run
+    return plain if filters and _same_every_step(plain) else attack
 
 # %% ../../nbs/accounting/37_schedules.ipynb #e83c8149
-def _of_others(run: ScheduledProtocol, trust: TrustModel) -> View:
+def _of_others(attack: Attack) -> View:
     "What is seen, without what attackers send who know their own models."
-    seen = view(run, trust)
-    if type(trust) not in (PNDP, SecLDP): return seen
-    messages = np.flatnonzero(trust.sees(run.messages, seen.coalition))
-    others = ~seen.coalition[run.messages.sender[messages]]
+    seen = view_of(attack)
+    if not attack.trust.sees_messages or not attack.trust.knows_own: return seen
+    others = ~attack.coalition[attack.run.messages.sender[attack.observation.indices]]
     return replace(seen, A=seen.A[others], B=seen.B[others], step=seen.step[others])
 
 def _in_units_of_noise(seen: View) -> View:
@@ -411,25 +405,18 @@ def _in_units_of_noise(seen: View) -> View:
     return replace(seen, A=seen.A / size, B=seen.B / size)
 
 # %% ../../nbs/accounting/37_schedules.ipynb #274c3553
-def through_schedule(
-    run: ScheduledProtocol, trust: TrustModel, backend: str = "dense",
-) -> Factorization:
+def through_schedule(attack: Attack) -> Factorization:
     """What an attacker learns of a run with a schedule, from its whole view.
 
     It is for gradients that do not react to messages.
     """
-    if backend == "exact":
-        raise NotStreamable(f"backend='exact': {run.name} is accounted for in floating point; "
-                            "expected backend='auto' or 'dense'")
-    found = decompose(_in_units_of_noise(_of_others(run, trust)))
+    found = decompose(_in_units_of_noise(_of_others(attack)))
     if found.clear and found.full: return found
-    raise Doubtful(f"{run.name}: floating point cannot tell whether noise covers every gradient "
-                   f"that {trust!r} sees; expected noise of its own at every node that is heard, or "
+    raise Doubtful(f"{attack.run.name}: floating point cannot tell whether noise covers every "
+                   f"gradient that {attack.trust!r} sees; expected noise of its own at every node that is heard, or "
                    "a run without a schedule")
 
 # %% ../../nbs/accounting/37_schedules.ipynb #ratesmt1
-_INSIDERS = (PNDP, SecLDP, SecureSum)
-
 def rates_matter(
     run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
 ) -> bool:
@@ -441,7 +428,7 @@ def rates_matter(
     if rates is None or np.ptp(np.asarray(rates, dtype=float)) == 0: return False
     if not isinstance(run, Protocol): return True
     scheduled = ScheduledProtocol(run, Schedule(np.asarray(rates, dtype=float)))
-    return same_account(scheduled, trust) is not run
+    return same_account(Attack(scheduled, trust)).run is not run
 
 def refuse_rates(
     run: Protocol | MatrixProtocol, trusts: list[TrustModel], rates: ArrayLike | None,
@@ -458,7 +445,7 @@ def holds_in_training(
     run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
 ) -> bool:
     "Tell whether an account of attackers who know every model holds for training."
-    usual = not trust.nodes or type(trust) in _INSIDERS
+    usual = not trust.nodes or trust.knows_own
     return usual and not rates_matter(run, trust, rates)
 
 # %% ../../nbs/accounting/37_schedules.ipynb #900ba0a8

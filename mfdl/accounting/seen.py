@@ -14,15 +14,15 @@ from scipy.sparse import csr_array, diags_array
 
 from .sensitivities import worst_sensitivities
 from mfdl.accounting.state_space import (
-    Doubtful, NotStreamable, Observed, check_streamable, heard_rows, knows_all_models,
-    round_observations, seen_rows, strategy_in_time,
+    Doubtful, NotStreamable, Observed, check_streamable, heard_rows, round_observations,
+    seen_rows, strategy_in_time,
 )
 from ..ground.arguments import Bools, Floats, Ints
-from ..language.attackers import TrustModel, coalition_mask
+from ..language.attackers import Attack
 from ..language.factorization import EPS, NOISE_FLOOR
 from ..language.gossip import hops
 from ..language.participation import Participation
-from ..language.protocol import MatrixProtocol, Protocol
+from ..language.protocol import Protocol
 from ..language.steps import Noise, NoiseInTime, Round, Route, Step, own_weights
 
 # %% auto #0
@@ -243,14 +243,14 @@ SEEN = Route(
     "noise that each node draws and adds by itself, in the same way, or backend='dense' with full "
     "gossip matrices", NotStreamable)
 
-def see(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen:
+def see(attack: Attack) -> Seen:
     "Write down what attackers see of a run."
-    coalition = coalition_mask(run, trust)
-    run = check_streamable(run, trust, coalition, SEEN)
-    observed = round_observations(run, trust.observation(run, coalition))
+    run = check_streamable(attack, SEEN)
+    coalition = attack.coalition
+    observed = round_observations(run, attack.observation)
     near = _reach(run, observed, coalition)
     gossip = _sparse_rounds(run, near)
-    unknown = ~trust.knows_noise(run.variables, coalition)
+    unknown = attack.unknown_noise
     if all(step.noise.fresh and not step.noise.takes_back for step in run.distinct):
         N = np.eye(run.T)
         strengths = _fresh_strengths(run, unknown, near)
@@ -263,8 +263,8 @@ def see(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen:
     return Seen(
         rows=rows, gossip=tuple(exchanges[step.rounds] for step in run.steps),
         strengths=strengths, N=N, trains=trains, near=near,
-        victims=np.flatnonzero(~coalition), nodes=run.nodes,
-        complete=knows_all_models(run, coalition, observed),
+        victims=attack.victims, nodes=run.nodes,
+        complete=attack.knows_models,
         uniform=_all_alike(run, rows, strengths, trains))
 
 # %% ../../nbs/accounting/33_seen.ipynb #wei00001

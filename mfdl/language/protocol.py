@@ -282,6 +282,11 @@ class _Labelled(NetworkCard):
         "Number of nodes."
         return len(self.nodes)
 
+    @cached_property
+    def _positions(self) -> dict[Hashable, int]:
+        "The position of each label."
+        return {composed(label): i for i, label in enumerate(self.nodes)}
+
     def index(self, labels: Iterable[Hashable], argument: str = "nodes") -> list[int]:
         """Positions of nodes.
 
@@ -302,7 +307,7 @@ class _Labelled(NetworkCard):
         ValueError
             For a label that no node has.
         """
-        position = {composed(label): i for i, label in enumerate(self.nodes)}
+        position = self._positions
         wanted = [*map(composed, labels)]
         for label in wanted:
             if isinstance(label, Hashable) and label in position: continue

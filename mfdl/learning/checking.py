@@ -15,7 +15,7 @@ from ..accounting.state_space import NotStreamable, state_space
 from ..ground.arguments import Floats, real_array
 from ..ground.files import needed_for
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
-from ..language.attackers import LDP
+from ..language.attackers import LDP, Attack
 from ..language.protocol import Protocol, check_protocol_type, with_full_matrices
 from ..language.streams import deal_seeds, noise_stream
 from .data import Batches, Dataset
@@ -82,7 +82,7 @@ def _recursed_models(
 ) -> Floats | None:  # (T, n, d)
     "Models before the exchanges of each step; None if there is no recursion."
     try:
-        space = state_space(protocol, LDP())
+        space = state_space(Attack(protocol, LDP()))
     except NotStreamable:
         return None
     n = protocol.n

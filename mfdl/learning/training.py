@@ -28,9 +28,7 @@ from ..ground.figures import PALETTE
 from ..ground.files import bars_shown, needed_for
 from ..ground.randomness import check_seed, derive_seed, fresh_secret
 from ..language.algorithms import dsgd, mf_dsgd
-from mfdl.language.attackers import (
-    LDP, PNDP, SecLDP, SecureSum, TrustModel, coalition_mask, knows_models,
-)
+from ..language.attackers import LDP, Attack, TrustModel
 from ..language.gossip import gossip_matrix
 from ..language.graphs import load_graph
 from ..language.participation import Participation, RandomParticipation
@@ -56,23 +54,9 @@ __all__ = ['in_words', 'Trained', 'TrainedByEstimate', 'train']
 # %% ../../nbs/learning/68_training.ipynb #a6800008
 def in_words(trust: TrustModel | Sequence[TrustModel]) -> str:
     "Describe one or several trust models in words."
-    if isinstance(trust, list | tuple):
-        others = f" (and so on: {len(trust)} attackers, each on its own)" if len(trust) > 1 else ""
-        return in_words(trust[0]) + others
-    if type(trust) is LDP:
-        return "an eavesdropper who sees every message and knows no gradient and no noise"
-    if not isinstance(trust, PNDP | SecLDP | SecureSum) or type(trust) not in _INSIDERS:
-        return repr(trust)
-    sees = "the messages sent there"
-    if type(trust) is SecLDP and trust.observes == "all":
-        sees = "every message"
-    if type(trust) is SecureSum:
-        sees = "in each round the weighted sum of the messages sent there"
-    where = ", ".join(map(str, trust.nodes))
-    known = "knows the gradients, the noise and all shared secrets of that place"
-    return f"whoever sits at {where}, sees {sees}, and {known}"
-
-_INSIDERS = (PNDP, SecLDP, SecureSum)
+    watchers = list(trust) if isinstance(trust, Sequence) else [trust]
+    others = f" (and so on: {len(watchers)} attackers, each on its own)"
+    return watchers[0].describe() + (others if len(watchers) > 1 else "")
 
 # %% ../../nbs/learning/68_training.ipynb #a680000b
 def _worst_pair(report: Report) -> tuple[str, str]:
@@ -361,20 +345,18 @@ class _Claim:
     def seen_by_all(self) -> bool:
         "Whether every attacker knows every model."
         plain = cast(Protocol, without_schedule(self.protocol))
-        def sees(attacker: TrustModel) -> bool:
-            return knows_models(plain, attacker, coalition_mask(plain, attacker))
-        return all(sees(attacker) for attacker in self.watchers)
+        return all(Attack(plain, attacker).knows_models for attacker in self.watchers)
 
 # %% ../../nbs/learning/68_training.ipynb #a6800015
-def _comes_to(run: Protocol, attacker: TrustModel) -> bool:
+def _comes_to(attack: Attack) -> bool:
     "Whether anything of another node ever comes to an attacker."
-    coalition = coalition_mask(run, attacker)
-    if not attacker.nodes: return bool(run.hears.sum())
-    return bool(np.isfinite(run.distances(attacker.nodes)[~coalition]).any())
+    attackers = attack.trust.nodes
+    if not attackers: return bool(attack.run.hears.sum())
+    return bool(np.isfinite(attack.run.distances(attackers)[attack.victims]).any())
 
 def _check_claim(claim: _Claim, secure: bool) -> None:
     run = cast(Protocol, without_schedule(claim.protocol))
-    if not any(_comes_to(run, attacker) for attacker in claim.watchers):
+    if not any(_comes_to(Attack(run, attacker)) for attacker in claim.watchers):
         raise ValueError(
             "graph: nothing ever comes to these attackers from any node, so the budget would be kept "
             "without noise, and models that somebody else sees would not be protected; expected "
@@ -385,7 +367,7 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
             "estimate=True: what these attackers learn in training is proved, and nothing has to "
             "be estimated; expected estimate=False")
     if claim.seen_by_all: return
-    found = [same_account(claim.protocol, attacker) for attacker in claim.watchers]
+    found = [same_account(Attack(claim.protocol, attacker)).run for attacker in claim.watchers]
     if claim.estimate and any(isinstance(run, ScheduledProtocol) for run in found):
         raise ValueError(
             "estimate=True: lr changes from step to step, or weights decay, or gossip changes "
@@ -445,12 +427,13 @@ def _check_lots(
     "Raise a ValueError for settings for which nothing is proved about lots."
     if lots is not None and estimate:
         raise ValueError(f"lots={lots!r}: nothing is estimated about lots; expected estimate=False")
-    several = isinstance(trust, list | tuple)
+    watchers = trust if isinstance(trust, list | tuple) else [trust]
+    insiders = len(watchers) != 1 or not getattr(watchers[0], "eavesdrops", False)
     wrong = {
         "learning rates that change": (not schedule.constant, "a number as lr"),
         "momentum": (schedule.momentum > 0, "momentum=0"),
         "weight decay": (schedule.weight_decay > 0, "weight_decay=0"),
-        "insiders": (list(map(type, trust if several else [trust])) != [LDP], "trust=LDP()"),
+        "insiders": (insiders, "trust=LDP()"),
         "norms of features": (feature_norm is not None, "no feature_norm"),
     }
     instead = {what: usual for what, (given, usual) in wrong.items() if given}

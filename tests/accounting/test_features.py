@@ -134,14 +134,14 @@ def route(listed):
 
 @route(overheard.CLOSED_FORM)
 def closed_form(run, trust, truth, folder):
-    if (found := overheard.independent(run, trust)) is None: return False
+    if (found := overheard.independent(attackers.Attack(run, trust))) is None: return False
     truth.check_information(found)
     return True
 
 
 @route(overheard.DIRECTIONS)
 def directions(run, trust, truth, folder):
-    if (found := overheard.overheard(run, trust)) is None: return False
+    if (found := overheard.overheard(attackers.Attack(run, trust))) is None: return False
     truth.check_information(found)
     return True
 
@@ -152,7 +152,7 @@ def alike(run, trust, truth, folder): return run.sparse and directions(run, trus
 
 @route(seen.SEEN)
 def rows_that_are_seen(run, trust, truth, folder):
-    try: found = seen.FromSeen(seen.see(run, trust))
+    try: found = seen.FromSeen(seen.see(attackers.Attack(run, trust)))
     except state_space.NotStreamable: return False
     truth.check_information(found)
     return True
@@ -160,7 +160,7 @@ def rows_that_are_seen(run, trust, truth, folder):
 
 @route(state_space.ONE_PASS)
 def one_pass(run, trust, truth, folder):
-    try: found = stream(state_space.state_space(run, trust))
+    try: found = stream(state_space.state_space(attackers.Attack(run, trust)))
     except state_space.NotStreamable: return False
     if found.certain: truth.check_information(found, found.uncovered)
     return found.certain
@@ -176,7 +176,7 @@ def whole_view(run, trust, truth, folder):
 
 @route(exact.EXACT)
 def without_rounding(run, trust, truth, folder):
-    found = exact.exact(run, trust)
+    found = exact.exact(attackers.Attack(run, trust))
     truth.check_information(found, found.uncovered)
     return True
 
@@ -186,7 +186,7 @@ def plans(run, trust, truth, folder):
     """No promise is below the account for gradients that do not react, which are among those that do."""
     if not trust.nodes: return False
     for scheme in (Participation.single(run.T), Participation.every_step(run.T)):
-        try: made = promises.promise(run, trust, scheme, Lipschitz(1.0))
+        try: made = promises.promise(attackers.Attack(run, trust), scheme, Lipschitz(1.0))
         except ValueError: return False  # a memory that nodes share
         assert (made.sensitivity >= truth.sensitivities(scheme) * (1 - 1e-7) - 1e-9).all()
     return True
@@ -196,7 +196,7 @@ def plans(run, trust, truth, folder):
 def signed_bound(run, trust, truth, folder):
     if not trust.nodes: return False
     scheme = Participation.single(run.T)
-    try: made = promises.promise(run, trust, scheme, Lipschitz(1.0, 0.5))
+    try: made = promises.promise(attackers.Attack(run, trust), scheme, Lipschitz(1.0, 0.5))
     except ValueError: return False
     assert (made.sensitivity >= truth.sensitivities(scheme) * (1 - 1e-7) - 1e-9).all()
     return made.multipliers is not None
@@ -353,7 +353,7 @@ def uses(run, tmp_path):
     for trust in (LDP(), insider, SecLDP([0])):
         for backend in ("auto", "seen", "streaming", "dense", "exact"): yield partial(account, run, trust, scheme, backend=backend)
     yield lambda: account(run, insider, scheme, updates=Lipschitz(1.0))
-    yield lambda: promises.promise(run, insider, scheme, Lipschitz(1.0))
+    yield lambda: promises.promise(attackers.Attack(run, insider), scheme, Lipschitz(1.0))
     yield lambda: exposure(run, [insider], scheme)
     yield lambda: OnlineAccountant(insider).feed(run)
     yield lambda: write_log(run, scheme, 1.0, tmp_path / "log")

@@ -22,7 +22,7 @@ from mfdl.accounting.promises import promise
 from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.state_space import NotStreamable
 from mfdl.language.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
-from mfdl.language.attackers import coalition_mask, parse_attackers, view
+from mfdl.language.attackers import Attack, coalition_mask, parse_attackers, view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import check_gossip, gossip_matrix
 from mfdl.language.protocol import Protocol, check_protocol_type
@@ -56,7 +56,7 @@ def test_what_is_seen_tells_what_the_whole_view_tells(seed):
     run = changing(W, T, rng)
     nodes = rng.choice(n, int(rng.integers(1, n)), replace=False).tolist()
     trust = [PNDP(nodes), SecureSum(nodes), SecLDP(nodes), SecLDP(nodes, "received"), LDP()][int(rng.integers(5))]
-    try: found = FromSeen(see(run, trust))
+    try: found = FromSeen(see(Attack(run, trust)))
     except NotStreamable: assume(False)  # it does not guess
     reduced = view(run, trust)
     other = decompose(reduced)
@@ -94,13 +94,13 @@ def test_what_is_refused_in_sparse_networks():
         with pytest.raises(ValueError, match="sparse"): call()
     for wrong in (S * 2, csr_array(np.full((2, 3), 0.5)), -1 * S, csr_array(np.diag([np.nan, 1]))):
         with pytest.raises(ValueError, match="W"): check_gossip(wrong, sparse=True)
-    with pytest.raises(ValueError, match="nodes share noise"): see(decor(S.toarray(), 4), PNDP([0]))
+    with pytest.raises(ValueError, match="nodes share noise"): see(Attack(decor(S.toarray(), 4), PNDP([0])))
     with pytest.raises(ValueError, match="sizes"): gossip_kinds([S, gossip_matrix(nx.path_graph(5), sparse=True)], 2, sparse=True)
 
 
 def test_what_does_not_fit_is_refused_before_any_work():
     run = dp_dsgd(gossip_matrix(nx.star_graph(40), sparse=True), 50)
-    needed = expected_cost(see(run, PNDP([0]))).memory
+    needed = expected_cost(see(Attack(run, PNDP([0])))).memory
     assert needed > 8 * 2000**2
     with pytest.raises(ValueError, match="memory: about .* GB are needed, .*2000 numbers that are seen of 40 nodes; expected fewer neighbours"):
         account(run, PNDP([0]), Participation.single(50), memory_limit=needed / 2)
@@ -161,7 +161,7 @@ def test_sums_of_who_hears_everything_are_the_whole_view():
     for seed in range(400):
         run = own_noise_run(seed)
         for trust in (LDP(), SecLDP([0])):
-            sums = independent(run, trust)
+            sums = independent(Attack(run, trust))
             taken.append(sums is not None)
             if sums is None: continue
             victims = np.flatnonzero(~coalition_mask(run, trust))
@@ -281,7 +281,7 @@ def any_network(rng):
 @pytest.mark.filterwarnings("ignore:graph has")
 def test_promises_of_sparse_tables_are_those_of_full_ones(seed):
     (full, sparse), trust, scheme, updates = any_network(np.random.default_rng(seed))
-    one, other = (promise(run, trust, scheme, updates) for run in (full, sparse))
+    one, other = (promise(Attack(run, trust), scheme, updates) for run in (full, sparse))
     assert (other.sensitivity <= one.sensitivity * (1 + 1e-10)).all() and (one.victims == other.victims).all()
     if len(other.near) == full.n: assert np.allclose(one.sensitivity, other.sensitivity, rtol=1e-10, atol=0)  # everybody can be heard
     assert other.verify() < 1e-9
@@ -307,10 +307,10 @@ def cost_of_plan(made, victim, pattern, most, share):
 def test_promises_near_and_far_are_proved_and_close_to_those_of_plans_for_everybody(seed):
     rng = np.random.default_rng(seed)
     (full, sparse), trust, scheme, updates = any_network(rng)
-    best = promise(full, trust, scheme, updates)
+    best = promise(Attack(full, trust), scheme, updates)
     with pytest.MonkeyPatch.context() as patch:  # so that only some victims have plans of their own
         patch.setattr("mfdl.accounting.promises.KEPT_PROOFS", int(rng.choice([0, full.T * (full.n // 2)**2 * scheme.b])))
-        made = promise(sparse, trust, scheme, updates)
+        made = promise(Attack(sparse, trust), scheme, updates)
     assert made.verify() < 1e-9 and (best.victims == made.victims).all()
     finite = np.isfinite(best.sensitivity)
     assert (np.isfinite(made.sensitivity) == finite).all() and ((made.sensitivity > 0) == (best.sensitivity > 0)).all()

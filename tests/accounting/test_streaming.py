@@ -19,7 +19,7 @@ from mfdl.accounting.solver import certify
 from mfdl.accounting.state_space import NotStreamable, state_space
 from mfdl.accounting.streaming import gramian_rows, stream
 from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
-from mfdl.language.attackers import LDP, PNDP, SecLDP
+from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.steps import Noise, Round, Step
@@ -62,10 +62,10 @@ def runs(draw):
 def test_streaming_is_exact(drawn):
     run, trust = drawn
     try:
-        space = state_space(run, trust)
+        space = state_space(Attack(run, trust))
         streamed = stream(space)
     except NotStreamable: assume(False)
-    whole = exact(run, trust)
+    whole = exact(Attack(run, trust))
     assert not (whole.uncovered & ~streamed.uncovered).any()
     if streamed.certain: np.testing.assert_array_equal(streamed.uncovered, whole.uncovered)
     safe = streamed.victims[~streamed.uncovered[:, streamed.victims].any(axis=0)]
@@ -251,7 +251,7 @@ def test_online_takes_fresh_noise_only_and_keeps_its_state_on_errors():
     for wrong, message in ((W, "expected a Step"), (zip_dl(W, 1), "noise on single messages"), (dp_dsgd(np.eye(3), 1), "expected those of the account")):
         with pytest.raises(ValueError, match=message): online.feed(wrong)
     assert online.t == 1
-    with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(dp_dsgd(W, 2), PNDP([0]))).information(0)
+    with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(Attack(dp_dsgd(W, 2), PNDP([0])))).information(0)
 
 
 @pytest.mark.parametrize("updates", [None, Lipschitz(1)])

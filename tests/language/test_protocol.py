@@ -39,7 +39,7 @@ from mfdl import (
 )
 from mfdl.accounting.filters import covariance_gains
 from mfdl.accounting.state_space import state_space
-from mfdl.language.attackers import view
+from mfdl.language.attackers import Attack, view
 from mfdl.language.factorization import decompose
 from mfdl.language.steps import Noise
 from mfdl.learning.data import Batches
@@ -129,13 +129,13 @@ def test_equal_networks_are_one_however_they_are_given():
     given_as = [W, [W] * T, [W.copy() for _ in range(T)], np.array([W] * T)]
     runs = [dp_dsgd(one, T) for one in given_as]
     assert all(run == runs[0] and len(run.distinct) == 1 and run.period == 1 for run in runs)
-    assert all(len(set(map(id, state_space(run, PNDP([0])).stages))) == 2 for run in runs)  # the first, and all others
+    assert all(len(set(map(id, state_space(Attack(run, PNDP([0]))).stages))) == 2 for run in runs)  # the first, and all others
 
 
 def test_a_periodic_network_is_known_to_be():
     other = gossip_matrix(nx.cycle_graph(N))
     run = dp_dsgd([W, other, other] * 200, 600)
-    space = state_space(run, PNDP([0]))
+    space = state_space(Attack(run, PNDP([0])))
     assert run.period == 3 == space.period and len(set(map(id, space.stages))) == 4
     gains = list(covariance_gains(space.stages, space.period))
     slow = list(covariance_gains([replace(stage) for stage in space.stages]))
