@@ -31,8 +31,7 @@ from .promises import KEPT_PROOFS, Promise, check_updates, promise, shares_noise
 from .reactions import Lipschitz
 from .report import REVEALED, Report
 from mfdl.accounting.schedules import (
-    ScheduledProtocol, holds_in_training, rates_for_promises, refuse_rates,
-    same_account, through_schedule, without_schedule,
+    rates_for_promises, rates_matter, same_account, through_schedule,
 )
 from .seen import Cost, FromSeen, Seen, check_memory, expected_cost, see
 from .sensitivities import MAX_PATTERNS, check_method, worst_sensitivities
@@ -89,7 +88,7 @@ def check_account(
     if run.sparse and backend not in ("auto", "seen"):
         raise ValueError(f"backend={backend!r}: makes tables of all pairs of nodes, and the gossip "
                          "matrices are sparse; expected 'auto' or 'seen', or W.toarray()")
-    check_noise_sizes(without_schedule(run))
+    check_noise_sizes(run.plain)
     return trusts
 
 # %% ../../nbs/accounting/38_account.ipynb #kno00001
@@ -100,7 +99,7 @@ def _from_the_view(
     attack: Attack, backend: str,
 ) -> tuple[Factorization | Exact, _Adaptive]:
     "What the whole view tells: in floats if that is clear, else without rounding."
-    if isinstance(attack.run, ScheduledProtocol):
+    if attack.run.schedule is not None:
         if backend != "exact": return through_schedule(attack), False
         raise NotStreamable(f"backend='exact': {attack.run.name} is accounted for in floating "
                             "point; expected backend='auto' or 'dense'")
@@ -414,7 +413,7 @@ def _if_shown(
     limit: float | None,
 ) -> list[_Found]:
     "What attackers learn who are shown every noisy gradient; inf where it is not known."
-    plain = without_schedule(run)
+    plain = run.plain
     unknown = [replace(one, shown=np.full(len(one.victims), np.inf)) for one in found]
     if not isinstance(plain, Protocol) or not found: return unknown
     shown = noisy_gradients(plain)
@@ -557,6 +556,24 @@ def _with_promises(
     return [one if one.adaptive else next(made) for one in found]
 
 # %% ../../nbs/accounting/38_account.ipynb #prom0006
+def _holds_in_training(
+    run: Protocol | MatrixProtocol, one: _Found, rates: ArrayLike | None,
+) -> bool:
+    "Whether numbers hold for training, whatever gradients react to."
+    usual = one.adaptive and one.trust.holds_in_training
+    return usual and not rates_matter(Attack(run, one.trust), rates)
+
+def _refuse_rates(
+    run: Protocol | MatrixProtocol, trusts: list[TrustModel], rates: ArrayLike | None,
+) -> None:
+    "Raise a ValueError where learning rates matter."
+    for one in trusts:
+        if rates_matter(Attack(run, one), rates):
+            raise ValueError(
+                f"rates: noise of one step hides gradients of another from {one!r}, more or less "
+                "as rates change; expected updates=Lipschitz(c), or no rates, if learning rates do "
+                "not change")
+
 def _without_updates(one: _Found, rates: ArrayLike | None) -> Floats:  # (m,)
     "Sensitivities for gradients that do not react; nan where these are not known."
     if rates is None or one.adaptive: return one.sensitivity
@@ -718,11 +735,10 @@ def account(
     if updates is not None or rates is not None:
         check_updates(run, trusts, updates, rates)
     updates = None if updates is None else updates.at(rates)
-    refuse_rates(run, trusts, rates if updates is None else None)
+    _refuse_rates(run, trusts, rates if updates is None else None)
     promised = updates is not None
     found = _find_all(run, trusts, participation, method, backend, memory_limit, promised)
-    found = [replace(one, adaptive=one.adaptive and holds_in_training(run, one.trust, rates))
-             for one in found]
+    found = [replace(one, adaptive=_holds_in_training(run, one, rates)) for one in found]
     found = _with_noisy_gradients(run, found, participation, updates, method, memory_limit)
     nonreacting = None
     if updates is not None:

@@ -19,7 +19,6 @@ from .account import account, check_account, noisy_gradients_account
 from .filters import Gain, bare_gradients, root_gain
 from .reactions import Lipschitz
 from .report import Report
-from .schedules import holds_in_training
 from .sensitivities import worst_sensitivities
 from .state_space import Doubtful, NotStreamable, state_space
 from ..ground.arguments import Bools, Floats, check_count, real_number, without_remedy
@@ -252,8 +251,7 @@ def _distances(now: _Progress, run: Protocol, model: TrustModel) -> Floats:  # (
 
 def _in_training(now: _Progress) -> list[bool]:
     "Of each attacker, whether its numbers hold for training."
-    run = Protocol(now.nodes, now.steps[-1:])
-    return [bool(known.complete) and holds_in_training(run, model, None)
+    return [bool(known.complete) and model.holds_in_training
             for known, model in zip(now.gathered, now.trust, strict=True)]
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, diags_array, eye_array, kron
 
 from .state_space import Doubtful
 from ..ground.arguments import Bools, Floats, check_flag, real_array, real_number
-from ..language.attackers import Attack, TrustModel, View, view_of
+from ..language.attackers import Attack, View, view_of
 from ..language.factorization import Factorization, decompose
 from mfdl.language.protocol import (
     MatrixProtocol, Messages, Protocol, Variables, check_protocol_type,
@@ -24,7 +24,7 @@ from ..language.steps import Route, features_of, fingerprint, read_only, refuse
 
 # %% auto #0
 __all__ = ['check_rates', 'check_damping', 'Schedule', 'ScheduledProtocol', 'without_schedule', 'same_account',
-           'through_schedule', 'rates_matter', 'refuse_rates', 'holds_in_training', 'rates_for_promises']
+           'through_schedule', 'rates_matter', 'rates_for_promises']
 
 # %% ../../nbs/accounting/37_schedules.ipynb #2d224cb0
 def check_rates(lr: ArrayLike, T: int, argument: str = "lr") -> Floats:  # (T,) to (T,)
@@ -253,6 +253,11 @@ class ScheduledProtocol(MatrixProtocol):
         return features_of(self, _TOLD)
 
     @property
+    def plain(self) -> Protocol:  # type: ignore[override]  # which has no matrices
+        "The same run with plain steps."
+        return self.protocol
+
+    @property
     def sparse(self) -> bool:  # type: ignore[override]  # that of the protocol
         "Whether gossip matrices are sparse."
         return self.protocol.sparse
@@ -371,7 +376,7 @@ def _same_every_step(attack: Attack) -> bool:
 # %% ../../nbs/accounting/37_schedules.ipynb #c9000d80
 def without_schedule(run: Protocol | MatrixProtocol) -> Protocol | MatrixProtocol:
     "Return the same run with plain steps."
-    return run.protocol if isinstance(run, ScheduledProtocol) else run
+    return run.plain
 
 _SAME = Route(
     "a theorem on schedules",
@@ -382,10 +387,9 @@ _SAME = Route(
 
 def same_account(attack: Attack) -> Attack:
     "Return an attack that tells as much, on a run without a schedule if possible."
-    run = attack.run
-    if not isinstance(run, ScheduledProtocol) or not _SAME.fits(run): return attack
-    plain = attack.on(run.protocol)
-    schedule = run.schedule
+    schedule = attack.run.schedule
+    if schedule is None or not _SAME.fits(attack.run): return attack
+    plain = attack.on(attack.run.plain)
     if schedule.plain or _hears_all_models(plain): return plain
     filters = schedule.constant and not schedule.weight_decay
     return plain if filters and _same_every_step(plain) else attack
@@ -417,36 +421,16 @@ def through_schedule(attack: Attack) -> Factorization:
                    "a run without a schedule")
 
 # %% ../../nbs/accounting/37_schedules.ipynb #ratesmt1
-def rates_matter(
-    run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
-) -> bool:
+def rates_matter(attack: Attack, rates: ArrayLike | None) -> bool:
     """Tell whether learning rates change what attackers learn who know every model.
 
     Noise of one step hides a gradient of another better or worse, unless the model of everybody
     who acts is seen at once.
     """
-    if rates is None or np.ptp(np.asarray(rates, dtype=float)) == 0: return False
-    if not isinstance(run, Protocol): return True
-    scheduled = ScheduledProtocol(run, Schedule(np.asarray(rates, dtype=float)))
-    return same_account(Attack(scheduled, trust)).run is not run
-
-def refuse_rates(
-    run: Protocol | MatrixProtocol, trusts: list[TrustModel], rates: ArrayLike | None,
-) -> None:
-    "Raise a ValueError where learning rates matter."
-    for one in trusts:
-        if rates_matter(run, one, rates):
-            raise ValueError(
-                f"rates: noise of one step hides gradients of another from {one!r}, more or less "
-                "as rates change; expected updates=Lipschitz(c), or no rates, if learning rates do "
-                "not change")
-
-def holds_in_training(
-    run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
-) -> bool:
-    "Tell whether an account of attackers who know every model holds for training."
-    usual = not trust.nodes or trust.knows_own
-    return usual and not rates_matter(run, trust, rates)
+    if rates is None: return False
+    run = cast(Protocol, attack.run)
+    moving = ScheduledProtocol(run, Schedule(np.asarray(rates, dtype=float)))
+    return same_account(attack.on(moving)).run is moving
 
 # %% ../../nbs/accounting/37_schedules.ipynb #900ba0a8
 _PROMISED = Route(
@@ -460,7 +444,7 @@ def rates_for_promises(
     run: Protocol | MatrixProtocol, asked: bool, rates: ArrayLike | None = None,
 ) -> tuple[Protocol | MatrixProtocol, Any]:  # run, rates
     "Return the plain run and its learning rates, for a promise."
-    if not isinstance(run, ScheduledProtocol): return run, rates
+    if run.schedule is None: return run, rates
     if rates is not None:
         raise ValueError(f"rates: {run.name} has learning rates of its own; expected None")
     if not asked: return run, None
@@ -470,4 +454,4 @@ def rates_for_promises(
             "expected learning rates alone, or no updates and numbers for gradients that do not "
             "react")
     refuse(_PROMISED, run)
-    return run.protocol, run.schedule.rates(run.T)
+    return run.plain, run.schedule.rates(run.T)

@@ -70,6 +70,11 @@ class TrustModel:
         return self.hears_all and self.knows_own and not self.nodes
 
     @property
+    def holds_in_training(self) -> bool:
+        "Whether accounts hold for training if it knows every model."
+        return self.knows_own or not self.nodes
+
+    @property
     def name(self) -> str:
         "What it is called in a program."
         return type(self).__name__

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -272,6 +272,13 @@ def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...
 # %% ../../nbs/language/14_protocol.ipynb #59d8c3f0
 class _Labelled(NetworkCard):
     "What has nodes with labels, steps, and messages between the nodes."
+    schedule: Any = None  # how noisy gradients become updates, if steps are not plain (chapter 37)
+
+    @property
+    def plain(self) -> Self:
+        "The same run with plain steps."
+        return self
+
     @property
     def hears(self) -> Bools | csr_array:
         "Who ever hears whom, (n, n)."

@@ -5,12 +5,11 @@
 # %% ../../nbs/learning/67_checking.ipynb #00000002
 from __future__ import annotations
 
-from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..accounting.schedules import ScheduledProtocol, without_schedule
+from ..accounting.schedules import ScheduledProtocol
 from ..accounting.state_space import NotStreamable, state_space
 from ..ground.arguments import Floats, real_array
 from ..ground.files import needed_for
@@ -160,7 +159,7 @@ def check_protocol(
     >>> check_protocol(dp_dsgd(W, 3)) < 1e-6
     True
     """
-    plain = cast(Protocol, without_schedule(protocol))
+    plain = protocol.plain
     check_protocol_type(plain, sparse=True)
     full = with_full_matrices(plain)
     whole = _as_scheduled(protocol, full)

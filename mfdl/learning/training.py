@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
@@ -20,7 +20,7 @@ from ..accounting.account import account, noisy_gradients_account
 from ..accounting.chance import AmplifiedReport
 from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from mfdl.accounting.schedules import (
-    Schedule, ScheduledProtocol, check_rates, same_account, without_schedule,
+    Schedule, ScheduledProtocol, check_rates, same_account,
 )
 from ..ground.arguments import check_choice, check_count, check_flag, real_number, without_remedy
 from ..ground.cards import html_card
@@ -344,8 +344,8 @@ class _Claim:
     @cached_property
     def seen_by_all(self) -> bool:
         "Whether every attacker knows every model."
-        plain = cast(Protocol, without_schedule(self.protocol))
-        return all(Attack(plain, attacker).knows_models for attacker in self.watchers)
+        run = self.protocol.plain
+        return all(Attack(run, attacker).knows_models for attacker in self.watchers)
 
 # %% ../../nbs/learning/68_training.ipynb #a6800015
 def _comes_to(attack: Attack) -> bool:
@@ -355,7 +355,7 @@ def _comes_to(attack: Attack) -> bool:
     return bool(np.isfinite(attack.run.distances(attackers)[attack.victims]).any())
 
 def _check_claim(claim: _Claim, secure: bool) -> None:
-    run = cast(Protocol, without_schedule(claim.protocol))
+    run = claim.protocol.plain
     if not any(_comes_to(Attack(run, attacker)) for attacker in claim.watchers):
         raise ValueError(
             "graph: nothing ever comes to these attackers from any node, so the budget would be kept "
@@ -368,7 +368,7 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
             "be estimated; expected estimate=False")
     if claim.seen_by_all: return
     found = [same_account(Attack(claim.protocol, attacker)).run for attacker in claim.watchers]
-    if claim.estimate and any(isinstance(run, ScheduledProtocol) for run in found):
+    if claim.estimate and any(run.schedule is not None for run in found):
         raise ValueError(
             "estimate=True: lr changes from step to step, or weights decay, or gossip changes "
             "under momentum, and nothing is estimated for attackers who do not see every model; "
