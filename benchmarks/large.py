@@ -7,7 +7,7 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.accounting.account import account
+from mfdl.accounting.account import account_by
 from mfdl.accounting.seen import expected_cost, see
 from mfdl.ground.figures import PALETTE, STYLE
 from mfdl.language.algorithms import dp_dsgd
@@ -75,7 +75,7 @@ def measure(what, T, degree, route):
     if route == "sdp":
         mu = mu_by_programs(run, trust, scheme)
     else:
-        mu = account(run, trust, scheme, backend=route).mu
+        mu = account_by(route, run, trust, scheme).mu
     took = time.perf_counter() - start
     return {
         "nodes": len(graph), "edges": graph.number_of_edges(), "neighbours": graph.degree(curious),

@@ -8,6 +8,7 @@ import numpy as np
 from harness import main
 
 from mfdl import account
+from mfdl.accounting.account import account_by
 from mfdl.accounting.filters import Filter
 from mfdl.accounting.sensitivities import worst_sensitivities
 from mfdl.accounting.state_space import state_space
@@ -56,7 +57,7 @@ def take(route, algorithm, trusts, participation):
     elif route in ("unsettled", "settled"):
         rows_only(algorithm, trusts, route == "settled")
     else:
-        account(algorithm, trusts, participation, backend=route)
+        account_by(route, algorithm, trusts, participation)
 
 
 def seconds_of(*case):

@@ -381,7 +381,7 @@ class AmplifiedReport(_ByChance):
         return _described(self)
 
 # %% ../../nbs/accounting/36_chance.ipynb #aa16ddb6
-_USUAL = {"method": "exact", "backend": "auto"}
+_USUAL = {"method": "exact"}
 
 def refuse_options(**options: object) -> None:
     "Refuse options of `account` that mean nothing for random participation."

@@ -59,12 +59,11 @@ def _one_attacker(
     trust: TrustModel,
     participation: Participation,
     method: str,
-    backend: str,
     updates: Lipschitz | None,
     memory_limit: float | None,
 ) -> dict[str, Any]:
     "The line of one attacker."
-    report = account(protocol, trust, participation, 1.0, method, backend, updates,
+    report = account(protocol, trust, participation, 1.0, method, updates,
                      memory_limit=memory_limit)
     return {"attacker": in_short(trust.nodes), "places": list(_places(protocol, trust)),
             "gradients": report.assumes,
@@ -73,14 +72,15 @@ def _one_attacker(
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00011
 def _about(
-    protocol: Protocol | MatrixProtocol, participation: Participation, method: str, backend: str,
+    protocol: Protocol | MatrixProtocol, participation: Participation, method: str,
     updates: Lipschitz | None, trusts: Sequence[TrustModel],
 ) -> str:
     "A digest of everything that the numbers depend on, except the attackers."
     kinds = sorted({model.kind for model in trusts})
     parts = (protocol.digest,) if isinstance(protocol, Protocol) else _of_matrices(protocol)
     reacting = () if updates is None else (updates.c, updates.centre)
-    return fingerprint("by place", *parts, repr(participation), method, backend, *reacting, *kinds)
+    asked = repr(participation), method, "auto"  # the word that such digests have always had
+    return fingerprint("by place", *parts, *asked, *reacting, *kinds)
 
 def _of_matrices(protocol: MatrixProtocol) -> tuple[Any, ...]:
     "All that a run consists of which is known by its matrices."
@@ -309,7 +309,6 @@ def exposure(
     participation: Participation,
     sigma: float = 1.0,
     method: str = "exact",
-    backend: str = "auto",
     updates: Lipschitz | None = None,
     results: str | Path | None = None,
     client: Any = None,
@@ -323,7 +322,7 @@ def exposure(
         The run, of T steps and n nodes.
     attackers : sequence of TrustModel
         Of one kind, such as PNDP.each(nodes) or PNDP.sample(nodes, 200, seed=0).
-    participation, sigma, method, backend, updates, memory_limit
+    participation, sigma, method, updates, memory_limit
         As of `account`.
     results : str or Path, optional
         File to which what is found about each attacker is added when it is found.
@@ -357,12 +356,12 @@ def exposure(
     6
     """
     trusts = _check_attackers(protocol, attackers)
-    check_account(protocol, trusts[:1], participation, sigma, method, backend)
+    check_account(protocol, trusts[:1], participation, sigma, method)
     refuse(_MANY, protocol)
-    one = partial(_one_attacker, participation=participation, method=method, backend=backend,
-                  updates=updates, memory_limit=memory_limit)
+    one = partial(_one_attacker, participation=participation, method=method, updates=updates,
+                  memory_limit=memory_limit)
     path = None if results is None else Path(results)
-    about = _about(protocol, participation, method, backend, updates, trusts)
+    about = _about(protocol, participation, method, updates, trusts)
     lines = [] if path is None else _read_lines(path, about)
     done = {line["places"]: line for line in lines}
     if path is not None and not done:

@@ -198,7 +198,7 @@ def _advance(now: _Progress, step: Step) -> None:
     run = Protocol(now.nodes, [step] if last is None else [last, step])
     refuse(_ONLINE, run)
     everyone = Participation.every_step(run.T)
-    check_account(run, now.trust, everyone, now.sigma, now.method, "streaming")
+    check_account(run, now.trust, everyone, now.sigma, now.method)
     now.gathered = _gather(now, run)
     now.clear = bool(now.gathered)
     now.hears = run.hears | now.hears if now.t else run.hears

@@ -26,7 +26,7 @@ from ..language.steps import Round, Route, Step
 
 # %% auto #0
 __all__ = ['CLOSED_FORM', 'ALIKE', 'DIRECTIONS', 'NOISY_GRADIENTS', 'Independent', 'independent', 'Overheard', 'hears_all',
-           'overheard', 'noisy_gradients', 'shown_noisy_gradients']
+           'heard_alike', 'overheard', 'noisy_gradients', 'shown_noisy_gradients']
 
 # %% ../../nbs/accounting/34_overheard.ipynb #ab79d079
 class _Covered:
@@ -88,7 +88,7 @@ def _squared_strengths(step: Step, attack: Attack) -> Floats:  # (n,)
 CLOSED_FORM = Route(
     "the closed form",
     frozenset({"sparse", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven"}),
-    "backend='dense' with full gossip matrices")
+    "the whole view of a run with full gossip matrices")
 
 def independent(attack: Attack) -> Independent | None:
     "What is learned from all messages of a run with independent noise."
@@ -180,9 +180,10 @@ ALIKE = Route(
     frozenset({"sparse", "rounds", "changing", "memory", "back", "holders"}),
     "full gossip matrices, such as W.toarray()")
 
-def _overheard_alike(run: Protocol) -> Overheard | None:
+def heard_alike(attack: Attack) -> Overheard | None:
     "The same where all nodes are alike, in networks of any size."
-    if not ALIKE.fits(run): return None
+    run = attack.run
+    if not isinstance(run, Protocol) or not ALIKE.fits(run) or not hears_all(attack): return None
     try:
         C = own_strategy(run)
     except NotStreamable:
@@ -194,14 +195,14 @@ DIRECTIONS = Route(
     "the account by directions",
     frozenset({
         "rounds", "changing", "holders", "joint", "uneven", "memory", "back", "basis"}),
-    "backend='dense'")
+    "the whole view")
 
 def overheard(attack: Attack) -> Overheard | None:
     "What is learned from all models, where noise splits into directions."
     run = attack.run
     if not isinstance(run, Protocol) or not hears_all(attack): return None
     if run.sparse:
-        alike = _overheard_alike(run)
+        alike = heard_alike(attack)
         if alike is not None or run.n * run.T > MOST_GRADIENTS: return alike
         run = with_full_matrices(run)
     if not DIRECTIONS.fits(run): return None

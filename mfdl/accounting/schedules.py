@@ -398,7 +398,8 @@ def same_account(attack: Attack) -> Attack:
 def _of_others(attack: Attack) -> View:
     "What is seen, without what attackers send who know their own models."
     seen = view_of(attack)
-    if not attack.trust.sees_messages or not attack.trust.knows_own: return seen
+    usual = attack.trust.sees_messages and attack.trust.knows_own
+    if not usual or not attack.coalition.any(): return seen
     others = ~attack.coalition[attack.run.messages.sender[attack.observation.indices]]
     return replace(seen, A=seen.A[others], B=seen.B[others], step=seen.step[others])
 

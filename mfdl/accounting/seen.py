@@ -65,7 +65,7 @@ def _rows_of_step(
 # %% ../../nbs/accounting/33_seen.ipynb #seen0012
 def _refuse(what: str) -> NotStreamable:
     return NotStreamable(f"{what}; expected noise that each node draws and adds by itself, in the "
-                         "same way, or backend='dense'")
+                         "same way, or full gossip matrices, such as W.toarray()")
 
 def _fresh_strengths(
     run: Protocol,
@@ -240,8 +240,8 @@ SEEN = Route(
     frozenset({
         "sparse", "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven",
         "memory", "back"}),
-    "noise that each node draws and adds by itself, in the same way, or backend='dense' with full "
-    "gossip matrices", NotStreamable)
+    "noise that each node draws and adds by itself, in the same way, or full gossip matrices, such "
+    "as W.toarray()", NotStreamable)
 
 def see(attack: Attack) -> Seen:
     "Write down what attackers see of a run."
@@ -350,7 +350,7 @@ def _root(K: Floats, sizes: Floats) -> Floats:
     return L
 
 _REPEAT = ("what is seen in one step nearly repeats what was seen before; "
-           "expected noise at every node that is heard, or backend='dense'")
+           "expected noise at every node that is heard, or full gossip matrices, such as W.toarray()")
 
 
 # %% ../../nbs/accounting/33_seen.ipynb #inf00001

@@ -99,7 +99,7 @@ class StateSpace:
 
 # %% ../../nbs/accounting/26_state_space.ipynb #0000000a
 _ALIKE = (
-    "messages are too nearly alike to be told apart in floating point; expected backend='dense'"
+    "messages are too nearly alike to be told apart in floating point; expected the whole view"
 )
 
 def _new_directions(
@@ -204,7 +204,7 @@ def _rounds_of_rows(
     if mixed.any() or (np.diff(of_rows) < 0).any():
         raise NotStreamable(
             "the attackers observe combinations of messages of several rounds; "
-            "expected backend='dense'"
+            "expected the whole view"
         )
     return of_rows
 
@@ -245,7 +245,7 @@ def round_observations(
 # %% ../../nbs/accounting/26_state_space.ipynb #26heard5
 _OWN_MODELS = (
     "the attackers do not know their own models, or know gradients of others; "
-    "expected backend='dense'"
+    "expected the whole view"
 )
 
 def _keep(nodes: Bools) -> csr_array:  # (n,) -> (n, n)
@@ -300,12 +300,12 @@ def _lags(run: Protocol) -> tuple[int, int]:
     if variables > 0 and len({step.noise.q for step in run.distinct}) > 1:
         raise NotStreamable(
             "noise with a memory has more variables in some steps than in others; "
-            "expected backend='dense'"
+            "expected the whole view"
         )
     if 2 * (variables + additions) > run.T:
         raise NotStreamable(
             f"noise looks back over {variables + additions} of {run.T} steps, so that "
-            "a state is as large as the run; expected backend='dense'"
+            "a state is as large as the run; expected the whole view"
         )
     return variables, additions
 
@@ -438,7 +438,7 @@ ONE_PASS = Route(
     frozenset({
         "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven", "memory",
         "back"}),
-    "backend='dense' with full gossip matrices, or backend='auto'", NotStreamable)
+    "the whole view of a run with full gossip matrices", NotStreamable)
 
 def state_space(attack: Attack) -> StateSpace:
     "Write what an attacker does not know of a run as a recursion over its steps."

@@ -337,7 +337,7 @@ def optimize_local(
     check_count("max_iter", max_iter, "a number of iterations")
     Ws = gossip_sequence(W, participation.T)
     plain = dp_dsgd(Ws, participation.T, nodes)
-    trusts = check_account(plain, trust, participation, 1.0, "exact", "auto")
+    trusts = check_account(plain, trust, participation, 1.0, "exact")
     program = _program(Ws, plain, participation, trusts, mu, alike)
     try:
         found = _search(program, tol, max_iter)

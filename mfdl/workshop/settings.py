@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlencode
 
 import networkx as nx
 
-from ..accounting.account import account, expected_work
+from ..accounting.account import account, account_by, expected_work
 from ..accounting.reactions import Lipschitz
 from ..accounting.report import REVEALED, Report
 from ..accounting.seen import check_memory, expected_cost, see
@@ -294,9 +294,9 @@ def _report(
     run = _run(settings, W, network, records)
     updates = _updates(settings, run, trust, records)
     sigma = 1.0 if settings.sigma is None else settings.sigma
-    backend = "auto" if fits else "streaming"
+    way = "auto" if fits else "streaming"
     try:
-        return account(run, trust, records, sigma, backend=backend, updates=updates)
+        return account_by(way, run, trust, records, sigma, updates=updates)
     except NotStreamable:
         raise _too_long(settings, network) from None
 

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from mfdl import LDP, PNDP, Lipschitz, OnlineAccountant, Participation, Protocol, Round, Schedule, ScheduledProtocol, SecLDP, Step, account
 from mfdl.accounting import bins, chance, exact, online, overheard, paths, promises, schedules, seen, signed, state_space, truncated
 from mfdl.accounting import exposure as many
+from mfdl.accounting.account import account_by
 from mfdl.accounting.chance import step_by_step
 from mfdl.accounting.exposure import exposure
 from mfdl.accounting.privacy import GaussianDP
@@ -351,7 +352,7 @@ def uses(run, tmp_path):
     """All that computes a number about a run, or hands it on."""
     scheme, insider = Participation.single(run.T), PNDP([0])
     for trust in (LDP(), insider, SecLDP([0])):
-        for backend in ("auto", "seen", "streaming", "dense", "exact"): yield partial(account, run, trust, scheme, backend=backend)
+        for backend in ("auto", "seen", "streaming", "dense", "exact"): yield partial(account_by, backend, run, trust, scheme)
     yield lambda: account(run, insider, scheme, updates=Lipschitz(1.0))
     yield lambda: promises.promise(attackers.Attack(run, insider), scheme, Lipschitz(1.0))
     yield lambda: exposure(run, [insider], scheme)
@@ -400,7 +401,7 @@ def test_what_is_refused_is_refused_in_words():
     with pytest.raises(ValueError, match="noise that is recombined between nodes and noise on single messages, and by post does not handle that; expected a friend"):
         refuse(Route("by post", frozenset(FEATURES) - {"basis", "shares"}, "a friend"), run)
     with pytest.raises(ValueError, match="basos"): Route("by post", frozenset({"basos"}), "a friend")
-    with pytest.raises(state_space.NotStreamable, match="in one pass"): account(run, LDP(), Participation.single(run.T), backend="streaming")
+    with pytest.raises(state_space.NotStreamable, match="in one pass"): account_by("streaming", run, LDP(), Participation.single(run.T))
 
 
 # A basis beside sparse matrices, which was overlooked: what was promised was too small by its inverse.
@@ -417,7 +418,7 @@ def test_sparse_matrices_and_a_basis():
     run = recombined(0.1 * np.eye(4), 3)
     assert account(run, LDP(), Participation.single(3)).worst.mu == pytest.approx(10.0, rel=1e-12)
     assert np.isinf(account(run, PNDP([0]), Participation.single(3)).mu).all()  # who holds all seeds
-    with pytest.raises(state_space.NotStreamable, match="recombined"): account(run, LDP(), Participation.single(3), backend="seen")
+    with pytest.raises(state_space.NotStreamable, match="recombined"): account_by("seen", run, LDP(), Participation.single(3))
     with pytest.raises(state_space.NotStreamable, match="recombined"): OnlineAccountant(LDP()).feed(run)
     with pytest.raises(ValueError, match="no bound|does not handle"): account(run, PNDP([0]), Participation.single(3), updates=Lipschitz(1.0))
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocols import random_protocol
 
-from mfdl.accounting.account import account, expected_work
+from mfdl.accounting.account import account, account_by, expected_work
 from mfdl.accounting.online import OnlineAccountant
 from mfdl.accounting.paths import paths_of
 from mfdl.accounting.promises import promise
@@ -133,7 +133,7 @@ def test_accounts_against_pseudo_inverses(seed, data):
     expected = by_pinv(run, trust, scheme)
     assert expected is not None
     np.testing.assert_allclose(account(run, trust, scheme).sensitivity, expected, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(account(run, trust, scheme, backend="dense").sensitivity, expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(account_by("dense", run, trust, scheme).sensitivity, expected, rtol=1e-6, atol=1e-7)
     if not isinstance(same_account(Attack(run, trust)).run, Protocol): return
     np.testing.assert_allclose(by_pinv(plain, trust, scheme), expected, rtol=1e-6, atol=1e-7)
 
@@ -179,7 +179,7 @@ def test_promises_take_learning_rates_and_refuse_momentum():
 def test_every_route_that_reads_steps_refuses():
     run, insider, once = ScheduledProtocol(dp_dsgd(WS, T), Schedule(0.1, 0.9)), PNDP([0]), Participation.single(T)
     for backend in ("seen", "streaming", "exact"):
-        with pytest.raises(NotStreamable): account(run, insider, once, backend=backend)
+        with pytest.raises(NotStreamable): account_by(backend, run, insider, once)
     with pytest.raises(NotStreamable): state_space(Attack(run, insider))
     with pytest.raises(ValueError, match="of which this knows nothing"): paths_of(Attack(run, insider))
     with pytest.raises(ValueError, match="of which this knows nothing"): promise(Attack(run, insider), once, Lipschitz(1))

@@ -37,6 +37,7 @@ from mfdl import (
     train,
     zip_dl,
 )
+from mfdl.accounting.account import account_by
 from mfdl.accounting.filters import covariance_gains
 from mfdl.accounting.state_space import state_space
 from mfdl.language.attackers import Attack, view
@@ -155,7 +156,7 @@ def test_runs_of_thousands_of_steps(trust, steps):
     mu = account(dp_dsgd(pair, steps), TRUSTS[trust], scheme, method="bound").mu
     assert (mu > 0).all() and (trust != "LDP" or mu == pytest.approx(np.full(2, np.sqrt(5))))
     few = local_dsgd(pair, steps, b)
-    dense, auto = (account(few, TRUSTS[trust], scheme, method="bound", backend=backend).mu for backend in ("dense", "auto"))
+    dense, auto = (account_by(backend, few, TRUSTS[trust], scheme, method="bound").mu for backend in ("dense", "auto"))
     assert dense == pytest.approx(auto, rel=1e-7)
 
 
@@ -167,7 +168,7 @@ def test_a_sum_never_tells_more_than_its_parts(seed):
     graph = nx.connected_watts_strogatz_graph(n, 2 + (n > 4), 0.5, seed=seed % 1000)
     run = [dp_dsgd, lambda W, T: muffliato(W, T, 2), decor, lambda W, T: local_dsgd(W, T, 2), lambda W, T: zip_dl(W, T, True)][seed % 5](gossip_matrix(graph), T)
     some, every = rng.permutation(n)[:rng.integers(1, 3)].tolist(), Participation.every_step(T)
-    sums, messages, dense = (account(run, trust, every, backend=backend).mu for trust, backend in ((SecureSum(some), "auto"), (PNDP(some), "auto"), (SecureSum(some), "dense")))
+    sums, messages, dense = (account_by(backend, run, trust, every).mu for trust, backend in ((SecureSum(some), "auto"), (PNDP(some), "auto"), (SecureSum(some), "dense")))
     assert (sums <= messages * (1 + 1e-7) + 1e-7).all()
     np.testing.assert_allclose(sums, dense, rtol=1e-6, atol=1e-8)
 
@@ -183,7 +184,7 @@ def test_a_sum_by_hand():
 def test_new_algorithms_are_accounted_trained_and_audited(name):
     run = ALGORITHMS[name]
     for trust in (LDP(), PNDP([1]), SecureSum([1])):
-        both = [account(run, trust, SCHEME, backend=backend).mu for backend in ("auto", "dense")]
+        both = [account_by(backend, run, trust, SCHEME).mu for backend in ("auto", "dense")]
         np.testing.assert_allclose(*both, rtol=1e-7, atol=1e-9)
     found = audit(run, PNDP([1]), SCHEME, replays=300)
     assert not found.refuted and found.tight
@@ -209,7 +210,7 @@ def test_matrices_from_elsewhere_are_accounted_for_and_never_run():
         lambda: check_protocol(elsewhere), lambda: audit(elsewhere, LDP(), SCHEME), lambda: account(elsewhere, SecureSum([0]), SCHEME),
         lambda: Simulation(None, None, batches, [Run("a", elsewhere)], 0.1, 1.0),
         lambda: train(lambda: torch.nn.Linear(64, 10), "digits", nx.path_graph(N), 1.0, strategy=elsewhere),
-        lambda: account(elsewhere, PNDP([0]), SCHEME, backend="streaming"),
+        lambda: account_by("streaming", elsewhere, PNDP([0]), SCHEME),
     ):
         with pytest.raises(ValueError, match="theirs"): use()
 

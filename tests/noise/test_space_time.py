@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from mfdl.accounting.account import account, overheard
+from mfdl.accounting.account import account, account_by, overheard
 from mfdl.accounting.chance import check_overheard
 from mfdl.accounting.sensitivities import sensitivity
 from mfdl.language.algorithms import dp_dsgd, gossip_run, mf_dsgd
@@ -148,7 +148,7 @@ def test_noise_along_directions_is_feasible_and_its_bound_is_below_all_noise(cas
     in_space = scheme.k * (sum(consequences([W] * scheme.T)) * optimize_covariance(W, horizon=scheme.T).R).sum()
     assert found.objective <= min(in_time, in_space) * (1 + 2e-3)
     run, T = found.protocol(W), scheme.T
-    by_parts, whole = (account(run, LDP(), scheme, backend=backend) for backend in ("auto", "dense"))
+    by_parts, whole = (account_by(backend, run, LDP(), scheme) for backend in ("auto", "dense"))
     assert whole.mu.max() <= 1 + 1e-7 and by_parts.mu == pytest.approx(whole.mu, rel=1e-6)
     A, N = space_time_workload(W, T), run.mix.N.toarray()
     assert np.linalg.norm(A @ N)**2 == pytest.approx(found.objective, rel=1e-8)
@@ -216,7 +216,7 @@ def test_noise_along_complex_directions_is_what_it_says():
     X = np.linalg.inv(S)
     squares = [max(sensitivity(X[u::n, u::n][np.ix_(at, at)])**2 for at in map(list, scheme.patterns())) for u in range(n)]
     assert max(squares) <= 1 + 1e-8 and min(squares) > 1 - 1e-6
-    by_parts, whole = (account(run, LDP(), scheme, backend=backend).mu for backend in ("auto", "dense"))
+    by_parts, whole = (account_by(backend, run, LDP(), scheme).mu for backend in ("auto", "dense"))
     assert overheard(Attack(run, LDP())) is not None and by_parts == pytest.approx(whole, rel=1e-6)
     assert S[::n, ::n] == pytest.approx(found._shown()[0], rel=1e-9)
     drawn = np.array([list(noise_stream(run, u, held, 4000)) for u, held in deal_seeds(run, 5).items()])
