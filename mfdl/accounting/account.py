@@ -153,18 +153,19 @@ def _cost_of_rows(attack: Attack, seen: Seen, scheme: Participation, method: str
     flops = cost.flops + _work_of_sensitivities(seen.m, scheme, method)
     return replace(cost, flops=flops)
 
-def _within_memory(
-    attack: Attack, seen: Seen, limit: float | None,
-) -> tuple[FromSeen, _Adaptive]:
-    "What the rows that are seen tell, if they fit into memory."
-    check_memory(seen, limit)
-    return FromSeen(seen), seen.complete
-
 def _from_rows(
     attack: Attack, seen: Seen, limit: float | None,
 ) -> tuple[FromSeen, _Adaptive]:
     "What the rows that are seen tell; in a large network they have to fit into memory."
-    return _within_memory(attack, seen, limit if attack.run.sparse else np.inf)
+    if attack.run.sparse: check_memory(seen, limit)
+    return FromSeen(seen), seen.complete
+
+def _within_memory(
+    attack: Attack, seen: Seen, limit: float | None,
+) -> tuple[FromSeen, _Adaptive]:
+    "The same, if they fit into memory in any network."
+    check_memory(seen, limit)
+    return FromSeen(seen), seen.complete
 
 _ROWS = _Way("what is seen", SEEN, _rows_if_cheap, _cost_of_rows, _from_rows)
 

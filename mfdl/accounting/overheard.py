@@ -237,7 +237,7 @@ def noisy_gradients(run: Protocol) -> Protocol | None:
     if not NOISY_GRADIENTS.fits(run) or not _message_noise_apart(run): return None
     nodes = np.arange(run.n)
     following = csr_array((np.ones(run.n), (nodes, np.roll(nodes, 1))), shape=(run.n, run.n))
-    exchange = Round(following if run.sparse else following.toarray())
+    exchange = Round.checked(following if run.sparse else following.toarray())
     steps = [Step(step.trains, step.noise, [exchange]) for step in run.steps]
     return Protocol(run.nodes, steps, f"noisy gradients of {run.name}")
 

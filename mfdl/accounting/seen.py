@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
@@ -354,15 +354,17 @@ _REPEAT = ("what is seen in one step nearly repeats what was seen before; "
 
 
 # %% ../../nbs/accounting/33_seen.ipynb #inf00001
-def _needed(seen: Seen, participation: Participation, method: str) -> list[Ints]:
-    "Groups of steps between which information is needed."
-    if participation.separation != "exactly": return [np.arange(seen.T)]
-    starts = 1 if seen.stationary and method == "exact" else participation.b
-    return [np.arange(j, seen.T, participation.b) for j in range(starts)]
+def _needed(seen: Seen, participation: Participation | None, method: str) -> list[Ints]:
+    "Groups of steps between which information is needed; by default each is one."
+    if participation and participation.separation != "exactly": return [np.arange(seen.T)]
+    b = participation.b if participation else seen.T
+    starts = 1 if seen.stationary and method == "exact" else b
+    return [np.arange(j, seen.T, b) for j in range(starts)]
 
-def _alone(participation: Participation) -> Participation:
-    "The one pattern that begins in the first step, by itself."
-    return Participation.cyclic(participation.k, 1)
+@lru_cache(maxsize=64)
+def _alone(k: int) -> Participation:
+    "One pattern of k steps, by itself."
+    return Participation.cyclic(k, 1)
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0028
 def _information(
@@ -440,7 +442,7 @@ class FromSeen:
         groups = _needed(seen, participation, method)
         scheme = participation
         if len(groups) == 1 and participation.separation == "exactly":
-            scheme = _alone(participation)
+            scheme = _alone(participation.k)
         arrives = np.flatnonzero(np.isin(u, seen.near))
         places = np.searchsorted(seen.near, u[arrives])
 
@@ -469,7 +471,7 @@ def expected_cost(
     sizes = (seen.first[-1] - seen.first[:-1]).astype(float)
     total = sizes[0]
     mixed = not np.array_equal(seen.N, np.eye(seen.T))
-    groups = _needed(seen, participation or Participation.single(seen.T), method)
+    groups = _needed(seen, participation, method)
     solves = seen.m * (sizes[np.concatenate(groups)] ** 2).sum()
     batch = min(seen.m * _entries(seen, groups), 2 * _BATCH)
     if seen.uniform:

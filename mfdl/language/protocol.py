@@ -740,7 +740,7 @@ def with_full_matrices(protocol: Protocol) -> Protocol:
     refuse(_RUNNING, protocol)
 
     def full(one: Round) -> Round:
-        return Round(one.W.toarray() if isinstance(one.W, csr_array) else one.W, one.share)
+        return Round.checked(one.W.toarray()) if isinstance(one.W, csr_array) else one
 
     steps = [Step(step.trains, step.noise, map(full, step.rounds)) for step in protocol.steps]
     return Protocol(protocol.nodes, steps, protocol.name)

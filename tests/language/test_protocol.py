@@ -1,4 +1,5 @@
 """One description of a run: account, simulator, streams of noise and the online account follow from it, and what does not is noticed."""
+import pickle
 from dataclasses import replace
 
 import networkx as nx
@@ -40,9 +41,11 @@ from mfdl import (
 from mfdl.accounting.account import account_by
 from mfdl.accounting.filters import covariance_gains
 from mfdl.accounting.state_space import state_space
+from mfdl.language import steps, workloads
 from mfdl.language.attackers import Attack, view
 from mfdl.language.factorization import decompose
 from mfdl.language.steps import Noise
+from mfdl.language.workloads import gossip_kinds, gossip_sequence
 from mfdl.learning.data import Batches
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
@@ -231,3 +234,35 @@ def test_noise_of_others_is_not_taken_back_without_its_seed():
     shared = Step(True, Noise(np.ones((2, 2)), np.eye(2)), [])
     assert Protocol(None, [shared, back]).mix.N.toarray()[2].tolist() == [0, -1]
     with pytest.raises(ValueError, match="basis is not finite"): Noise(np.eye(2), np.eye(2), basis=[[1, 0], [0, np.nan]])
+
+
+ONCE = {
+    "dsgd": dsgd, "dp_dsgd": dp_dsgd, "muffliato": lambda W, T: muffliato(W, T, 2), "anti_pgd": anti_pgd, "mf_dsgd": lambda W, T: mf_dsgd(W, T, np.tri(T)),
+    "decor": decor, "corn": lambda W, T: corn(W, T, np.eye(4)), "zip_dl": zip_dl, "local_dsgd": lambda W, T: local_dsgd(W, T, 2),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_a_gossip_matrix_is_checked_once(name, monkeypatch):
+    """Where it is given; what was checked carries that as its type, and is the run of the same matrices all the same."""
+    checked, check, own = [], workloads.check_gossip, steps.check_gossip
+    monkeypatch.setattr(workloads, "check_gossip", lambda W, **more: checked.append(W) or check(W, **more))
+    monkeypatch.setattr(steps, "check_gossip", lambda W, **more: checked.append(W) or own(W, **more))
+    W = gossip_matrix(nx.cycle_graph(4))
+    run = ONCE[name](W, 6)
+    assert len(checked) == 1 + (name == "zip_dl")  # whose noise on messages needs a round of its own
+    checked.clear()
+    again = ONCE[name](gossip_sequence([W] * 6, 6), 6)
+    assert len(checked) == 6 + (name == "zip_dl") and again.digest == run.digest
+    assert all(isinstance(one.W, np.ndarray) and not one.W.flags.writeable for step in run.distinct for one in step.rounds)
+
+
+def test_checked_sequences_are_taken_as_they_are_and_others_are_checked():
+    W, S = gossip_matrix(nx.path_graph(3)), gossip_matrix(nx.path_graph(3), sparse=True)
+    Ws = gossip_sequence([W, W.T @ W / (W.T @ W).sum(axis=1, keepdims=True), W], 3)
+    assert Ws.kinds == [0, 1, 0] and gossip_kinds(Ws, 3)[0] is Ws.different and Ws[0] is Ws[2]
+    assert Round.checked(Ws[0]) == Round(W) and pickle.loads(pickle.dumps(Ws)).kinds == Ws.kinds
+    with pytest.raises(ValueError, match="sparse"): gossip_kinds(gossip_sequence([S] * 3, 3, sparse=True), 3)
+    with pytest.raises(ValueError, match="expected T=4"): gossip_kinds(Ws, 4)
+    with pytest.raises(ValueError, match="not stochastic"): gossip_kinds([2 * one for one in Ws], 3)
+    with pytest.raises(ValueError, match="not stochastic"): gossip_kinds(tuple(2 * one for one in Ws), 3)
