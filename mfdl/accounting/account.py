@@ -93,42 +93,50 @@ _Known = Independent | Streamed | Overheard | Factorization | Exact | FromSeen
 _Adaptive = bool  # whether it holds for gradients that react
 
 @dataclass(frozen=True)
+class _Asked:
+    "What is asked about an attacker."
+    participation: Participation
+    method: str = "exact"
+    limit: float | None = None  # of memory
+    way: str = "auto"
+    promised: bool = False  # so that it may stay in doubt what gradients tell that do not react
+
+@dataclass(frozen=True)
 class _Way:
     "A way to find what an attacker learns."
     name: str
     route: Route  # the features of runs that it handles
     plan: Callable[[Attack], Any]  # what it needs; None, or NotStreamable, where it does not apply
-    cost: Callable[[Attack, Any, Participation, str], Cost]  # of a plan, a scheme and a method
-    # with a plan and a limit of memory; None, or NotStreamable, if it ends in doubt
-    find: Callable[[Attack, Any, float | None], tuple[_Known, _Adaptive] | None]
+    cost: Callable[[Attack, Any, _Asked], Cost]  # of a plan
+    # from a plan; None, or NotStreamable, if it ends in doubt
+    find: Callable[[Attack, Any, _Asked], tuple[_Known, _Adaptive] | None]
 
-def _work_of_sensitivities(m: int, participation: Participation, method: str) -> float:
+def _work_of_sensitivities(m: int, asked: _Asked) -> float:
     "Operations, for m victims whose information has mixed signs."
-    patterns = min(participation.count, MAX_PATTERNS)
-    listed = 20.0 * patterns * participation.k**2
-    return m * (listed + (400.0 * participation.k**3 if method == "exact" else 0))
+    k = asked.participation.k
+    listed = 20.0 * min(asked.participation.count, MAX_PATTERNS) * k**2
+    return m * (listed + (400.0 * k**3 if asked.method == "exact" else 0))
 
 # %% ../../nbs/accounting/38_account.ipynb #38way003
-def _cost_of_sum(attack: Attack, told: object, scheme: Participation, method: str) -> Cost:
+def _cost_of_sum(attack: Attack, told: object, asked: _Asked) -> Cost:
     "Of a sum over steps."
     n = attack.run.n
     return Cost(1e3 * attack.run.T, 24.0 * n * attack.run.T, n)
 
 _CLOSED_FORM = _Way(
     "closed form", CLOSED_FORM, independent, _cost_of_sum,
-    find=lambda attack, told, limit: (told, True))
+    find=lambda attack, told, asked: (told, True))
 
-def _cost_of_alike(attack: Attack, heard: object, scheme: Participation, method: str) -> Cost:
+def _cost_of_alike(attack: Attack, heard: object, asked: _Asked) -> Cost:
     "Of one matrix over the steps, and a copy for each of the nodes that are handled together."
     n = attack.run.n
     squares = float(attack.run.T**2)
-    flops = 10 * squares * attack.run.T + n * squares + _work_of_sensitivities(n, scheme, method)
+    flops = 10 * squares * attack.run.T + n * squares + _work_of_sensitivities(n, asked)
     return Cost(flops, 32 * squares + 8 * min(n * squares, _BATCH), n)
 
 _ALIKE = _Way(
     "directions", ALIKE, lambda attack: heard_alike(attack) if attack.run.sparse else None,
-    _cost_of_alike,
-    find=lambda attack, heard, limit: (heard, True))
+    _cost_of_alike, find=lambda attack, heard, asked: (heard, True))
 
 # %% ../../nbs/accounting/38_account.ipynb #38way005
 _MOST_TAKEN = 2e9  # bytes, for what one attacker sees of a network with tables, or as one pass
@@ -147,24 +155,14 @@ def _rows_if_cheap(attack: Attack) -> Seen | None:
     most = max(_MOST_TAKEN, _table_bytes(run))
     return seen if cost.flops <= 2 * run.n**3 * run.T and cost.memory <= most else None
 
-def _cost_of_rows(attack: Attack, seen: Seen, scheme: Participation, method: str) -> Cost:
+def _cost_of_rows(attack: Attack, seen: Seen, asked: _Asked) -> Cost:
     "Of rows, and of the victims from which something can arrive."
-    cost = expected_cost(seen, scheme, method)
-    flops = cost.flops + _work_of_sensitivities(seen.m, scheme, method)
-    return replace(cost, flops=flops)
+    cost = expected_cost(seen, asked.participation, asked.method)
+    return replace(cost, flops=cost.flops + _work_of_sensitivities(seen.m, asked))
 
-def _from_rows(
-    attack: Attack, seen: Seen, limit: float | None,
-) -> tuple[FromSeen, _Adaptive]:
-    "What the rows that are seen tell; in a large network they have to fit into memory."
-    if attack.run.sparse: check_memory(seen, limit)
-    return FromSeen(seen), seen.complete
-
-def _within_memory(
-    attack: Attack, seen: Seen, limit: float | None,
-) -> tuple[FromSeen, _Adaptive]:
-    "The same, if they fit into memory in any network."
-    check_memory(seen, limit)
+def _from_rows(attack: Attack, seen: Seen, asked: _Asked) -> tuple[FromSeen, _Adaptive]:
+    "What rows tell; in a large network, or if they are asked for, they have to fit into memory."
+    if attack.run.sparse or asked.way == "seen": check_memory(seen, asked.limit)
     return FromSeen(seen), seen.complete
 
 _ROWS = _Way("what is seen", SEEN, _rows_if_cheap, _cost_of_rows, _from_rows)
@@ -172,32 +170,29 @@ _ROWS = _Way("what is seen", SEEN, _rows_if_cheap, _cost_of_rows, _from_rows)
 # %% ../../nbs/accounting/38_account.ipynb #38way007
 _PER_STEP = 1.5e7  # operations of a step of the filter, whatever its size
 
-def _cost_of_pass(attack: Attack, space: StateSpace, scheme: Participation, method: str) -> Cost:
+def _cost_of_pass(attack: Attack, space: StateSpace, asked: _Asked) -> Cost:
     "Of one pass over a run."
     d = len(space.stages[0].A)
     T = space.T
     flops = T * _PER_STEP + 40 * len(space.victims) * T**2 * d + 7 * T * d**3
-    flops += _work_of_sensitivities(attack.run.n, scheme, method)
+    flops += _work_of_sensitivities(attack.run.n, asked)
     return Cost(flops, _table_bytes(attack.run), attack.run.n)
 
 _ONE_PASS = _Way(
     "one pass", ONE_PASS, state_space, _cost_of_pass,
-    find=lambda attack, space, limit: (stream(space), space.complete))
+    find=lambda attack, space, asked: (stream(space), space.complete))
 
-def _cost_of_directions(
-    attack: Attack, heard: bool, scheme: Participation, method: str,
-) -> Cost:
+def _cost_of_directions(attack: Attack, heard: bool, asked: _Asked) -> Cost:
     "Of matrices over the steps, one for each direction."
     n = attack.run.n
     T = attack.run.T
-    flops = 10.0 * n * T**3 + _work_of_sensitivities(n, scheme, method)
-    return Cost(flops, 32.0 * n * T**2, n)
+    return Cost(10.0 * n * T**3 + _work_of_sensitivities(n, asked), 32.0 * n * T**2, n)
 
 def _by_directions(
-    attack: Attack, hears: bool, limit: float | None,
+    attack: Attack, hears: bool, asked: _Asked,
 ) -> tuple[Overheard, _Adaptive] | None:
     "What is heard, if noise splits into directions and covers all gradients."
-    heard = overheard(attack) if hears else None
+    heard = overheard(attack)
     return None if heard is None else (heard, True)
 
 _DIRECTIONS = _Way(
@@ -205,7 +200,7 @@ _DIRECTIONS = _Way(
     _by_directions)
 
 # %% ../../nbs/accounting/38_account.ipynb #38way009
-def _cost_of_view(attack: Attack, all_of_it: bool, scheme: Participation, method: str) -> Cost:
+def _cost_of_view(attack: Attack, all_of_it: bool, asked: _Asked) -> Cost:
     "Of the whole view, also without rounding where noise surely leaves gaps."
     n = attack.run.n
     rows = attack.observation.shape[0]
@@ -214,11 +209,11 @@ def _cost_of_view(attack: Attack, all_of_it: bool, scheme: Participation, method
     mixed = attack.run.mix.N.nnz if isinstance(attack.run, Protocol) else 0
     tables = gradients * (3e3 * gradients + 150.0 * mixed)  # what places do to messages
     flops, memory = cost_of_exactness(attack)
-    flops += 20.0 * rows**2 * columns + tables + _work_of_sensitivities(n, scheme, method)
+    flops += 20.0 * rows**2 * columns + tables + _work_of_sensitivities(n, asked)
     return Cost(flops, memory + 24.0 * rows * columns, n)
 
 def _from_the_view(
-    attack: Attack, all_of_it: bool, limit: float | None,
+    attack: Attack, all_of_it: bool, asked: _Asked,
 ) -> tuple[Factorization | Exact, _Adaptive]:
     "What the whole view tells: in floats if that is clear, else without rounding."
     if attack.run.schedule is not None: return through_schedule(attack), False
@@ -234,42 +229,56 @@ def _from_the_view(
 _WHOLE_VIEW = _Way("whole view", VIEW, lambda attack: True, _cost_of_view, _from_the_view)
 
 # %% ../../nbs/accounting/38_account.ipynb #38way011
-_WAYS = (_CLOSED_FORM, _ALIKE, _ROWS, _ONE_PASS, _DIRECTIONS, _WHOLE_VIEW)
+def _without_rounding(
+    attack: Attack, all_of_it: bool, asked: _Asked,
+) -> tuple[Exact, _Adaptive]:
+    "What the whole view tells, without rounding."
+    if attack.run.schedule is not None:
+        raise NotStreamable(f"{attack.run.name} is accounted for in floating point; "
+                            "expected plain steps")
+    seen = view_of(attack)
+    return exact(attack), seen.causal and seen.complete
 
-def _planned(
-    attack: Attack, ways: Sequence[_Way] = _WAYS,
-) -> Iterator[tuple[Attack, _Way, Any]]:  # and a plan
-    "The ways that take an attack, in order."
+_WAYS = {
+    "auto": (_CLOSED_FORM, _ALIKE, _ROWS, _ONE_PASS, _DIRECTIONS, _WHOLE_VIEW),
+    "seen": (replace(_ROWS, plan=see),),
+    "streaming": (_ONE_PASS,),
+    "dense": (_WHOLE_VIEW,),
+    "exact": (replace(_WHOLE_VIEW, find=_without_rounding),),
+}
+
+def _planned(attack: Attack, way: str = "auto") -> Iterator[tuple[Attack, _Way, Any]]:
+    "The ways that take an attack, in order, each with its plan."
     run = attack.run
     refused = True
-    for way in ways:
-        if not way.route.fits(run): continue
+    for one in _WAYS[way]:
+        if not one.route.fits(run): continue
         try:
-            plan = way.plan(attack)
+            plan = one.plan(attack)
         except NotStreamable:
             continue
         if plan is not None:
             refused = False
-            yield attack, way, plan
+            yield attack, one, plan
     if not refused: return
-    if isinstance(run, Protocol) and run.sparse and run.n * run.T <= MOST_GRADIENTS:
-        yield from _planned(attack.on(with_full_matrices(run)), ways)
-        return
-    last = _ROWS if isinstance(run, Protocol) and run.sparse else ways[-1]
+    last = _WAYS[way][-1]
+    if isinstance(run, Protocol) and run.sparse:
+        last = _ROWS
+        if run.n * run.T <= MOST_GRADIENTS:
+            yield from _planned(attack.on(with_full_matrices(run)), way)
+            return
     refuse(last.route, run)
     last.plan(attack)  # raises once more what was passed over
 
 # %% ../../nbs/accounting/38_account.ipynb #38way013
-def _learned(
-    attack: Attack, limit: float | None = None, ways: Sequence[_Way] = _WAYS,
-) -> tuple[_Known, _Adaptive]:
+def _learned(attack: Attack, asked: _Asked) -> tuple[_Known, _Adaptive]:
     "What one attacker learns, by the first way that is certain."
     on_the_safe_side = None
     doubt: NotStreamable | None = None
-    for one, way, plan in _planned(same_account(attack), ways):
+    for one, way, plan in _planned(same_account(attack), asked.way):
         if on_the_safe_side and way is _WHOLE_VIEW and exact_work(one) > MOST_WORK: break
         try:
-            found = way.find(one, plan, limit)
+            found = way.find(one, plan, asked)
         except NotStreamable as error:
             doubt = error
             continue
@@ -291,14 +300,12 @@ class _Unclear:
 
 _ByThemselves = FromSeen | Independent | _Unclear  # these find sensitivities by themselves
 
-def _learned_if_clear(
-    attack: Attack, limit: float | None, ways: Sequence[_Way],
-) -> tuple[_Known | _Unclear, _Adaptive]:
+def _learned_if_clear(attack: Attack, asked: _Asked) -> tuple[_Known | _Unclear, _Adaptive]:
     "What one attacker learns, unless that is in doubt and a promise is made instead."
     try:
-        return _learned(attack, limit, ways)
+        return _learned(attack, asked)
     except Doubtful:
-        if not isinstance(attack.run, Protocol) or attack.knows_models: raise
+        if not asked.promised or not isinstance(attack.run, Protocol) or attack.knows_models: raise
         return _Unclear(), False
 
 
@@ -313,7 +320,7 @@ def expected_work(
     "Estimate what the account of one attacker takes, before any of it is done."
     check_participation(participation)
     attack, way, plan = next(_planned(same_account(Attack(run, trust))))
-    cost = way.cost(attack, plan, participation, method)
+    cost = way.cost(attack, plan, _Asked(participation, method))
     promised = updates is not None and trust.nodes and way is not _CLOSED_FORM
     plans = (1e5 * run.n**2 + 5e6 * run.n) * run.T if promised else 0.0
     return way.name, replace(cost, flops=cost.flops + plans)
@@ -371,15 +378,6 @@ class _Found:
     proof: Promise | None = None
     shown: Floats | None = None  # (m,), sensitivity if every noisy gradient is shown
 
-@dataclass(frozen=True)
-class _Asked:
-    "What is asked of each attacker."
-    participation: Participation
-    method: str
-    limit: float | None  # of memory
-    ways: Sequence[_Way] = _WAYS
-    promised: bool = False  # so that it may stay in doubt what gradients tell that do not react
-
 def _find(
     run: Protocol | MatrixProtocol,
     trusts: Sequence[TrustModel],
@@ -388,10 +386,9 @@ def _find(
 ) -> list[_Found]:
     "What some attackers learn."
     from threadpoolctl import threadpool_limits
-    learned = _learned_if_clear if asked.promised else _learned
 
     def learn(attack: Attack) -> tuple[_Known | _Unclear, _Adaptive, Ints]:
-        return *learned(attack, asked.limit, asked.ways), attack.victims
+        return *_learned_if_clear(attack, asked), attack.victims
 
     known, adaptive, victims = zip(*(learn(Attack(run, one)) for one in trusts), strict=True)
     shared = map if pool is None else partial(map_with_bar, pool, desc="victims")
@@ -451,7 +448,7 @@ def _if_shown(
     aside = bars_shown(False) if len(found) > 1 else nullcontext()  # one bar is enough
     try:
         with aside:
-            plainly = replace(asked, ways=_WAYS, promised=False)
+            plainly = replace(asked, way="auto", promised=False)
             most = _find_all(shown, everybody, plainly) if everybody else []
     except ValueError:  # too large, or in doubt
         return unknown
@@ -640,24 +637,6 @@ def _entries(run: Protocol | MatrixProtocol, found: list[_Found]) -> dict[str, A
     )
 
 # %% ../../nbs/accounting/38_account.ipynb #38by0001
-def _exactly(attack: Attack, all_of_it: bool, limit: float | None) -> tuple[Exact, _Adaptive]:
-    "What the whole view tells, without rounding."
-    seen = view_of(attack)
-    return exact(attack), seen.causal and seen.complete
-
-def _without_rounding(attack: Attack) -> bool:
-    "Whether entries are not rounded already; NotStreamable where they are."
-    if attack.run.schedule is None: return True
-    raise NotStreamable(f"{attack.run.name} is accounted for in floating point; expected plain steps")
-
-_ALONE = {
-    "auto": _WAYS,
-    "seen": (replace(_ROWS, plan=see, find=_within_memory),),
-    "streaming": (_ONE_PASS,),
-    "dense": (_WHOLE_VIEW,),
-    "exact": (replace(_WHOLE_VIEW, plan=_without_rounding, find=_exactly),),
-}
-
 def account_by(
     way: str,
     protocol: Protocol | MatrixProtocol,
@@ -678,7 +657,7 @@ def account_by(
         check_updates(run, trusts, updates, rates)
     updates = None if updates is None else updates.at(rates)
     _refuse_rates(run, trusts, rates if updates is None else None)
-    asked = _Asked(participation, method, memory_limit, _ALONE[way], updates is not None)
+    asked = _Asked(participation, method, memory_limit, way, updates is not None)
     found = [replace(one, adaptive=_holds_in_training(run, one, rates))
              for one in _find_all(run, trusts, asked)]
     found = _with_noisy_gradients(run, found, updates, asked)
