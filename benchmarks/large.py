@@ -7,11 +7,11 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.accounting.account import account
+from mfdl.accounting.account import account_by
 from mfdl.accounting.seen import expected_cost, see
 from mfdl.ground.figures import PALETTE, STYLE
 from mfdl.language.algorithms import dp_dsgd
-from mfdl.language.attackers import PNDP, view
+from mfdl.language.attackers import PNDP, Attack, view
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph
 from mfdl.language.participation import Participation
@@ -71,11 +71,11 @@ def measure(what, T, degree, route):
     start = time.perf_counter()
     run = dp_dsgd(gossip_matrix(graph, sparse=route == "seen"), T, nodes=graph)
     if route == "seen":
-        expected = expected_cost(see(run, trust), scheme).seconds()
+        expected = expected_cost(see(Attack(run, trust)), scheme).seconds()
     if route == "sdp":
         mu = mu_by_programs(run, trust, scheme)
     else:
-        mu = account(run, trust, scheme, backend=route).mu
+        mu = account_by(route, run, trust, scheme).mu
     took = time.perf_counter() - start
     return {
         "nodes": len(graph), "edges": graph.number_of_edges(), "neighbours": graph.degree(curious),

@@ -8,13 +8,14 @@ import numpy as np
 from harness import main
 
 from mfdl import account
+from mfdl.accounting.account import account_by
 from mfdl.accounting.filters import Filter
 from mfdl.accounting.sensitivities import worst_sensitivities
 from mfdl.accounting.state_space import state_space
 from mfdl.accounting.streaming import gramian_rows, stream
 from mfdl.ground.figures import PALETTE, STYLE
 from mfdl.language.algorithms import dp_dsgd
-from mfdl.language.attackers import PNDP, view
+from mfdl.language.attackers import PNDP, Attack, view
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph
 from mfdl.language.participation import Participation
@@ -40,7 +41,7 @@ def rows_only(algorithm, attackers, settled):
 
     Where not `settled`, every step looks different, so that nothing is reused.
     """
-    space = state_space(algorithm, attackers[0])
+    space = state_space(Attack(algorithm, attackers[0]))
     if not settled:
         stages = tuple(replace(stage) for stage in space.stages)
         space = replace(space, stages=stages)
@@ -52,11 +53,11 @@ def take(route, algorithm, trusts, participation):
     if route == "pseudo-inverse":
         pseudo_inverse(algorithm, trusts, participation)
     elif route == "stream":
-        stream(state_space(algorithm, trusts[0]))
+        stream(state_space(Attack(algorithm, trusts[0])))
     elif route in ("unsettled", "settled"):
         rows_only(algorithm, trusts, route == "settled")
     else:
-        account(algorithm, trusts, participation, backend=route)
+        account_by(route, algorithm, trusts, participation)
 
 
 def seconds_of(*case):

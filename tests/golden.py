@@ -20,7 +20,6 @@ from mfdl import (
     PNDP,
     Participation,
     SecLDP,
-    account,
     anti_pgd,
     corn,
     decor,
@@ -31,6 +30,7 @@ from mfdl import (
     muffliato,
     zip_dl,
 )
+from mfdl.accounting.account import account_by
 
 FILE = Path(__file__).parent / "golden_accounts.json"
 COUNT = 300
@@ -77,7 +77,7 @@ def case(seed):
 def result(seed):
     """What is kept of a case: mu of each victim, leaks, and the noise of a secret."""
     run, trust, scheme, backend = case(seed)
-    report = account(run, trust, scheme, 1.0, "exact", backend)
+    report = account_by(backend, run, trust, scheme)
     seeds = deal_seeds(run, 2026)
     noise = {str(u): float(sum(np.abs(part).sum() for part in NodeNoise(run, u, seeds[u], 3))) for u in run.nodes}
     return {"name": run.name, "mu": [float(mu) for mu in report.mu], "leaks": sorted([int(step), int(node)] for _, step, node in report.leaks), "noise": noise}

@@ -32,6 +32,7 @@ from mfdl import (
     random_walk,
     zip_dl,
 )
+from mfdl.accounting.account import account_by
 
 CASES = [*(str(number) for number in range(500)), *(f"{number}, online" for number in range(0, 500, 9))]
 PARTS = ("holders", "joint", "uneven", "memory", "back", "basis", "bare", "idle", "local", "rounds", "changing", "shares")
@@ -175,7 +176,10 @@ def fed(run, trust, scheme, asked):
 
 def findings(run, trust, scheme, asked, key):
     """The numbers of a report."""
-    report = fed(run, trust, scheme, asked) if key.endswith("online") else account(run, trust, scheme, **asked)
+    backend = asked.get("backend")
+    options = {name: value for name, value in asked.items() if name != "backend"}
+    if key.endswith("online"): report = fed(run, trust, scheme, asked)
+    else: report = account(run, trust, scheme, **asked) if backend is None else account_by(backend, run, trust, scheme, **options)
     units_of = report.in_units(*units(number(key)))
     found = {"row": units_of.row_sensitivity, "sigma": outcome(lambda: units_of.calibrate(2.0, 1e-5).sigma)} if hasattr(report, "sensitivity") else {}
     if not found: return {"row": units_of.row_sensitivity, "epsilon": outcome(lambda: [float(value) for value in units_of.epsilon(1e-5)])}

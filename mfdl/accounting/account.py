@@ -5,9 +5,9 @@
 # %% ../../nbs/accounting/38_account.ipynb #00000003
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,37 +23,36 @@ from mfdl.accounting.exact import (
     exact_work,
 )
 from mfdl.accounting.overheard import (
-    Independent, Overheard, hears_all, independent, noisy_gradients, overheard,
-    shown_noisy_gradients,
+    ALIKE, CLOSED_FORM, DIRECTIONS, Independent, Overheard, heard_alike, hears_all,
+    independent, noisy_gradients, overheard, shown_noisy_gradients,
 )
 from .privacy import check_sigma
 from .promises import KEPT_PROOFS, Promise, check_updates, promise, shares_noise
 from .reactions import Lipschitz
 from .report import REVEALED, Report
 from mfdl.accounting.schedules import (
-    ScheduledProtocol, holds_in_training, rates_for_promises, refuse_rates,
-    same_account, through_schedule, without_schedule,
+    rates_for_promises, rates_matter, same_account, through_schedule,
 )
-from .seen import Cost, FromSeen, Seen, check_memory, expected_cost, see
+from mfdl.accounting.seen import (
+    SEEN, Cost, FromSeen, Seen, check_memory, expected_cost, see,
+)
 from .sensitivities import MAX_PATTERNS, check_method, worst_sensitivities
-from .state_space import Doubtful, NotStreamable, StateSpace, state_space
+from mfdl.accounting.state_space import (
+    ONE_PASS, Doubtful, NotStreamable, StateSpace, state_space,
+)
 from .streaming import Streamed, stream
-from ..ground.arguments import Bools, Floats, Ints, check_choice, real_number
+from ..ground.arguments import Bools, Floats, Ints, real_number
 from ..ground.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ..language.factorization import Factorization, decompose
-from mfdl.language.attackers import (
-    TrustModel, check_victims, coalition_mask, knows_models, view,
-)
+from ..language.attackers import VIEW, Attack, TrustModel, view_of
 from ..language.participation import Participation, RandomParticipation, check_participation
 from mfdl.language.protocol import (
     MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,
 )
+from ..language.steps import Route, refuse
 
 # %% auto #0
-__all__ = ['BACKENDS', 'check_account', 'expected_work', 'noisy_gradients_account', 'account']
-
-# %% ../../nbs/accounting/38_account.ipynb #00000011
-BACKENDS = ("auto", "seen", "streaming", "dense", "exact")
+__all__ = ['check_account', 'expected_work', 'noisy_gradients_account', 'account_by', 'account']
 
 # %% ../../nbs/accounting/38_account.ipynb #check001
 def _trust_models(
@@ -64,7 +63,7 @@ def _trust_models(
     several = isinstance(given, Sequence) and not isinstance(given, str)
     trusts = list(given) if several else [given]
     for model in trusts:
-        check_victims(run, model)
+        Attack(run, model).check_victims()
     if not trusts: raise ValueError("trust=[]: expected at least one trust model")
     return trusts
 
@@ -74,7 +73,6 @@ def check_account(
     participation: Participation,
     sigma: float,
     method: str,
-    backend: str,
 ) -> list[TrustModel]:
     "Check the arguments of `account`."
     if not isinstance(run, Protocol | MatrixProtocol):
@@ -87,120 +85,209 @@ def check_account(
                          f"T={run.T} steps of the protocol: expected the same number")
     check_sigma(sigma)
     check_method(method, participation)
-    check_choice("backend", backend, BACKENDS)
-    if run.sparse and backend not in ("auto", "seen"):
-        raise ValueError(f"backend={backend!r}: makes tables of all pairs of nodes, and the gossip "
-                         "matrices are sparse; expected 'auto' or 'seen', or W.toarray()")
-    check_noise_sizes(without_schedule(run))
+    check_noise_sizes(run.plain)
     return trusts
 
-# %% ../../nbs/accounting/38_account.ipynb #kno00001
+# %% ../../nbs/accounting/38_account.ipynb #38way001
 _Known = Independent | Streamed | Overheard | Factorization | Exact | FromSeen
 _Adaptive = bool  # whether it holds for gradients that react
 
-def _from_the_view(
-    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str,
-) -> tuple[Factorization | Exact, _Adaptive]:
-    "What the whole view tells: in floats if that is clear, else without rounding."
-    if isinstance(run, ScheduledProtocol): return through_schedule(run, trust, backend), False
-    seen = view(run, trust)
-    adaptive = seen.causal and seen.complete
-    if backend == "exact": return exact(run, trust), adaptive
-    found = decompose(seen)
-    rounded = isinstance(run, MatrixProtocol)  # what is below the rounding of entries says nothing
-    if found.clear and (found.full or rounded): return found, adaptive
-    leaks, rows = exact_leaks(run, trust)
-    if found.clear and len(rows) == len(found.Y): return replace(found, uncovered=leaks), adaptive
-    return by_balls(run, trust, leaks, rows), adaptive
+@dataclass(frozen=True)
+class _Asked:
+    "What is asked about an attacker."
+    participation: Participation
+    method: str = "exact"
+    limit: float | None = None  # of memory
+    way: str = "auto"
+    promised: bool = False  # so that it may stay in doubt what gradients tell that do not react
 
-def _streamed(
-    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str,
-) -> tuple[Streamed, _Adaptive] | None:
-    "What one pass finds; None for no recursion, unless streaming was asked for."
-    try:
-        space = state_space(run, trust)
-        return stream(space), space.complete
-    except NotStreamable:
-        if backend == "streaming": raise
-        return None
+@dataclass(frozen=True)
+class _Way:
+    "A way to find what an attacker learns."
+    name: str
+    route: Route  # the features of runs that it handles
+    plan: Callable[[Attack], Any]  # what it needs; None, or NotStreamable, where it does not apply
+    cost: Callable[[Attack, Any, _Asked], Cost]  # of a plan
+    # from a plan; None, or NotStreamable, if it ends in doubt
+    find: Callable[[Attack, Any, _Asked], tuple[_Known, _Adaptive] | None]
 
-# %% ../../nbs/accounting/38_account.ipynb #00000012
-def _from_what_is_seen(
-    run: Protocol | MatrixProtocol, trust: TrustModel, limit: float | None,
-) -> tuple[FromSeen, _Adaptive]:
-    "What the rows that are seen tell, if they fit into memory."
-    try:
-        seen = see(run, trust)
-        check_memory(seen, limit)
-        return FromSeen(seen), seen.complete
-    except NotStreamable as error:
-        if not run.sparse: raise
-        raise type(error)(f"{error}, for which W has to be W.toarray()") from None
+def _work_of_sensitivities(m: int, asked: _Asked) -> float:
+    "Operations, for m victims whose information has mixed signs."
+    k = asked.participation.k
+    listed = 20.0 * min(asked.participation.count, MAX_PATTERNS) * k**2
+    return m * (listed + (400.0 * k**3 if asked.method == "exact" else 0))
 
-def _in_full(run: Protocol, trust: TrustModel) -> Protocol:
-    "The run; in a small network with full matrices, if no route takes its sparse ones."
-    if not run.sparse or run.n * run.T > MOST_GRADIENTS: return run
-    try:
-        see(run, trust)
-    except NotStreamable:
-        return with_full_matrices(run)
-    return run
+# %% ../../nbs/accounting/38_account.ipynb #38way003
+def _cost_of_sum(attack: Attack, told: object, asked: _Asked) -> Cost:
+    "Of a sum over steps."
+    n = attack.run.n
+    return Cost(1e3 * attack.run.T, 24.0 * n * attack.run.T, n)
 
-def _in_a_large_network(
-    run: Protocol, trust: TrustModel, limit: float | None,
-) -> tuple[_Known, _Adaptive]:
-    "What one attacker learns, without a table of all pairs of nodes."
-    heard = overheard(run, trust)
-    if heard is not None: return heard, True
-    return _from_what_is_seen(run, trust, limit)
+_CLOSED_FORM = _Way(
+    "closed form", CLOSED_FORM, independent, _cost_of_sum,
+    find=lambda attack, told, asked: (told, True))
 
-# %% ../../nbs/accounting/38_account.ipynb #35s00001
+def _cost_of_alike(attack: Attack, heard: object, asked: _Asked) -> Cost:
+    "Of one matrix over the steps, and a copy for each of the nodes that are handled together."
+    n = attack.run.n
+    squares = float(attack.run.T**2)
+    flops = 10 * squares * attack.run.T + n * squares + _work_of_sensitivities(n, asked)
+    return Cost(flops, 32 * squares + 8 * min(n * squares, _BATCH), n)
+
+_ALIKE = _Way(
+    "directions", ALIKE, lambda attack: heard_alike(attack) if attack.run.sparse else None,
+    _cost_of_alike, find=lambda attack, heard, asked: (heard, True))
+
+# %% ../../nbs/accounting/38_account.ipynb #38way005
 _MOST_TAKEN = 2e9  # bytes, for what one attacker sees of a network with tables, or as one pass
 
 def _table_bytes(run: Protocol | MatrixProtocol) -> float:
     "What one pass keeps: for each node a matrix over the steps, and its factors."
     return 24.0 * run.n * run.T**2
 
-def _seen_at_less_cost(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen | None:
-    "What is seen, where that takes less than products of tables; else None."
-    if not isinstance(run, Protocol) or run.T > run.n: return None
-    try:
-        seen = see(run, trust)
-        cost = expected_cost(seen)
-        most = max(_MOST_TAKEN, _table_bytes(run))
-        cheap = cost.flops <= 2 * run.n**3 * run.T and cost.memory <= most
-        return seen if cheap else None
-    except NotStreamable:
-        return None
+def _rows_if_cheap(attack: Attack) -> Seen | None:
+    "What is seen of a large network, or where that takes less than products of tables."
+    run = attack.run
+    if run.sparse: return see(attack)
+    if run.T > run.n: return None
+    seen = see(attack)
+    cost = expected_cost(seen)
+    most = max(_MOST_TAKEN, _table_bytes(run))
+    return seen if cost.flops <= 2 * run.n**3 * run.T and cost.memory <= most else None
 
-def _from_less(run: Protocol | MatrixProtocol, trust: TrustModel) -> FromSeen | None:
-    "What the rows that are seen tell, if that takes less and is certain; else None."
-    seen = _seen_at_less_cost(run, trust)
-    with suppress(Doubtful):
-        return None if seen is None else FromSeen(seen)
-    return None
+def _cost_of_rows(attack: Attack, seen: Seen, asked: _Asked) -> Cost:
+    "Of rows, and of the victims from which something can arrive."
+    cost = expected_cost(seen, asked.participation, asked.method)
+    return replace(cost, flops=cost.flops + _work_of_sensitivities(seen.m, asked))
 
-# %% ../../nbs/accounting/38_account.ipynb #35s00003
-def _knowledge(
-    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str, limit: float | None = None,
-) -> tuple[_Known, _Adaptive]:
+def _from_rows(attack: Attack, seen: Seen, asked: _Asked) -> tuple[FromSeen, _Adaptive]:
+    "What rows tell; in a large network, or if they are asked for, they have to fit into memory."
+    if attack.run.sparse or asked.way == "seen": check_memory(seen, asked.limit)
+    return FromSeen(seen), seen.complete
+
+_ROWS = _Way("what is seen", SEEN, _rows_if_cheap, _cost_of_rows, _from_rows)
+
+# %% ../../nbs/accounting/38_account.ipynb #38way007
+_PER_STEP = 1.5e7  # operations of a step of the filter, whatever its size
+
+def _cost_of_pass(attack: Attack, space: StateSpace, asked: _Asked) -> Cost:
+    "Of one pass over a run."
+    d = len(space.stages[0].A)
+    T = space.T
+    flops = T * _PER_STEP + 40 * len(space.victims) * T**2 * d + 7 * T * d**3
+    flops += _work_of_sensitivities(attack.run.n, asked)
+    return Cost(flops, _table_bytes(attack.run), attack.run.n)
+
+_ONE_PASS = _Way(
+    "one pass", ONE_PASS, state_space, _cost_of_pass,
+    find=lambda attack, space, asked: (stream(space), space.complete))
+
+def _cost_of_directions(attack: Attack, heard: bool, asked: _Asked) -> Cost:
+    "Of matrices over the steps, one for each direction."
+    n = attack.run.n
+    T = attack.run.T
+    return Cost(10.0 * n * T**3 + _work_of_sensitivities(n, asked), 32.0 * n * T**2, n)
+
+def _by_directions(
+    attack: Attack, hears: bool, asked: _Asked,
+) -> tuple[Overheard, _Adaptive] | None:
+    "What is heard, if noise splits into directions and covers all gradients."
+    heard = overheard(attack)
+    return None if heard is None else (heard, True)
+
+_DIRECTIONS = _Way(
+    "directions", DIRECTIONS, lambda attack: hears_all(attack) or None, _cost_of_directions,
+    _by_directions)
+
+# %% ../../nbs/accounting/38_account.ipynb #38way009
+def _cost_of_view(attack: Attack, all_of_it: bool, asked: _Asked) -> Cost:
+    "Of the whole view, also without rounding where noise surely leaves gaps."
+    n = attack.run.n
+    rows = attack.observation.shape[0]
+    gradients = len(attack.known_gradients)
+    columns = len(attack.unknown_noise) + gradients
+    mixed = attack.run.mix.N.nnz if isinstance(attack.run, Protocol) else 0
+    tables = gradients * (3e3 * gradients + 150.0 * mixed)  # what places do to messages
+    flops, memory = cost_of_exactness(attack)
+    flops += 20.0 * rows**2 * columns + tables + _work_of_sensitivities(n, asked)
+    return Cost(flops, memory + 24.0 * rows * columns, n)
+
+def _from_the_view(
+    attack: Attack, all_of_it: bool, asked: _Asked,
+) -> tuple[Factorization | Exact, _Adaptive]:
+    "What the whole view tells: in floats if that is clear, else without rounding."
+    if attack.run.schedule is not None: return through_schedule(attack), False
+    seen = view_of(attack)
+    adaptive = seen.causal and seen.complete
+    found = decompose(seen)
+    rounded = isinstance(attack.run, MatrixProtocol)  # what is below rounding says nothing
+    if found.clear and (found.full or rounded): return found, adaptive
+    leaks, rows = exact_leaks(attack)
+    if found.clear and len(rows) == len(found.Y): return replace(found, uncovered=leaks), adaptive
+    return by_balls(attack, leaks, rows), adaptive
+
+_WHOLE_VIEW = _Way("whole view", VIEW, lambda attack: True, _cost_of_view, _from_the_view)
+
+# %% ../../nbs/accounting/38_account.ipynb #38way011
+def _without_rounding(
+    attack: Attack, all_of_it: bool, asked: _Asked,
+) -> tuple[Exact, _Adaptive]:
+    "What the whole view tells, without rounding."
+    if attack.run.schedule is not None:
+        raise NotStreamable(f"{attack.run.name} is accounted for in floating point; "
+                            "expected plain steps")
+    seen = view_of(attack)
+    return exact(attack), seen.causal and seen.complete
+
+_WAYS = {
+    "auto": (_CLOSED_FORM, _ALIKE, _ROWS, _ONE_PASS, _DIRECTIONS, _WHOLE_VIEW),
+    "seen": (replace(_ROWS, plan=see),),
+    "streaming": (_ONE_PASS,),
+    "dense": (_WHOLE_VIEW,),
+    "exact": (replace(_WHOLE_VIEW, find=_without_rounding),),
+}
+
+def _planned(attack: Attack, way: str = "auto") -> Iterator[tuple[Attack, _Way, Any]]:
+    "The ways that take an attack, in order, each with its plan."
+    run = attack.run
+    refused = True
+    for one in _WAYS[way]:
+        if not one.route.fits(run): continue
+        try:
+            plan = one.plan(attack)
+        except NotStreamable:
+            continue
+        if plan is not None:
+            refused = False
+            yield attack, one, plan
+    if not refused: return
+    last = _WAYS[way][-1]
+    if isinstance(run, Protocol) and run.sparse:
+        last = _ROWS
+        if run.n * run.T <= MOST_GRADIENTS:
+            yield from _planned(attack.on(with_full_matrices(run)), way)
+            return
+    refuse(last.route, run)
+    last.plan(attack)  # raises once more what was passed over
+
+# %% ../../nbs/accounting/38_account.ipynb #38way013
+def _learned(attack: Attack, asked: _Asked) -> tuple[_Known, _Adaptive]:
     "What one attacker learns, by the first way that is certain."
-    run = same_account(run, trust)
-    summed = independent(run, trust) if backend == "auto" else None
-    if summed is not None: return summed, True
-    if backend == "seen": return _from_what_is_seen(run, trust, limit)
-    if isinstance(run, Protocol):
-        run = _in_full(run, trust)
-    if isinstance(run, Protocol) and run.sparse: return _in_a_large_network(run, trust, limit)
-    if backend in ("dense", "exact"): return _from_the_view(run, trust, backend)
-    cheaply = _from_less(run, trust) if backend == "auto" else None
-    if cheaply is not None: return cheaply, cheaply.seen.complete
-    streamed = _streamed(run, trust, backend)
-    if streamed and (backend == "streaming" or streamed[0].certain): return streamed
-    heard = overheard(run, trust)
-    if heard is not None: return heard, True
-    if streamed and exact_work(run, trust) > MOST_WORK: return streamed
-    return _from_the_view(run, trust, backend)
+    on_the_safe_side = None
+    doubt: NotStreamable | None = None
+    for one, way, plan in _planned(same_account(attack), asked.way):
+        if on_the_safe_side and way is _WHOLE_VIEW and exact_work(one) > MOST_WORK: break
+        try:
+            found = way.find(one, plan, asked)
+        except NotStreamable as error:
+            doubt = error
+            continue
+        if found is None: continue
+        if getattr(found[0], "certain", True): return found
+        on_the_safe_side = found
+    if on_the_safe_side: return on_the_safe_side
+    assert doubt is not None  # or the last way would have found something
+    raise doubt
 
 # %% ../../nbs/accounting/38_account.ipynb #38unclr2
 class _Unclear:
@@ -213,52 +300,14 @@ class _Unclear:
 
 _ByThemselves = FromSeen | Independent | _Unclear  # these find sensitivities by themselves
 
-def _if_clear(
-    run: Protocol | MatrixProtocol, trust: TrustModel, backend: str, limit: float | None = None,
-) -> tuple[_Known | _Unclear, _Adaptive]:
+def _learned_if_clear(attack: Attack, asked: _Asked) -> tuple[_Known | _Unclear, _Adaptive]:
     "What one attacker learns, unless that is in doubt and a promise is made instead."
     try:
-        return _knowledge(run, trust, backend, limit)
+        return _learned(attack, asked)
     except Doubtful:
-        if not isinstance(run, Protocol) or knows_models(run, trust, coalition_mask(run, trust)):
-            raise
+        if not asked.promised or not isinstance(attack.run, Protocol) or attack.knows_models: raise
         return _Unclear(), False
 
-
-# %% ../../nbs/accounting/38_account.ipynb #c980ea8e
-_PER_STEP = 1.5e7  # operations of a step of the filter, whatever its size
-
-def _work_of_pass(space: StateSpace) -> float:
-    "Operations of one pass over a run."
-    d = len(space.stages[0].A)
-    m = len(space.victims)
-    T = space.T
-    return T * _PER_STEP + 40 * m * T**2 * d + 7 * T * d**3
-
-def _work_of_sensitivities(m: int, participation: Participation, method: str) -> float:
-    "Operations, for m victims whose information has mixed signs."
-    patterns = min(participation.count, MAX_PATTERNS)
-    listed = 20.0 * patterns * participation.k**2
-    return m * (listed + (400.0 * participation.k**3 if method == "exact" else 0))
-
-def _of_tables(run: Protocol | MatrixProtocol, trust: TrustModel, backend: str) -> tuple[str, Cost]:
-    "How an attacker's knowledge is found in full matrices, and at what cost."
-    n = run.n
-    T = run.T
-    try:
-        if backend in ("dense", "exact"): raise NotStreamable(backend)
-        space = state_space(run, trust)
-        return "one pass", Cost(_work_of_pass(space), _table_bytes(run), n)
-    except NotStreamable:
-        if isinstance(run, Protocol) and backend == "auto" and hears_all(run, trust):
-            return "directions", Cost(10.0 * n * T**3, 32.0 * n * T**2, n)
-    rows = trust.observation(run, coalition_mask(run, trust)).shape[0]
-    columns = len(run.variables.step) + n * T
-    mixed = run.mix.N.nnz if isinstance(run, Protocol) else 0
-    tables = n * T * (3e3 * n * T + 150.0 * mixed)  # what places do to messages, noise by noise
-    flops, memory = cost_of_exactness(run, trust)
-    flops += 20.0 * rows**2 * columns + tables
-    return "whole view", Cost(flops, memory + 24.0 * rows * columns, n)
 
 # %% ../../nbs/accounting/38_account.ipynb #064c0541
 def expected_work(
@@ -266,27 +315,15 @@ def expected_work(
     trust: TrustModel,
     participation: Participation,
     method: str = "exact",
-    backend: str = "auto",
     updates: Lipschitz | None = None,
 ) -> tuple[str, Cost]:
     "Estimate what the account of one attacker takes, before any of it is done."
     check_participation(participation)
-    n = run.n
-    run = same_account(run, trust)
-    if backend == "auto" and independent(run, trust) is not None:
-        return "closed form", Cost(1e3 * run.T, 24.0 * n * run.T, n)
-    if isinstance(run, Protocol) and backend == "auto":
-        run = _in_full(run, trust)
-    if (isinstance(run, Protocol) and run.sparse) or backend == "seen":
-        seen: Seen | None = see(run, trust)
-    else:
-        seen = _seen_at_less_cost(run, trust) if backend == "auto" else None
-    way, cost = _of_tables(run, trust, backend) if seen is None else (
-        "what is seen", expected_cost(seen, participation, method))
-    flops = cost.flops
-    flops += _work_of_sensitivities(n if seen is None else seen.m, participation, method)
-    plans = (1e5 * n**2 + 5e6 * n) * run.T if updates is not None and trust.nodes else 0.0
-    return way, Cost(flops + plans, cost.memory, n)
+    attack, way, plan = next(_planned(same_account(Attack(run, trust))))
+    cost = way.cost(attack, plan, _Asked(participation, method))
+    promised = updates is not None and trust.nodes and way is not _CLOSED_FORM
+    plans = (1e5 * run.n**2 + 5e6 * run.n) * run.T if promised else 0.0
+    return way.name, replace(cost, flops=cost.flops + plans)
 
 # %% ../../nbs/accounting/38_account.ipynb #known004
 _BATCH = 2**20  # entries of information matrices that are handled at a time
@@ -344,21 +381,20 @@ class _Found:
 def _find(
     run: Protocol | MatrixProtocol,
     trusts: Sequence[TrustModel],
-    participation: Participation,
-    method: str,
-    backend: str,
-    limit: float | None,  # of memory
-    promised: bool,
+    asked: _Asked,
     pool: ThreadPoolExecutor | None = None,  # that shares out victims
 ) -> list[_Found]:
     "What some attackers learn."
     from threadpoolctl import threadpool_limits
-    find = _if_clear if promised else _knowledge
-    known, adaptive = zip(*(find(run, one, backend, limit) for one in trusts), strict=True)
-    victims = [np.flatnonzero(~coalition_mask(run, model)) for model in trusts]
+
+    def learn(attack: Attack) -> tuple[_Known | _Unclear, _Adaptive, Ints]:
+        return *_learned_if_clear(attack, asked), attack.victims
+
+    known, adaptive, victims = zip(*(learn(Attack(run, one)) for one in trusts), strict=True)
     shared = map if pool is None else partial(map_with_bar, pool, desc="victims")
     with nullcontext() if pool is None else threadpool_limits(1):
-        values = _attackers_sensitivities(known, victims, participation, method, shared)
+        values = _attackers_sensitivities(
+            known, victims, asked.participation, asked.method, shared)
     return [_Found(model, its, value, what.leaks, holds, ["account"] * len(its))
             for model, its, value, what, holds
             in zip(trusts, victims, values, known, adaptive, strict=True)]
@@ -367,24 +403,19 @@ def _find(
 def _find_all(
     run: Protocol | MatrixProtocol,
     trusts: list[TrustModel],
-    participation: Participation,
-    method: str,
-    backend: str,
-    limit: float | None,
-    promised: bool,
+    asked: _Asked,
 ) -> list[_Found]:
     "What each of several attackers learns."
     import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
     from threadpoolctl import threadpool_limits
-    asked = participation, method, backend, limit, promised
     with worker_threads() as pool, worker_threads() as aside:
         if len(trusts) == 1:
             told = copy_context()  # whether bars are shown
-            return aside.submit(lambda: told.run(_find, run, trusts, *asked, pool)).result()
+            return aside.submit(lambda: told.run(_find, run, trusts, asked, pool)).result()
 
         def find(some: list[TrustModel]) -> list[_Found]:
             with bars_shown(False):
-                return _find(run, some, *asked)
+                return _find(run, some, asked)
 
         size = int(np.clip(_BATCH // (2 * run.n * run.T**2), 1, 8))
         groups = [trusts[i:i + size] for i in range(0, len(trusts), size)]
@@ -404,22 +435,21 @@ def _unreachable(run: Protocol | MatrixProtocol, one: _Found) -> Bools:  # (m,)
 def _if_shown(
     run: Protocol | MatrixProtocol,
     found: list[_Found],
-    participation: Participation,
-    method: str,
-    limit: float | None,
+    asked: _Asked,
 ) -> list[_Found]:
     "What attackers learn who are shown every noisy gradient; inf where it is not known."
-    plain = without_schedule(run)
+    plain = run.plain
     unknown = [replace(one, shown=np.full(len(one.victims), np.inf)) for one in found]
     if not isinstance(plain, Protocol) or not found: return unknown
     shown = noisy_gradients(plain)
     if shown is None: return unknown
-    watchers = [shown_noisy_gradients(plain, one.trust) for one in found]
-    asked: list[TrustModel] = [one for one in dict.fromkeys(watchers) if one is not None]
+    watchers = [shown_noisy_gradients(Attack(plain, one.trust)) for one in found]
+    everybody: list[TrustModel] = [one for one in dict.fromkeys(watchers) if one is not None]
     aside = bars_shown(False) if len(found) > 1 else nullcontext()  # one bar is enough
     try:
         with aside:
-            most = _find_all(shown, asked, participation, method, "auto", limit, False) if asked else []
+            plainly = replace(asked, way="auto", promised=False)
+            most = _find_all(shown, everybody, plainly) if everybody else []
     except ValueError:  # too large, or in doubt
         return unknown
     of_node = {one.trust: np.full(run.n, np.inf) for one in most}
@@ -486,11 +516,11 @@ def noisy_gradients_account(
     >>> round(report.worst.mu, 3)
     2.0
     """
-    trusts = check_account(protocol, trust, participation, sigma, method, "auto")
-    nobody = [np.flatnonzero(~coalition_mask(protocol, model)) for model in trusts]
+    trusts = check_account(protocol, trust, participation, sigma, method)
+    nobody = [Attack(protocol, model).victims for model in trusts]
     blank = [_Found(model, its, np.full(len(its), np.nan), (), False, ["account"] * len(its))
              for model, its in zip(trusts, nobody, strict=True)]
-    found = _if_shown(protocol, blank, participation, method, memory_limit)
+    found = _if_shown(protocol, blank, _Asked(participation, method, memory_limit))
     return Report(protocol.name, participation, float(sigma), method,
                   own_noise=protocol.variables.held_alone, **_entries(protocol, found)).proved
 
@@ -498,16 +528,14 @@ def noisy_gradients_account(
 def _with_noisy_gradients(
     run: Protocol | MatrixProtocol,
     found: list[_Found],
-    participation: Participation,
     updates: Lipschitz | None,
-    method: str,
-    limit: float | None,
+    asked: _Asked,
 ) -> list[_Found]:
     "The same, with what attackers learn from noisy gradients if they miss some model."
     plans_are_best = updates is not None and isinstance(run, Protocol) and not shares_noise(run)
     if plans_are_best: return found  # paying for every difference at once is one of the plans
     missing = [one for one in found if not one.adaptive]
-    shown = iter(_if_shown(run, missing, participation, method, limit))
+    shown = iter(_if_shown(run, missing, asked))
     return [one if one.adaptive else next(shown) for one in found]
 
 def _promised(
@@ -519,7 +547,7 @@ def _promised(
     keep: bool,
 ) -> _Found:
     "The promise against an attacker who misses some model, by the best route."
-    made = promise(run, found.trust, participation, updates, rates, keep=keep)
+    made = promise(Attack(run, found.trust), participation, updates, rates, keep=keep)
     most = np.full(len(made.victims), np.inf) if found.shown is None else found.shown
     routes = np.where(made.sensitivity <= most, made.routes, REVEALED).tolist()
     values = np.minimum(made.sensitivity, most)
@@ -552,6 +580,24 @@ def _with_promises(
     return [one if one.adaptive else next(made) for one in found]
 
 # %% ../../nbs/accounting/38_account.ipynb #prom0006
+def _holds_in_training(
+    run: Protocol | MatrixProtocol, one: _Found, rates: ArrayLike | None,
+) -> bool:
+    "Whether numbers hold for training, whatever gradients react to."
+    usual = one.adaptive and one.trust.holds_in_training
+    return usual and not rates_matter(Attack(run, one.trust), rates)
+
+def _refuse_rates(
+    run: Protocol | MatrixProtocol, trusts: list[TrustModel], rates: ArrayLike | None,
+) -> None:
+    "Raise a ValueError where learning rates matter."
+    for one in trusts:
+        if rates_matter(Attack(run, one), rates):
+            raise ValueError(
+                f"rates: noise of one step hides gradients of another from {one!r}, more or less "
+                "as rates change; expected updates=Lipschitz(c), or no rates, if learning rates do "
+                "not change")
+
 def _without_updates(one: _Found, rates: ArrayLike | None) -> Floats:  # (m,)
     "Sensitivities for gradients that do not react; nan where these are not known."
     if rates is None or one.adaptive: return one.sensitivity
@@ -590,6 +636,41 @@ def _entries(run: Protocol | MatrixProtocol, found: list[_Found]) -> dict[str, A
         noisy_gradients=_shown_pairs(found),
     )
 
+# %% ../../nbs/accounting/38_account.ipynb #38by0001
+def account_by(
+    way: str,
+    protocol: Protocol | MatrixProtocol,
+    trust: TrustModel | Sequence[TrustModel],
+    participation: Participation,
+    sigma: float = 1.0,
+    method: str = "exact",
+    updates: Lipschitz | None = None,
+    rates: ArrayLike | None = None,
+    memory_limit: float | None = None,
+) -> Report:
+    "The account for known steps, by the ways of a word; 'auto' is all of them."
+    trusts = check_account(protocol, trust, participation, sigma, method)
+    if memory_limit is not None and not real_number(memory_limit) > 0:
+        raise ValueError(f"memory_limit={memory_limit!r}: expected a positive number of bytes")
+    run, rates = rates_for_promises(protocol, updates is not None, rates)
+    if updates is not None or rates is not None:
+        check_updates(run, trusts, updates, rates)
+    updates = None if updates is None else updates.at(rates)
+    _refuse_rates(run, trusts, rates if updates is None else None)
+    asked = _Asked(participation, method, memory_limit, way, updates is not None)
+    found = [replace(one, adaptive=_holds_in_training(run, one, rates))
+             for one in _find_all(run, trusts, asked)]
+    found = _with_noisy_gradients(run, found, updates, asked)
+    nonreacting = None
+    if updates is not None:
+        nonreacting = np.concatenate([_without_updates(one, rates) for one in found])
+        found = _with_promises(run, found, participation, updates, rates)
+    return Report(
+        protocol.name, participation, float(sigma), method,
+        updates=updates, nonreacting=nonreacting, own_noise=protocol.variables.held_alone,
+        **_entries(protocol, found),
+    )
+
 # %% ../../nbs/accounting/38_account.ipynb #14c3d11c
 _LATER = {
     "BinsParticipation": "bins:amplified_by_lots",
@@ -610,7 +691,7 @@ def account(
 @overload
 def account(
     protocol: Protocol | MatrixProtocol, trust: TrustModel | Sequence[TrustModel],
-    participation: Participation, sigma: float = 1.0, method: str = "exact", backend: str = "auto",
+    participation: Participation, sigma: float = 1.0, method: str = "exact",
     updates: Lipschitz | None = None, rates: ArrayLike | None = None,
     memory_limit: float | None = None,
 ) -> Report: ...
@@ -622,7 +703,6 @@ def account(
     participation: Participation | RandomParticipation,
     sigma: float = 1.0,
     method: str = "exact",
-    backend: str = "auto",
     updates: Lipschitz | None = None,
     rates: ArrayLike | None = None,
     memory_limit: float | None = None,
@@ -649,13 +729,6 @@ def account(
         (`mfdl.accounting.privacy.row_sensitivity`).
     method : {'exact', 'bound'}, optional
         How sensitivities are computed, see `mfdl.accounting.sensitivities.sensitivity`.
-    backend : {'auto', 'seen', 'streaming', 'dense', 'exact'}, optional
-        How it is found what an attacker learns: from the rows that it sees
-        (`mfdl.accounting.seen`, for large networks), in one pass
-        (`mfdl.accounting.streaming`), from the whole view (`mfdl.language.attackers`),
-        or without rounding (`mfdl.accounting.exact`). 'auto' takes the first for sparse
-        gossip matrices and where it is cheap, and else the first of the others that
-        is certain.
     updates : Lipschitz, optional
         How strongly the updates of all nodes but the attackers react
         (`mfdl.Lipschitz`), which is assumed; then the numbers hold for training.
@@ -679,11 +752,13 @@ def account(
     ValueError
         Before any work, for arguments that do not fit together.
     NotStreamable
-        When streaming is asked for and impossible.
+        For a large network in which no way applies or is certain.
 
     Notes
     -----
-    Attackers, or the victims of a single one, share the processors, one thread each.
+    How it is found what an attacker learns is chosen for each of them: it is the first of
+    several ways that applies and is certain. Attackers, or the victims of a single one,
+    share the processors, one thread each.
 
     References
     ----------
@@ -703,28 +778,7 @@ def account(
     ((0, 1), [0.158, 0.5])
     """
     if isinstance(participation, RandomParticipation):
-        refuse_options(method=method, backend=backend, updates=updates, rates=rates,
-                       memory_limit=memory_limit)
+        refuse_options(method=method, updates=updates, rates=rates, memory_limit=memory_limit)
         return _by_chance(participation)(protocol, trust, participation, sigma)
-    trusts = check_account(protocol, trust, participation, sigma, method, backend)
-    if memory_limit is not None and not real_number(memory_limit) > 0:
-        raise ValueError(f"memory_limit={memory_limit!r}: expected a positive number of bytes")
-    run, rates = rates_for_promises(protocol, updates is not None, rates)
-    if updates is not None or rates is not None:
-        check_updates(run, trusts, updates, rates)
-    updates = None if updates is None else updates.at(rates)
-    refuse_rates(run, trusts, rates if updates is None else None)
-    promised = updates is not None
-    found = _find_all(run, trusts, participation, method, backend, memory_limit, promised)
-    found = [replace(one, adaptive=one.adaptive and holds_in_training(run, one.trust, rates))
-             for one in found]
-    found = _with_noisy_gradients(run, found, participation, updates, method, memory_limit)
-    nonreacting = None
-    if updates is not None:
-        nonreacting = np.concatenate([_without_updates(one, rates) for one in found])
-        found = _with_promises(run, found, participation, updates, rates)
-    return Report(
-        protocol.name, participation, float(sigma), method,
-        updates=updates, nonreacting=nonreacting, own_noise=protocol.variables.held_alone,
-        **_entries(protocol, found),
-    )
+    return account_by(
+        "auto", protocol, trust, participation, sigma, method, updates, rates, memory_limit)

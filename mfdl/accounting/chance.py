@@ -22,7 +22,7 @@ from mfdl.accounting.privacy import (
 )
 from ..ground.arguments import Floats, Ints, real_number
 from ..ground.files import needed_for
-from ..language.attackers import LDP, TrustModel
+from ..language.attackers import LDP, Attack, TrustModel
 from ..language.factorization import CLEAR
 from mfdl.language.participation import (
     BinsParticipation, PoissonParticipation, RandomParticipation, TruncatedParticipation,
@@ -80,16 +80,16 @@ _STEP_BY_STEP = Route(
 
 def step_by_step(run: Protocol) -> Independent | None:
     "What an eavesdropper learns of a run whose noise is new in every step."
-    found = independent(run, LDP())
+    found = independent(Attack(run, LDP()))
     too_large = run.sparse and run.n * run.T > MOST_GRADIENTS
     if found is not None or too_large or not _STEP_BY_STEP.fits(run): return found
-    if not hears_all(run, LDP()): return None
+    if not hears_all(Attack(run, LDP())): return None
     told = np.array([_inverse_diagonal(step) for step in run.distinct])
     return None if np.isnan(told).any() else Independent(1 / told, run.kinds)
 
 def check_overheard(run: Protocol) -> Overheard:
     "Refuse a run for which amplification is not proved."
-    found = overheard(run, LDP())
+    found = overheard(Attack(run, LDP()))
     if found is None or len(found.X) > run.n:  # more than n: of pairs of directions
         raise ValueError(f"protocol={run.name!r}: amplification is proved where an eavesdropper "
                          "hears every model, and noise of nodes or directions covers all "
@@ -381,7 +381,7 @@ class AmplifiedReport(_ByChance):
         return _described(self)
 
 # %% ../../nbs/accounting/36_chance.ipynb #aa16ddb6
-_USUAL = {"method": "exact", "backend": "auto"}
+_USUAL = {"method": "exact"}
 
 def refuse_options(**options: object) -> None:
     "Refuse options of `account` that mean nothing for random participation."
@@ -393,7 +393,7 @@ def refuse_options(**options: object) -> None:
 def _check_eavesdropper(trust: TrustModel | Sequence[TrustModel]) -> None:
     "Raise a ValueError for any attacker but an eavesdropper."
     given = list(trust) if isinstance(trust, list | tuple) else [trust]
-    if len(given) == 1 and type(given[0]) is LDP: return
+    if len(given) == 1 and getattr(given[0], "eavesdrops", False): return
     raise ValueError(f"trust={trust!r}: amplification by secret coins is proved for an "
                      "eavesdropper, who hears every model and holds no secret; nothing is proved "
                      "about insiders; expected LDP()")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ..ground.arguments import Bools, Floats, Ints
-from ..language.attackers import TrustModel, coalition_mask
+from ..language.attackers import Attack
 from ..language.factorization import NOISE_FLOOR
 from ..language.protocol import MatrixProtocol, Protocol
 from ..language.steps import NoiseInTime, Route, Step, refuse
@@ -175,13 +175,12 @@ EXACT = Route(
 
 def _exact_view(
     numbers: Arithmetic,
-    run: Protocol | MatrixProtocol,
-    trust: TrustModel,
+    attack: Attack,
 ) -> tuple[_Objects, _Objects]:  # A (o, nT), B (o, unknown variables)
     "The reduced view of an attacker (arXiv 2510.17480, Lemma 14), without rounding."
+    run = attack.run
     refuse(EXACT, run)
-    coalition = coalition_mask(run, trust)
-    observed = trust.observation(run, coalition)
+    observed = attack.observation
     if isinstance(run, Protocol):
         effects = _exact_effects(numbers, run, observed)
         A = effects[:, run.mix.models]
@@ -191,9 +190,8 @@ def _exact_view(
         seen = numbers.array(observed.toarray())
         A, B = (numbers.times(seen, numbers.array(M)) for M in (run.M_G, run.M_Z))
         trains = np.ones(run.n * run.T, dtype=bool)
-    known = trust.knows_gradient(np.tile(np.arange(run.n), run.T), coalition)
-    A[:, known | ~trains] = numbers.number(0.0)
-    return A, B[:, ~trust.knows_noise(run.variables, coalition)]
+    A[:, attack.known_gradients | ~trains] = numbers.number(0.0)
+    return A, B[:, attack.unknown_noise]
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000023
 def _pivots(echelon: _Objects) -> Ints:  # (rank,)
@@ -257,8 +255,7 @@ class TooLarge(ValueError):
     "A run too large to be accounted for without rounding."
 
 def _exact_information(
-    run: Protocol | MatrixProtocol,
-    trust: TrustModel,
+    attack: Attack,
     rows: Ints,  # independent observations of noise
     leaks: Bools,  # (nT,)
 ) -> Floats:  # (n, T, T)
@@ -267,15 +264,15 @@ def _exact_information(
     digits = 128
     while digits <= _MOST_DIGITS:
         with ctx.workprec(digits):
-            A, B = _exact_view(_balls(), run, trust)
+            A, B = _exact_view(_balls(), attack)
             A[:, leaks] = _balls().number(0.0)
             try:
-                P, sharp = _ball_information(A[rows], B[rows], run.n)
+                P, sharp = _ball_information(A[rows], B[rows], attack.run.n)
             except ZeroDivisionError:
                 sharp = False
         if sharp: return P
         digits *= 2
-    raise TooLarge(f"{run.name}: {_MOST_DIGITS} binary digits do not tell its noise from none")
+    raise TooLarge(f"{attack.run.name}: {_MOST_DIGITS} binary digits do not tell its noise from none")
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000029
 @dataclass(frozen=True, eq=False)
@@ -321,25 +318,22 @@ def check_noise_sizes(run: Protocol | MatrixProtocol) -> None:
 # %% ../../nbs/accounting/25_exact.ipynb #e0000030
 MOST_WORK = 4e10  # operations of elimination, about a minute
 
-def exact_work(run: Protocol | MatrixProtocol, trust: TrustModel) -> float:
+def exact_work(attack: Attack) -> float:
     "Count the operations that elimination takes."
-    observations = trust.observation(run, coalition_mask(run, trust)).shape[0]
-    columns = len(run.variables.step) + run.n * run.T
-    return float(observations) ** 2 * columns
+    columns = len(attack.unknown_noise) + len(attack.known_gradients)
+    return float(attack.observation.shape[0]) ** 2 * columns
 
-def exact_leaks(
-    run: Protocol | MatrixProtocol,
-    trust: TrustModel,
-) -> tuple[Bools, Ints]:  # (T, n), (rank,)
+def exact_leaks(attack: Attack) -> tuple[Bools, Ints]:  # (T, n), (rank,)
     "Decide by rank which gradients no noise covers."
-    work = exact_work(run, trust)
+    run = attack.run
+    work = exact_work(attack)
     if work > MOST_WORK:
         raise TooLarge(f"{run.name}: floating point cannot tell whether noise covers every "
                        f"gradient, and without rounding it takes {work:.1e} operations, more than "
                        f"{MOST_WORK:.0e}; expected noise of similar size at every node, or fewer "
                        "nodes or steps")
     with LOCK:
-        A, B = _exact_view(residues(), run, trust)
+        A, B = _exact_view(residues(), attack)
         leaks, rank = _leaking(A, B)
         rows = np.zeros(0, dtype=int)
         if rank:
@@ -347,16 +341,13 @@ def exact_leaks(
     return leaks.reshape(run.T, run.n), rows
 
 # %% ../../nbs/accounting/25_exact.ipynb #25c05001
-def cost_of_exactness(
-    run: Protocol | MatrixProtocol, trust: TrustModel,
-) -> tuple[float, float]:
+def cost_of_exactness(attack: Attack) -> tuple[float, float]:
     "Estimate what avoiding rounding costs, where noise surely leaves gaps."
+    run = attack.run
     if isinstance(run, MatrixProtocol): return 0.0, 0.0
-    coalition = coalition_mask(run, trust)
-    known = trust.knows_noise(run.variables, coalition)
-    if not known.all() and not any(step.shares for step in run.steps): return 0.0, 0.0
-    rows = trust.observation(run, coalition).shape[0]
-    columns = len(run.variables.step) + run.n * run.T
+    if attack.unknown_noise.any() and not any(step.shares for step in run.steps): return 0.0, 0.0
+    rows = attack.observation.shape[0]
+    columns = len(attack.unknown_noise) + len(attack.known_gradients)
     made = 4e3 * rows * run.mix.N.nnz
     return made + 100.0 * rows**2 * columns, 300.0 * rows * columns
 
@@ -369,26 +360,23 @@ def _largest_noise(run: Protocol | MatrixProtocol) -> float:
     return float(np.abs(coefficients).max(initial=0))
 
 def by_balls(
-    run: Protocol | MatrixProtocol,
-    trust: TrustModel,
+    attack: Attack,
     leaks: Bools,  # (T, n)
     rows: Ints,  # (rank,)
 ) -> Exact:
     "Find what an attacker learns when it is known which gradients leak."
+    run = attack.run
     if len(rows) > _MOST_ROWS:
         raise TooLarge(f"{run.name}: noise of very different sizes in {len(rows)} independent "
                        f"observations; expected at most {_MOST_ROWS}, or noise of similar size")
     with LOCK:
-        P = _exact_information(run, trust, rows, leaks.ravel())
+        P = _exact_information(attack, rows, leaks.ravel())
     information = np.diagonal(P, axis1=1, axis2=2).T  # (T, n)
     faint = information * _largest_noise(run)**2 > NOISE_FLOOR**-2
     return Exact(P, leaks | faint, run.nodes)
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000031
-def exact(
-    run: Protocol | MatrixProtocol,
-    trust: TrustModel,
-) -> Exact:
+def exact(attack: Attack) -> Exact:
     "Find what an attacker learns, without rounding."
-    leaks, rows = exact_leaks(run, trust)
-    return by_balls(run, trust, leaks, rows)
+    leaks, rows = exact_leaks(attack)
+    return by_balls(attack, leaks, rows)

@@ -23,7 +23,7 @@ from .report import in_short, plot_spread, worst_first
 from ..ground.arguments import real_number
 from ..ground.cards import html_card
 from ..ground.files import bars_shown, json_values, needed_for, progress_bar
-from ..language.attackers import TrustModel
+from ..language.attackers import Attack, TrustModel
 from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
 from ..language.steps import Route, fingerprint, refuse
@@ -59,12 +59,11 @@ def _one_attacker(
     trust: TrustModel,
     participation: Participation,
     method: str,
-    backend: str,
     updates: Lipschitz | None,
     memory_limit: float | None,
 ) -> dict[str, Any]:
     "The line of one attacker."
-    report = account(protocol, trust, participation, 1.0, method, backend, updates,
+    report = account(protocol, trust, participation, 1.0, method, updates,
                      memory_limit=memory_limit)
     return {"attacker": in_short(trust.nodes), "places": list(_places(protocol, trust)),
             "gradients": report.assumes,
@@ -73,18 +72,15 @@ def _one_attacker(
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00011
 def _about(
-    protocol: Protocol | MatrixProtocol, participation: Participation, method: str, backend: str,
+    protocol: Protocol | MatrixProtocol, participation: Participation, method: str,
     updates: Lipschitz | None, trusts: Sequence[TrustModel],
 ) -> str:
     "A digest of everything that the numbers depend on, except the attackers."
-    kinds = sorted({type(model).__name__ + repr(_apart_from_nodes(model)) for model in trusts})
+    kinds = sorted({model.kind for model in trusts})
     parts = (protocol.digest,) if isinstance(protocol, Protocol) else _of_matrices(protocol)
     reacting = () if updates is None else (updates.c, updates.centre)
-    return fingerprint("by place", *parts, repr(participation), method, backend, *reacting, *kinds)
-
-def _apart_from_nodes(trust: TrustModel) -> list[tuple[str, Any]]:
-    "What distinguishes trust models of one class, beside the attackers."
-    return sorted((name, value) for name, value in vars(trust).items() if name != "nodes")
+    asked = repr(participation), method, "auto"  # the word that such digests have always had
+    return fingerprint("by place", *parts, *asked, *reacting, *kinds)
 
 def _of_matrices(protocol: MatrixProtocol) -> tuple[Any, ...]:
     "All that a run consists of which is known by its matrices."
@@ -270,20 +266,16 @@ def _check_attackers(
     protocol: Protocol | MatrixProtocol, attackers: Sequence[TrustModel],
 ) -> list[TrustModel]:
     "The attackers as a list; a ValueError for repeated ones and for anything else."
-    if isinstance(attackers, TrustModel):
+    if not np.iterable(attackers):
         raise ValueError(f"attackers={attackers!r}: expected a list, such as [{attackers!r}]")
     trusts = list(attackers)
     if not trusts: raise ValueError("attackers=[]: expected at least one trust model")
-    known = set(protocol.nodes)
-    if len({str(node) for node in known}) < len(known):
+    if len({str(node) for node in protocol.nodes}) < len(protocol.nodes):
         raise ValueError("protocol: two of its nodes have the same text, such as 1 and '1'; "
                          "expected other labels")
     for model in trusts:
-        strangers = [node for node in getattr(model, "nodes", [None]) if node not in known]
-        if not isinstance(model, TrustModel) or strangers:
-            raise ValueError(f"attackers: {model!r} is no trust model of this network; expected "
-                             "such as PNDP([node])")
-    if len({(type(model), repr(_apart_from_nodes(model))) for model in trusts}) > 1:
+        Attack(protocol, model).coalition  # noqa: B018, which is refused if there is none
+    if len({model.kind for model in trusts}) > 1:
         raise ValueError("attackers: expected trust models of one kind")
     places = {_places(protocol, model) for model in trusts}
     if len(places) < len(trusts): raise ValueError("attackers: expected each attacker once")
@@ -317,7 +309,6 @@ def exposure(
     participation: Participation,
     sigma: float = 1.0,
     method: str = "exact",
-    backend: str = "auto",
     updates: Lipschitz | None = None,
     results: str | Path | None = None,
     client: Any = None,
@@ -331,7 +322,7 @@ def exposure(
         The run, of T steps and n nodes.
     attackers : sequence of TrustModel
         Of one kind, such as PNDP.each(nodes) or PNDP.sample(nodes, 200, seed=0).
-    participation, sigma, method, backend, updates, memory_limit
+    participation, sigma, method, updates, memory_limit
         As of `account`.
     results : str or Path, optional
         File to which what is found about each attacker is added when it is found.
@@ -365,12 +356,12 @@ def exposure(
     6
     """
     trusts = _check_attackers(protocol, attackers)
-    check_account(protocol, trusts[:1], participation, sigma, method, backend)
+    check_account(protocol, trusts[:1], participation, sigma, method)
     refuse(_MANY, protocol)
-    one = partial(_one_attacker, participation=participation, method=method, backend=backend,
-                  updates=updates, memory_limit=memory_limit)
+    one = partial(_one_attacker, participation=participation, method=method, updates=updates,
+                  memory_limit=memory_limit)
     path = None if results is None else Path(results)
-    about = _about(protocol, participation, method, backend, updates, trusts)
+    about = _about(protocol, participation, method, updates, trusts)
     lines = [] if path is None else _read_lines(path, about)
     done = {line["places"]: line for line in lines}
     if path is not None and not done:

@@ -73,7 +73,7 @@ def _check_growth(size: float, stage: Stage) -> None:
     if fresh and not size <= _GROWTH * fresh:
         raise Doubtful(
             f"hidden noise grows to {size:.2g}, too large beside fresh noise; "
-            "expected backend='dense'"
+            "expected the whole view"
         )
 
 def _update(
@@ -139,7 +139,7 @@ def root_gain(
     if len(s) < noisy.sum() or s.min(initial=np.inf) < CLEAR * max(strongest, 1.0):
         raise Doubtful(
             "some noise is too weak beside other noise to be told from none in floating point; "
-            "expected backend='dense'"
+            "expected the whole view"
         )
     shown = U.T @ stage.H[noisy] / s[:, None]
     gain = Gain(root @ Vt.T, shown, int((~noisy).sum()), strongest)

@@ -19,12 +19,11 @@ from .account import account, check_account, noisy_gradients_account
 from .filters import Gain, bare_gradients, root_gain
 from .reactions import Lipschitz
 from .report import Report
-from .schedules import holds_in_training
 from .sensitivities import worst_sensitivities
-from .state_space import Doubtful, NotStreamable, StateSpace, state_space
+from .state_space import Doubtful, NotStreamable, state_space
 from ..ground.arguments import Bools, Floats, check_count, real_number, without_remedy
 from ..ground.files import seal, unseal
-from ..language.attackers import TrustModel, follow, seen_alone
+from ..language.attackers import Attack, TrustModel, follow
 from ..language.gossip import hops
 from ..language.participation import Participation
 from ..language.protocol import Protocol, check_nodes
@@ -74,14 +73,12 @@ def _corrected(
 # %% ../../nbs/accounting/39_online.ipynb #36shift4
 def _models_known(
     run: Protocol,  # of which the last step is new
-    model: TrustModel,
-    space: StateSpace,
+    attack: Attack,
     known: Bools,  # (n,), before that step
 ) -> tuple[bool, Bools]:
     "Whether an attacker knew all models before the step, and which it knows after it."
-    coalition = ~np.isin(np.arange(run.n), space.victims)
-    seen = seen_alone(model.observation(run, coalition))
-    return follow(run.steps[-1], seen[run.messages.step == run.T - 1], coalition, known)
+    seen = attack.alone[run.messages.step == run.T - 1]
+    return follow(run.steps[-1], seen, attack.coalition, known)
 
 def _watch(
     run: Protocol,  # of which the last step is new
@@ -92,10 +89,11 @@ def _watch(
 
     Raises Doubtful where a message may show a gradient that no noise covers.
     """
-    space = state_space(run, model)
+    attack = Attack(run, model)
+    space = state_space(attack)
     if last is None:
         last = _nothing(run.n, len(space.victims))
-    told, known = _models_known(run, model, space, last.known)
+    told, known = _models_known(run, attack, last.known)
     bare = bool(bare_gradients(space)[-1].any()) or bool(last.bare)
     stage = space.stages[-1]
     gain, root, strongest = root_gain(stage, last.root, float(last.strongest))
@@ -200,7 +198,7 @@ def _advance(now: _Progress, step: Step) -> None:
     run = Protocol(now.nodes, [step] if last is None else [last, step])
     refuse(_ONLINE, run)
     everyone = Participation.every_step(run.T)
-    check_account(run, now.trust, everyone, now.sigma, now.method, "streaming")
+    check_account(run, now.trust, everyone, now.sigma, now.method)
     now.gathered = _gather(now, run)
     now.clear = bool(now.gathered)
     now.hears = run.hears | now.hears if now.t else run.hears
@@ -253,8 +251,7 @@ def _distances(now: _Progress, run: Protocol, model: TrustModel) -> Floats:  # (
 
 def _in_training(now: _Progress) -> list[bool]:
     "Of each attacker, whether its numbers hold for training."
-    run = Protocol(now.nodes, now.steps[-1:])
-    return [bool(known.complete) and holds_in_training(run, model, None)
+    return [bool(known.complete) and model.holds_in_training
             for known, model in zip(now.gathered, now.trust, strict=True)]
 
 @lru_cache(maxsize=1024)

@@ -16,17 +16,17 @@ from .seen import fresh_strength, own_strategy
 from .sensitivities import check_method
 from .state_space import NotStreamable
 from ..ground.arguments import Bools, Floats, Ints
-from ..language.attackers import LDP, SecLDP, TrustModel, coalition_mask, seen_alone
+from ..language.attackers import LDP, Attack, SecLDP
 from ..language.factorization import CLEAR
 from ..language.participation import Participation
 from mfdl.language.protocol import (
-    MOST_GRADIENTS, MatrixProtocol, Protocol, Variables, with_full_matrices,
+    MOST_GRADIENTS, Protocol, Variables, with_full_matrices,
 )
 from ..language.steps import Round, Route, Step
 
 # %% auto #0
 __all__ = ['CLOSED_FORM', 'ALIKE', 'DIRECTIONS', 'NOISY_GRADIENTS', 'Independent', 'independent', 'Overheard', 'hears_all',
-           'overheard', 'noisy_gradients', 'shown_noisy_gradients']
+           'heard_alike', 'overheard', 'noisy_gradients', 'shown_noisy_gradients']
 
 # %% ../../nbs/accounting/34_overheard.ipynb #ab79d079
 class _Covered:
@@ -76,31 +76,27 @@ def _variables_of_step(step: Step) -> Variables:
     holders = step.noise.holders
     return Variables(np.zeros(step.noise.q, dtype=int), holders, np.arange(step.noise.q))
 
-def _squared_strengths(step: Step, trust: TrustModel, coalition: Bools) -> Floats:  # (n,)
+def _squared_strengths(step: Step, attack: Attack) -> Floats:  # (n,)
     "Variance of what each node adds; refuses noise that nodes share, or that is known."
-    unknown = ~trust.knows_noise(_variables_of_step(step), coalition)
-    hidden = np.flatnonzero(~coalition)
+    unknown = ~attack.trust.knows_noise(_variables_of_step(step), attack.coalition)
+    hidden = attack.victims
     squares = np.full(step.n, np.inf)
     squares[hidden] = fresh_strength(step, unknown, hidden) ** 2
     return np.where(step.trains, squares, np.inf)
-
-def _overhears(trust: TrustModel) -> bool:
-    "Whether all messages are seen, each by itself, whatever the run."
-    return type(trust) is LDP or (type(trust) is SecLDP and trust.observes == "all")
 
 # %% ../../nbs/accounting/34_overheard.ipynb #3f8135db
 CLOSED_FORM = Route(
     "the closed form",
     frozenset({"sparse", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven"}),
-    "backend='dense' with full gossip matrices")
+    "the whole view of a run with full gossip matrices")
 
-def independent(run: Protocol | MatrixProtocol, trust: TrustModel) -> Independent | None:
+def independent(attack: Attack) -> Independent | None:
     "What is learned from all messages of a run with independent noise."
-    if not isinstance(run, Protocol) or not _overhears(trust): return None
+    run = attack.run
+    if not attack.trust.hears_all or not isinstance(run, Protocol): return None
     if not CLOSED_FORM.fits(run) or not all(map(_sends_all, run.distinct)): return None
-    coalition = coalition_mask(run, trust)
     try:
-        squares = [_squared_strengths(step, trust, coalition) for step in run.distinct]
+        squares = [_squared_strengths(step, attack) for step in run.distinct]
     except NotStreamable:
         return None
     return Independent(np.array(squares), run.kinds)
@@ -127,18 +123,16 @@ class Overheard(_Covered):
         return np.asarray(np.tensordot(self.shares[u], self.X, axes=1))
 
 # %% ../../nbs/accounting/34_overheard.ipynb #4bac7a38
-def hears_all(run: Protocol, trust: TrustModel) -> bool:
+def hears_all(attack: Attack) -> bool:
     "Whether an attacker sees every model after its gradient, and knows nothing else."
-    nobody = coalition_mask(run, trust)
-    owner = np.tile(np.arange(run.n), run.T)
+    run = attack.run
+    if not isinstance(run, Protocol): return False
     everybody_trains = run.trains.all()
     all_sent = all(step.rounds and len(step.rounds[0].senders) == run.n for step in run.distinct)
     plain_messages = not any(step.shares for step in run.distinct)
     if not (everybody_trains and all_sent and plain_messages): return False
-    if trust.knows_noise(run.variables, nobody).any(): return False
-    if trust.knows_gradient(owner, nobody).any(): return False
-    first = run.messages.round == 0
-    return bool(seen_alone(trust.observation(run, nobody))[first].all())
+    if not attack.unknown_noise.all() or attack.known_gradients.any(): return False
+    return bool(attack.alone[run.messages.round == 0].all())
 
 # %% ../../nbs/accounting/34_overheard.ipynb #parts002
 def _combined(run: Protocol) -> list[Ints]:
@@ -186,9 +180,10 @@ ALIKE = Route(
     frozenset({"sparse", "rounds", "changing", "memory", "back", "holders"}),
     "full gossip matrices, such as W.toarray()")
 
-def _overheard_alike(run: Protocol) -> Overheard | None:
+def heard_alike(attack: Attack) -> Overheard | None:
     "The same where all nodes are alike, in networks of any size."
-    if not ALIKE.fits(run): return None
+    run = attack.run
+    if not isinstance(run, Protocol) or not ALIKE.fits(run) or not hears_all(attack): return None
     try:
         C = own_strategy(run)
     except NotStreamable:
@@ -200,13 +195,14 @@ DIRECTIONS = Route(
     "the account by directions",
     frozenset({
         "rounds", "changing", "holders", "joint", "uneven", "memory", "back", "basis"}),
-    "backend='dense'")
+    "the whole view")
 
-def overheard(run: Protocol | MatrixProtocol, trust: TrustModel) -> Overheard | None:
+def overheard(attack: Attack) -> Overheard | None:
     "What is learned from all models, where noise splits into directions."
-    if not isinstance(run, Protocol) or not hears_all(run, trust): return None
+    run = attack.run
+    if not isinstance(run, Protocol) or not hears_all(attack): return None
     if run.sparse:
-        alike = _overheard_alike(run)
+        alike = heard_alike(attack)
         if alike is not None or run.n * run.T > MOST_GRADIENTS: return alike
         run = with_full_matrices(run)
     if not DIRECTIONS.fits(run): return None
@@ -241,14 +237,14 @@ def noisy_gradients(run: Protocol) -> Protocol | None:
     if not NOISY_GRADIENTS.fits(run) or not _message_noise_apart(run): return None
     nodes = np.arange(run.n)
     following = csr_array((np.ones(run.n), (nodes, np.roll(nodes, 1))), shape=(run.n, run.n))
-    exchange = Round(following if run.sparse else following.toarray())
+    exchange = Round.checked(following if run.sparse else following.toarray())
     steps = [Step(step.trains, step.noise, [exchange]) for step in run.steps]
     return Protocol(run.nodes, steps, f"noisy gradients of {run.name}")
 
-def shown_noisy_gradients(run: Protocol, trust: TrustModel) -> LDP | SecLDP | None:
+def shown_noisy_gradients(attack: Attack) -> LDP | SecLDP | None:
     "Attackers who know what others know, and hear everything."
-    coalition = coalition_mask(run, trust)
-    known = trust.knows_noise(run.variables, coalition)
-    inside = SecLDP(trust.nodes) if trust.nodes else LDP()
-    if (known & ~inside.knows_noise(run.variables, coalition)).any(): return None
-    return LDP() if run.variables.held_alone else inside
+    nodes = attack.trust.nodes
+    inside = SecLDP(nodes) if nodes else LDP()
+    held = inside.knows_noise(attack.run.variables, attack.coalition)
+    if (~attack.unknown_noise & ~held).any(): return None
+    return LDP() if attack.run.variables.held_alone else inside

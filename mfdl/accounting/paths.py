@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, eye_array
 
 from .state_space import strategy_in_time
 from ..ground.arguments import Bools, Floats, Ints
-from ..language.attackers import TrustModel, coalition_mask
+from ..language.attackers import Attack
 from ..language.protocol import MatrixProtocol, Protocol, check_protocol_type
 from ..language.steps import Route, Step, refuse
 
@@ -64,12 +64,12 @@ def _reaches(step: Step) -> tuple[csr_array, ...]:
         found.append(csr_array(csr_array(exchange.W) @ found[-1]))
     return tuple(found)
 
-def _seen_nodes(run: Protocol, trust: TrustModel, coalition: Bools) -> Bools:  # (T, n)
+def _seen_nodes(run: Protocol, attack: Attack) -> Bools:  # (T, n)
     "Nodes of which the attackers would see within a step that their models differ."
     observed = np.zeros(len(run.messages.step), dtype=bool)
-    observed[trust.observation(run, coalition).indices] = True
+    observed[attack.observation.indices] = True
     starts = np.searchsorted(run.messages.step, np.arange(run.T + 1))
-    seen = np.tile(coalition, (run.T, 1))
+    seen = np.tile(attack.coalition, (run.T, 1))
     for t, step in enumerate(run.steps):
         heard = observed[starts[t]:starts[t + 1]]
         *before, after = _reaches(step)
@@ -78,7 +78,7 @@ def _seen_nodes(run: Protocol, trust: TrustModel, coalition: Bools) -> Bools:  #
             senders = exchange.senders[heard[:sent]]
             seen[t, reach[senders].indices] = True
             heard = heard[sent:]
-        seen[t, after[np.flatnonzero(coalition)].indices] = True
+        seen[t, after[np.flatnonzero(attack.coalition)].indices] = True
     return seen
 
 # %% ../../nbs/accounting/29_paths.ipynb #a000000c
@@ -147,13 +147,10 @@ def _with_dead_ends(seen: Bools, strength: Floats, transitions: list[csr_array])
     return blocked
 
 # %% ../../nbs/accounting/29_paths.ipynb #a0000013
-def paths_of(
-    run: Protocol | MatrixProtocol, trust: TrustModel, rates: Floats | None = None,
-) -> Paths:
+def paths_of(attack: Attack, rates: Floats | None = None) -> Paths:
     "Collect what the flow theorem needs to know of a run and an attacker."
-    run = _proved(run)
-    coalition = coalition_mask(run, trust)
-    secret = ~trust.knows_noise(run.variables, coalition)
+    run = _proved(attack.run)
+    secret = attack.unknown_noise
     moves = np.ones(run.T) if rates is None else np.asarray(rates, dtype=np.float64)
     memory: Floats | None = None
     if all(step.noise.fresh and not step.noise.takes_back for step in run.distinct):
@@ -163,5 +160,5 @@ def paths_of(
         memory = strategies / moves  # noise of a step is as large as its rate
         strength = np.tile(keeps.astype(float), (run.T, 1))
     transitions = [_reaches(step)[-1] for step in run.steps]
-    blocked = _with_dead_ends(_seen_nodes(run, trust, coalition), strength, transitions)
+    blocked = _with_dead_ends(_seen_nodes(run, attack), strength, transitions)
     return Paths(transitions, blocked, strength * moves[:, None], run.trains, moves, memory)

@@ -16,7 +16,7 @@ from .reactions import Lipschitz, best_plans, numbers_or_nan, plan_at, spent
 from .sensitivities import worst_sensitivities
 from .signed import SIGNED, Multipliers, all_cases, best_signed, signed_pass
 from ..ground.arguments import Bools, Floats, Ints
-from ..language.attackers import TrustModel, coalition_mask, knows_models
+from ..language.attackers import Attack, TrustModel
 from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
 
@@ -165,11 +165,11 @@ def check_lipschitz(
     return updates.at(rates)
 
 # %% ../../nbs/accounting/32_promises.ipynb #e170fdfe
-def _instead_of_rates(protocol: Protocol | MatrixProtocol, trust: TrustModel) -> str:
+def _instead_of_rates(attack: Attack) -> str:
     "What can be given instead of learning rates alone."
     constant = "no rates, if learning rates do not change"
     try:
-        paths_of(protocol, trust)
+        paths_of(attack)
     except ValueError:
         return constant
     return f"updates=Lipschitz(c), or {constant}"
@@ -186,13 +186,13 @@ def check_updates(
     if updates is not None:
         check_lipschitz(updates, protocol.T, protocol.n, rates)
     for model in trusts:
-        nobody = coalition_mask(protocol, model)
-        if isinstance(protocol, Protocol) and knows_models(protocol, model, nobody): continue
+        attack = Attack(protocol, model)
+        if attack.knows_models: continue
         if updates is None:
             raise ValueError(f"rates: {model!r} does not know every model, and noise of one step "
                              "hides gradients of another; expected "
-                             f"{_instead_of_rates(protocol, model)}")
-        paths_of(protocol, model)
+                             f"{_instead_of_rates(attack)}")
+        paths_of(attack)
 
 def shares_noise(run: Protocol) -> bool:
     "Tell whether plans cannot count all noise of a run."
@@ -343,8 +343,7 @@ def _by_plans(
 KEPT_PROOFS = 2**25  # numbers of proofs that are kept
 
 def promise(
-    run: Protocol | MatrixProtocol,
-    trust: TrustModel,
+    attack: Attack,
     participation: Participation,
     updates: Lipschitz,
     rates: ArrayLike | None = None,
@@ -352,11 +351,12 @@ def promise(
     keep: bool = True,
 ) -> Promise:
     "Sensitivities that hold whatever gradients react to, and their proofs."
+    run = attack.run
     relative = None if rates is None else relative_rates(rates, run.T)
     updates = check_lipschitz(updates, run.T, run.n, rates)
-    paths = paths_of(run, trust, relative)
+    paths = paths_of(attack, relative)
     c, _ = updates.along(paths)
-    victims = np.flatnonzero(~coalition_mask(run, trust))
+    victims = attack.victims
     steps = _planned_steps(paths, participation, c)
     near = _around(paths, len(steps)) if run.sparse else np.arange(run.n)
     within = np.isin(victims, near)

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, diags_array, eye_array, kron
 
-from .state_space import Doubtful, NotStreamable
+from .state_space import Doubtful
 from ..ground.arguments import Bools, Floats, check_flag, real_array, real_number
-from mfdl.language.attackers import (
-    LDP, PNDP, SecLDP, SecureSum, TrustModel, View, coalition_mask, seen_alone, view,
-)
+from ..language.attackers import Attack, View, view_of
 from ..language.factorization import Factorization, decompose
 from mfdl.language.protocol import (
     MatrixProtocol, Messages, Protocol, Variables, check_protocol_type,
@@ -26,7 +24,7 @@ from ..language.steps import Route, features_of, fingerprint, read_only, refuse
 
 # %% auto #0
 __all__ = ['check_rates', 'check_damping', 'Schedule', 'ScheduledProtocol', 'without_schedule', 'same_account',
-           'through_schedule', 'rates_matter', 'refuse_rates', 'holds_in_training', 'rates_for_promises']
+           'through_schedule', 'rates_matter', 'rates_for_promises']
 
 # %% ../../nbs/accounting/37_schedules.ipynb #2d224cb0
 def check_rates(lr: ArrayLike, T: int, argument: str = "lr") -> Floats:  # (T,) to (T,)
@@ -255,6 +253,11 @@ class ScheduledProtocol(MatrixProtocol):
         return features_of(self, _TOLD)
 
     @property
+    def plain(self) -> Protocol:  # type: ignore[override]  # which has no matrices
+        "The same run with plain steps."
+        return self.protocol
+
+    @property
     def sparse(self) -> bool:  # type: ignore[override]  # that of the protocol
         "Whether gossip matrices are sparse."
         return self.protocol.sparse
@@ -341,32 +344,30 @@ _TOLD = {
 }
 
 # %% ../../nbs/accounting/37_schedules.ipynb #f68c4ec9
-_NAMED = (LDP, PNDP, SecLDP)  # attackers who know of noise and gradients what they hold
-
-def _acting_models_seen(protocol: Protocol, trust: TrustModel, coalition: Bools) -> bool:
+def _acting_models_seen(attack: Attack) -> bool:
     "Whether the model of every other node that trains or adds noise is seen."
-    seen = seen_alone(trust.observation(protocol, coalition))
+    protocol = cast(Protocol, attack.run)
     ends = np.searchsorted(protocol.messages.step, np.arange(protocol.T))
     for step, first in zip(protocol.steps, ends, strict=True):
         if not step.rounds: return False
         senders = step.rounds[0].senders
-        shown = senders[seen[first:first + len(senders)]]
-        acting = np.flatnonzero((step.trains | step.noise.adds) & ~coalition)
+        shown = senders[attack.alone[first:first + len(senders)]]
+        acting = np.flatnonzero((step.trains | step.noise.adds) & ~attack.coalition)
         if not np.isin(acting, shown).all(): return False
     return True
 
-def _hears_all_models(protocol: Protocol, trust: TrustModel) -> bool:
+def _hears_all_models(attack: Attack) -> bool:
     "Whether the theorem of this section holds for an attacker."
-    if type(trust) not in _NAMED or any(step.shares for step in protocol.distinct): return False
-    return _acting_models_seen(protocol, trust, coalition_mask(protocol, trust))
+    usual = attack.trust.sees_messages and attack.trust.knows_own
+    if not usual or "shares" in attack.run.features: return False
+    return _acting_models_seen(attack)
 
 # %% ../../nbs/accounting/37_schedules.ipynb #59dd0731
-def _same_every_step(protocol: Protocol, trust: TrustModel) -> bool:
+def _same_every_step(attack: Attack) -> bool:
     "Whether all steps exchange alike, and the attacker observes the same in each."
-    if len({step.rounds for step in protocol.distinct}) > 1: return False
-    if protocol.distinct[0].shares: return False
-    observed = trust.observation(protocol, coalition_mask(protocol, trust))
-    T = protocol.T
+    if attack.run.features & {"changing", "shares"}: return False
+    observed = attack.observation
+    T = attack.run.T
     rows, columns = (length // T for length in observed.shape)
     if observed.shape != (rows * T, columns * T): return False
     repeated = kron(eye_array(T), observed[:rows, :columns])
@@ -375,7 +376,7 @@ def _same_every_step(protocol: Protocol, trust: TrustModel) -> bool:
 # %% ../../nbs/accounting/37_schedules.ipynb #c9000d80
 def without_schedule(run: Protocol | MatrixProtocol) -> Protocol | MatrixProtocol:
     "Return the same run with plain steps."
-    return run.protocol if isinstance(run, ScheduledProtocol) else run
+    return run.plain
 
 _SAME = Route(
     "a theorem on schedules",
@@ -384,24 +385,22 @@ _SAME = Route(
         "uneven", "memory", "back", "basis", "schedule", "rates", "momentum", "decay"}),
     "the whole view")
 
-def same_account(
-    run: Protocol | MatrixProtocol, trust: TrustModel,
-) -> Protocol | MatrixProtocol:
-    "Return a run that tells an attacker the same, without a schedule if possible."
-    if not isinstance(run, ScheduledProtocol) or not _SAME.fits(run): return run
-    plain = run.protocol
-    schedule = run.schedule
-    if schedule.plain or _hears_all_models(plain, trust): return plain
+def same_account(attack: Attack) -> Attack:
+    "Return an attack that tells as much, on a run without a schedule if possible."
+    schedule = attack.run.schedule
+    if schedule is None or not _SAME.fits(attack.run): return attack
+    plain = attack.on(attack.run.plain)
+    if schedule.plain or _hears_all_models(plain): return plain
     filters = schedule.constant and not schedule.weight_decay
-    return plain if filters and _same_every_step(plain, trust) else run
+    return plain if filters and _same_every_step(plain) else attack
 
 # %% ../../nbs/accounting/37_schedules.ipynb #e83c8149
-def _of_others(run: ScheduledProtocol, trust: TrustModel) -> View:
+def _of_others(attack: Attack) -> View:
     "What is seen, without what attackers send who know their own models."
-    seen = view(run, trust)
-    if type(trust) not in (PNDP, SecLDP): return seen
-    messages = np.flatnonzero(trust.sees(run.messages, seen.coalition))
-    others = ~seen.coalition[run.messages.sender[messages]]
+    seen = view_of(attack)
+    usual = attack.trust.sees_messages and attack.trust.knows_own
+    if not usual or not attack.coalition.any(): return seen
+    others = ~attack.coalition[attack.run.messages.sender[attack.observation.indices]]
     return replace(seen, A=seen.A[others], B=seen.B[others], step=seen.step[others])
 
 def _in_units_of_noise(seen: View) -> View:
@@ -411,55 +410,28 @@ def _in_units_of_noise(seen: View) -> View:
     return replace(seen, A=seen.A / size, B=seen.B / size)
 
 # %% ../../nbs/accounting/37_schedules.ipynb #274c3553
-def through_schedule(
-    run: ScheduledProtocol, trust: TrustModel, backend: str = "dense",
-) -> Factorization:
+def through_schedule(attack: Attack) -> Factorization:
     """What an attacker learns of a run with a schedule, from its whole view.
 
     It is for gradients that do not react to messages.
     """
-    if backend == "exact":
-        raise NotStreamable(f"backend='exact': {run.name} is accounted for in floating point; "
-                            "expected backend='auto' or 'dense'")
-    found = decompose(_in_units_of_noise(_of_others(run, trust)))
+    found = decompose(_in_units_of_noise(_of_others(attack)))
     if found.clear and found.full: return found
-    raise Doubtful(f"{run.name}: floating point cannot tell whether noise covers every gradient "
-                   f"that {trust!r} sees; expected noise of its own at every node that is heard, or "
+    raise Doubtful(f"{attack.run.name}: floating point cannot tell whether noise covers every "
+                   f"gradient that {attack.trust!r} sees; expected noise of its own at every node that is heard, or "
                    "a run without a schedule")
 
 # %% ../../nbs/accounting/37_schedules.ipynb #ratesmt1
-_INSIDERS = (PNDP, SecLDP, SecureSum)
-
-def rates_matter(
-    run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
-) -> bool:
+def rates_matter(attack: Attack, rates: ArrayLike | None) -> bool:
     """Tell whether learning rates change what attackers learn who know every model.
 
     Noise of one step hides a gradient of another better or worse, unless the model of everybody
     who acts is seen at once.
     """
-    if rates is None or np.ptp(np.asarray(rates, dtype=float)) == 0: return False
-    if not isinstance(run, Protocol): return True
-    scheduled = ScheduledProtocol(run, Schedule(np.asarray(rates, dtype=float)))
-    return same_account(scheduled, trust) is not run
-
-def refuse_rates(
-    run: Protocol | MatrixProtocol, trusts: list[TrustModel], rates: ArrayLike | None,
-) -> None:
-    "Raise a ValueError where learning rates matter."
-    for one in trusts:
-        if rates_matter(run, one, rates):
-            raise ValueError(
-                f"rates: noise of one step hides gradients of another from {one!r}, more or less "
-                "as rates change; expected updates=Lipschitz(c), or no rates, if learning rates do "
-                "not change")
-
-def holds_in_training(
-    run: Protocol | MatrixProtocol, trust: TrustModel, rates: ArrayLike | None,
-) -> bool:
-    "Tell whether an account of attackers who know every model holds for training."
-    usual = not trust.nodes or type(trust) in _INSIDERS
-    return usual and not rates_matter(run, trust, rates)
+    if rates is None: return False
+    run = cast(Protocol, attack.run)
+    moving = ScheduledProtocol(run, Schedule(np.asarray(rates, dtype=float)))
+    return same_account(attack.on(moving)).run is moving
 
 # %% ../../nbs/accounting/37_schedules.ipynb #900ba0a8
 _PROMISED = Route(
@@ -473,7 +445,7 @@ def rates_for_promises(
     run: Protocol | MatrixProtocol, asked: bool, rates: ArrayLike | None = None,
 ) -> tuple[Protocol | MatrixProtocol, Any]:  # run, rates
     "Return the plain run and its learning rates, for a promise."
-    if not isinstance(run, ScheduledProtocol): return run, rates
+    if run.schedule is None: return run, rates
     if rates is not None:
         raise ValueError(f"rates: {run.name} has learning rates of its own; expected None")
     if not asked: return run, None
@@ -483,4 +455,4 @@ def rates_for_promises(
             "expected learning rates alone, or no updates and numbers for gradients that do not "
             "react")
     refuse(_PROMISED, run)
-    return run.protocol, run.schedule.rates(run.T)
+    return run.plain, run.schedule.rates(run.T)

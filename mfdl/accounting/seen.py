@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from .sensitivities import worst_sensitivities
 from mfdl.accounting.state_space import (
-    Doubtful, NotStreamable, Observed, check_streamable, heard_rows, knows_all_models,
-    round_observations, seen_rows, strategy_in_time,
+    Doubtful, NotStreamable, Observed, check_streamable, heard_rows, round_observations,
+    seen_rows, strategy_in_time,
 )
 from ..ground.arguments import Bools, Floats, Ints
-from ..language.attackers import TrustModel, coalition_mask
+from ..language.attackers import Attack
 from ..language.factorization import EPS, NOISE_FLOOR
 from ..language.gossip import hops
 from ..language.participation import Participation
-from ..language.protocol import MatrixProtocol, Protocol
+from ..language.protocol import Protocol
 from ..language.steps import Noise, NoiseInTime, Round, Route, Step, own_weights
 
 # %% auto #0
@@ -65,7 +65,7 @@ def _rows_of_step(
 # %% ../../nbs/accounting/33_seen.ipynb #seen0012
 def _refuse(what: str) -> NotStreamable:
     return NotStreamable(f"{what}; expected noise that each node draws and adds by itself, in the "
-                         "same way, or backend='dense'")
+                         "same way, or full gossip matrices, such as W.toarray()")
 
 def _fresh_strengths(
     run: Protocol,
@@ -240,17 +240,17 @@ SEEN = Route(
     frozenset({
         "sparse", "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven",
         "memory", "back"}),
-    "noise that each node draws and adds by itself, in the same way, or backend='dense' with full "
-    "gossip matrices", NotStreamable)
+    "noise that each node draws and adds by itself, in the same way, or full gossip matrices, such "
+    "as W.toarray()", NotStreamable)
 
-def see(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen:
+def see(attack: Attack) -> Seen:
     "Write down what attackers see of a run."
-    coalition = coalition_mask(run, trust)
-    run = check_streamable(run, trust, coalition, SEEN)
-    observed = round_observations(run, trust.observation(run, coalition))
+    run = check_streamable(attack, SEEN)
+    coalition = attack.coalition
+    observed = round_observations(run, attack.observation)
     near = _reach(run, observed, coalition)
     gossip = _sparse_rounds(run, near)
-    unknown = ~trust.knows_noise(run.variables, coalition)
+    unknown = attack.unknown_noise
     if all(step.noise.fresh and not step.noise.takes_back for step in run.distinct):
         N = np.eye(run.T)
         strengths = _fresh_strengths(run, unknown, near)
@@ -263,8 +263,8 @@ def see(run: Protocol | MatrixProtocol, trust: TrustModel) -> Seen:
     return Seen(
         rows=rows, gossip=tuple(exchanges[step.rounds] for step in run.steps),
         strengths=strengths, N=N, trains=trains, near=near,
-        victims=np.flatnonzero(~coalition), nodes=run.nodes,
-        complete=knows_all_models(run, coalition, observed),
+        victims=attack.victims, nodes=run.nodes,
+        complete=attack.knows_models,
         uniform=_all_alike(run, rows, strengths, trains))
 
 # %% ../../nbs/accounting/33_seen.ipynb #wei00001
@@ -350,19 +350,21 @@ def _root(K: Floats, sizes: Floats) -> Floats:
     return L
 
 _REPEAT = ("what is seen in one step nearly repeats what was seen before; "
-           "expected noise at every node that is heard, or backend='dense'")
+           "expected noise at every node that is heard, or full gossip matrices, such as W.toarray()")
 
 
 # %% ../../nbs/accounting/33_seen.ipynb #inf00001
-def _needed(seen: Seen, participation: Participation, method: str) -> list[Ints]:
-    "Groups of steps between which information is needed."
-    if participation.separation != "exactly": return [np.arange(seen.T)]
-    starts = 1 if seen.stationary and method == "exact" else participation.b
-    return [np.arange(j, seen.T, participation.b) for j in range(starts)]
+def _needed(seen: Seen, participation: Participation | None, method: str) -> list[Ints]:
+    "Groups of steps between which information is needed; by default each is one."
+    if participation and participation.separation != "exactly": return [np.arange(seen.T)]
+    b = participation.b if participation else seen.T
+    starts = 1 if seen.stationary and method == "exact" else b
+    return [np.arange(j, seen.T, b) for j in range(starts)]
 
-def _alone(participation: Participation) -> Participation:
-    "The one pattern that begins in the first step, by itself."
-    return Participation.cyclic(participation.k, 1)
+@lru_cache(maxsize=64)
+def _alone(k: int) -> Participation:
+    "One pattern of k steps, by itself."
+    return Participation.cyclic(k, 1)
 
 # %% ../../nbs/accounting/33_seen.ipynb #seen0028
 def _information(
@@ -440,7 +442,7 @@ class FromSeen:
         groups = _needed(seen, participation, method)
         scheme = participation
         if len(groups) == 1 and participation.separation == "exactly":
-            scheme = _alone(participation)
+            scheme = _alone(participation.k)
         arrives = np.flatnonzero(np.isin(u, seen.near))
         places = np.searchsorted(seen.near, u[arrives])
 
@@ -469,7 +471,7 @@ def expected_cost(
     sizes = (seen.first[-1] - seen.first[:-1]).astype(float)
     total = sizes[0]
     mixed = not np.array_equal(seen.N, np.eye(seen.T))
-    groups = _needed(seen, participation or Participation.single(seen.T), method)
+    groups = _needed(seen, participation, method)
     solves = seen.m * (sizes[np.concatenate(groups)] ** 2).sum()
     batch = min(seen.m * _entries(seen, groups), 2 * _BATCH)
     if seen.uniform:

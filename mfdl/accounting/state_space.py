@@ -16,13 +16,13 @@ from scipy.sparse import csr_array
 from .exact import LOCK, matrix_rank, residues
 from ..ground.arguments import Bools, Floats, Ints
 from ..language.factorization import CLEAR, EPS, NOISE_FLOOR
-from ..language.attackers import TrustModel, coalition_mask, follow, seen_alone
-from ..language.protocol import MatrixProtocol, Protocol
+from ..language.attackers import Attack, seen_alone
+from ..language.protocol import Protocol
 from ..language.steps import Round, Route, Step, refuse
 
 # %% auto #0
 __all__ = ['ONE_PASS', 'NotStreamable', 'Doubtful', 'check_digits', 'strategy_in_time', 'Stage', 'StateSpace', 'seen_rows',
-           'Observed', 'round_observations', 'heard_rows', 'check_streamable', 'knows_all_models', 'state_space']
+           'Observed', 'round_observations', 'heard_rows', 'check_streamable', 'state_space']
 
 # %% ../../nbs/accounting/26_state_space.ipynb #00000009
 class NotStreamable(ValueError):
@@ -99,7 +99,7 @@ class StateSpace:
 
 # %% ../../nbs/accounting/26_state_space.ipynb #0000000a
 _ALIKE = (
-    "messages are too nearly alike to be told apart in floating point; expected backend='dense'"
+    "messages are too nearly alike to be told apart in floating point; expected the whole view"
 )
 
 def _new_directions(
@@ -204,7 +204,7 @@ def _rounds_of_rows(
     if mixed.any() or (np.diff(of_rows) < 0).any():
         raise NotStreamable(
             "the attackers observe combinations of messages of several rounds; "
-            "expected backend='dense'"
+            "expected the whole view"
         )
     return of_rows
 
@@ -245,7 +245,7 @@ def round_observations(
 # %% ../../nbs/accounting/26_state_space.ipynb #26heard5
 _OWN_MODELS = (
     "the attackers do not know their own models, or know gradients of others; "
-    "expected backend='dense'"
+    "expected the whole view"
 )
 
 def _keep(nodes: Bools) -> csr_array:  # (n,) -> (n, n)
@@ -274,16 +274,12 @@ def heard_rows(
     return csr_array(rows[np.diff(rows.indptr) > 0])
 
 # %% ../../nbs/accounting/26_state_space.ipynb #26heard7
-def check_streamable(
-    run: Protocol | MatrixProtocol,
-    trust: TrustModel,
-    coalition: Bools,  # (n,)
-    route: Route,
-) -> Protocol:
-    "Refuse runs and attackers that have no recursion."
+def check_streamable(attack: Attack, route: Route) -> Protocol:
+    "Refuse runs and attackers that have no recursion; the run."
+    run = attack.run
     refuse(route, run)
     assert isinstance(run, Protocol)  # or it would have been refused
-    if (trust.knows_gradient(np.arange(run.n), coalition) != coalition).any():
+    if (attack.known_gradients.reshape(run.T, run.n) != attack.coalition).any():
         raise NotStreamable(_OWN_MODELS)
     return run
 
@@ -304,12 +300,12 @@ def _lags(run: Protocol) -> tuple[int, int]:
     if variables > 0 and len({step.noise.q for step in run.distinct}) > 1:
         raise NotStreamable(
             "noise with a memory has more variables in some steps than in others; "
-            "expected backend='dense'"
+            "expected the whole view"
         )
     if 2 * (variables + additions) > run.T:
         raise NotStreamable(
             f"noise looks back over {variables + additions} of {run.T} steps, so that "
-            "a state is as large as the run; expected backend='dense'"
+            "a state is as large as the run; expected the whole view"
         )
     return variables, additions
 
@@ -404,15 +400,13 @@ def _stage_of(
 # %% ../../nbs/accounting/26_state_space.ipynb #26run002
 def _stages(
     run: Protocol,
-    trust: TrustModel,
-    coalition: Bools,  # (n,)
+    attack: Attack,
     observed: Observed,
 ) -> tuple[Stage, ...]:
     "The recursions of all steps; steps that are alike share one object."
     lags = _lags(run)
     oldest = lags[0] * run.steps[0].noise.q  # variables from before the run: none, so all known
-    unknown = ~trust.knows_noise(run.variables, coalition)
-    hides = np.append(np.zeros(oldest, dtype=bool), unknown)
+    hides = np.append(np.zeros(oldest, dtype=bool), attack.unknown_noise)
     found: dict[tuple[object, ...], Stage] = {}
     stages = []
     for t, step in enumerate(run.steps):
@@ -421,27 +415,11 @@ def _stages(
         key = run.kinds[t], kind_before, its.tobytes(), observed.rounds[t]
         if key not in found:
             before = run.steps[t - 1] if t else None
-            found[key] = _stage_of(step, before, observed.of(t), coalition, its, lags)
+            found[key] = _stage_of(step, before, observed.of(t), attack.coalition, its, lags)
         stages.append(found[key])
     return tuple(stages)
 
 # %% ../../nbs/accounting/26_state_space.ipynb #26run004
-def knows_all_models(run: Protocol, coalition: Bools, observed: Observed) -> bool:  # (n,)
-    "Tell whether attackers know every model from which a gradient is computed."
-    alone = [seen_alone(piece) for piece in observed.pieces]
-    known = np.ones(run.n, dtype=bool)
-    complete = True
-    followed: dict[tuple[object, ...], tuple[bool, Bools]] = {}
-    for t, step in enumerate(run.steps):
-        key = run.kinds[t], observed.rounds[t], known.tobytes()
-        if key not in followed:
-            nothing = np.zeros(0, dtype=bool)
-            seen = np.concatenate([nothing, *(alone[k] for k in observed.rounds[t])])
-            followed[key] = follow(step, seen, coalition, known)
-        every, known = followed[key]
-        complete = complete and every
-    return complete
-
 def _reached_gradients(run: Protocol, observed: Observed) -> Bools:  # (T, n)
     "Gradients of which anything is observed, by the pattern of weights alone."
     found = np.zeros((run.T, run.n), dtype=bool)
@@ -460,19 +438,14 @@ ONE_PASS = Route(
     frozenset({
         "local", "rounds", "changing", "idle", "bare", "holders", "joint", "uneven", "memory",
         "back"}),
-    "backend='dense' with full gossip matrices, or backend='auto'", NotStreamable)
+    "the whole view of a run with full gossip matrices", NotStreamable)
 
-def state_space(
-    run: Protocol | MatrixProtocol,
-    trust: TrustModel,
-) -> StateSpace:
+def state_space(attack: Attack) -> StateSpace:
     "Write what an attacker does not know of a run as a recursion over its steps."
-    coalition = coalition_mask(run, trust)
-    streamable = check_streamable(run, trust, coalition, ONE_PASS)
-    observed = round_observations(streamable, trust.observation(run, coalition))
-    stages = _stages(streamable, trust, coalition, observed)
-    complete = knows_all_models(streamable, coalition, observed)
-    victims = np.flatnonzero(~coalition)
-    trains = streamable.trains[:, victims]
-    reached = _reached_gradients(streamable, observed)[:, victims]
-    return StateSpace(stages, trains, victims, reached, run.nodes, complete)
+    run = check_streamable(attack, ONE_PASS)
+    observed = round_observations(run, attack.observation)
+    stages = _stages(run, attack, observed)
+    victims = attack.victims
+    trains = run.trains[:, victims]
+    reached = _reached_gradients(run, observed)[:, victims]
+    return StateSpace(stages, trains, victims, reached, run.nodes, attack.knows_models)

@@ -21,7 +21,7 @@ from mfdl.ground.arguments import (
 )
 from ..ground.files import needed_for
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
-from ..language.attackers import TrustModel, coalition_mask, view
+from ..language.attackers import Attack, TrustModel, view
 from ..language.factorization import Factorization, decompose
 from ..language.participation import Participation, participation_of
 from ..language.protocol import Protocol, check_protocol_type
@@ -263,8 +263,7 @@ def replay(
     assert simulation.transcript is not None  # record=True
     sent = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)
     runs_and_numbers = sent.shape[1:]
-    observed = trust.observation(protocol, coalition_mask(protocol, trust))
-    heard = observed @ sent.reshape(len(sent), np.prod(runs_and_numbers))
+    heard = Attack(protocol, trust).observation @ sent.reshape(len(sent), np.prod(runs_and_numbers))
     messages = heard.reshape(len(heard), *runs_and_numbers) / (-lr * scale)
     noise, held = _known_noise(protocol, trust, secrets, sent.shape[2], secure)
     return Transcript(messages.swapaxes(0, 1), noise, held)
@@ -277,9 +276,9 @@ def likelihood_ratio(
     transcript: Transcript,
 ) -> Floats:  # (R,)
     "The value of the best test for each run, if all is as the account assumes."
-    coalition = coalition_mask(protocol, trust)
-    known = trust.knows_noise(protocol.variables, coalition)
-    effect = (trust.observation(protocol, coalition) @ protocol.M_Z)[:, known]
+    attack = Attack(protocol, trust)
+    known = ~attack.unknown_noise
+    effect = (attack.observation @ protocol.M_Z)[:, known]
     noise = transcript.noise[:, known[transcript.held]]
     secret = transcript.messages - np.einsum("mq,rqd->rmd", effect, noise)
     return np.asarray(np.einsum("rmd,md->r", secret, case.weights))
@@ -486,10 +485,8 @@ class Audit:
 # %% ../../nbs/evidence/70_auditing.ipynb #aud00017
 def _check_trained(protocol: Protocol, trust: TrustModel) -> None:
     "Refuse what would be trained otherwise than it is accounted for."
-    if not isinstance(trust, TrustModel):
-        expected = "expected one trust model, such as LDP() or PNDP([node])"
-        raise ValueError(f"trust={trust!r}: {expected}")
     check_protocol_type(protocol)
+    Attack(protocol, trust)  # which takes one trust model
     deviation = check_protocol(protocol)
     if deviation > ROUNDING:
         raise ValueError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..ground.arguments import Bools, Floats, check_count, real_array, real_number
-from ..language.attackers import TrustModel, View, coalition_mask
+from ..language.attackers import Attack, TrustModel, View
 from ..language.factorization import NOISE_FLOOR, Factorization, decompose
 from ..language.protocol import Protocol
 
@@ -222,11 +222,10 @@ def play(simulation: Simulation) -> list[Recorded]:
 def observed(played: Recorded, trust: TrustModel) -> Floats:  # (m, d)
     "The messages that an attacker sees, less the gradients and noise that it knows."
     protocol = played.protocol
-    coalition = coalition_mask(protocol, trust)
-    held = trust.knows_noise(protocol.variables, coalition)
-    owner = np.tile(np.arange(protocol.n), protocol.T)
-    known = trust.knows_gradient(owner, coalition)
+    attack = Attack(protocol, trust)
+    held = ~attack.unknown_noise
+    known = attack.known_gradients
     gradients = protocol.M_G[:, known] @ played.gradients[known]
     noise = played.scale * protocol.M_Z[:, held] @ played.noise[held]
     told = gradients + noise
-    return np.asarray(trust.observation(protocol, coalition) @ (played.messages - told))
+    return np.asarray(attack.observation @ (played.messages - told))

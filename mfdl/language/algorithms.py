@@ -17,7 +17,9 @@ from ..ground.randomness import check_seed, derive_seed
 from .gossip import links
 from .protocol import Protocol, check_nodes
 from .steps import Noise, NoiseInTime, Round, Step, fresh_noise
-from .workloads import gossip_kinds, gossip_sequence, is_matrix
+from mfdl.language.workloads import (
+    GossipSequence, gossip_kinds, gossip_sequence, is_matrix,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -37,7 +39,7 @@ def gossip_run(
 ) -> Protocol:
     "Make a run in which all nodes train in every step, and then exchange models."
     Ws, kinds = gossip_kinds(W, T, sparse=True)
-    exchanges = [(Round(one),) * rounds for one in Ws]
+    exchanges = [(Round.checked(one),) * rounds for one in Ws]
     if isinstance(noise, Noise):
         alike = [Step(True, noise, one) for one in exchanges]
         steps = [alike[kind] for kind in kinds]
@@ -46,15 +48,10 @@ def gossip_run(
         steps = [Step(True, own, exchanges[kind]) for own, kind in both]
     return Protocol(nodes, steps, name)
 
-def _count_nodes(W: Floats | Sequence[Floats], T: int) -> int:
-    "Number of nodes of a gossip matrix (n, n), or of a sequence of T of them."
-    return int(gossip_kinds(W, T, sparse=True)[0][0].shape[0])
-
-def _each_its_own(W: Floats | csr_array | Sequence[Floats | csr_array], T: int) -> Any:  # (n, n)
+def _each_its_own(Ws: GossipSequence) -> Any:  # (n, n)
     "One unit of noise for each node: the identity, sparse if gossip is."
-    one = gossip_kinds(W, T, sparse=True)[0][0]
-    n = one.shape[0]
-    return csr_array(eye_array(n)) if isinstance(one, csr_array) else np.eye(n)
+    n = Ws[0].shape[0]
+    return csr_array(eye_array(n)) if isinstance(Ws[0], csr_array) else np.eye(n)
 
 # %% ../../nbs/language/15_algorithms.ipynb #00000010
 def dsgd(
@@ -92,7 +89,8 @@ def dsgd(
     >>> account(dsgd(W, 4), LDP(), Participation.every_step(4)).mu[0].item()  # without noise
     inf
     """
-    return gossip_run("D-SGD", W, T, Noise.none(_count_nodes(W, T)), nodes)
+    Ws = gossip_sequence(W, T, sparse=True)
+    return gossip_run("D-SGD", Ws, T, Noise.none(Ws[0].shape[0]), nodes)
 
 def muffliato(
     W: Floats | Sequence[Floats],
@@ -135,8 +133,8 @@ def muffliato(
     3
     """
     K = check_count("K", K, "a number of gossip rounds")
-    noise = fresh_noise(_each_its_own(W, T))
-    return gossip_run(f"Muffliato-SGD({K})", W, T, noise, nodes, K)
+    Ws = gossip_sequence(W, T, sparse=True)
+    return gossip_run(f"Muffliato-SGD({K})", Ws, T, fresh_noise(_each_its_own(Ws)), nodes, K)
 
 # %% ../../nbs/language/15_algorithms.ipynb #42673682
 def _left_alone(W: Floats | csr_array, gone: Bools) -> Floats | csr_array:  # (n, n), (n,)
@@ -222,10 +220,11 @@ def dp_dsgd(
     >>> dp_dsgd(W, 4).M_Z.shape
     (24, 24)
     """
-    n = _count_nodes(W, T)
-    own = _each_its_own(W, T)
+    Ws = gossip_sequence(W, T, sparse=True)
+    own = _each_its_own(Ws)
     if trains is None and offline is None:
-        return gossip_run("DP-D-SGD", W, T, fresh_noise(own), nodes)
+        return gossip_run("DP-D-SGD", Ws, T, fresh_noise(own), nodes)
+    n = Ws[0].shape[0]
     labels = check_nodes(nodes, n)
     gone = np.zeros((T, n), dtype=bool)
     if offline is not None:
@@ -234,7 +233,7 @@ def dp_dsgd(
     if trains is not None:
         active = _node_sets("trains", trains, T, labels, seed) & ~gone
     steps = []
-    for Wt, away, on in zip(gossip_sequence(W, T, sparse=True), gone, active, strict=True):
+    for Wt, away, on in zip(Ws, gone, active, strict=True):
         noise = fresh_noise(own[:, on])
         steps.append(Step(on, noise, [Round(_left_alone(Wt, away))]))
     return Protocol(labels, steps, "DP-D-SGD")
@@ -309,8 +308,7 @@ def decor(
     for name, value in (("sigma_local", sigma_local), ("sigma_edge", sigma_edge)):
         if not 0 <= real_number(value) < np.inf:
             raise ValueError(f"{name}={value!r}: expected a finite number >= 0")
-    kinds = gossip_kinds(W, T)[0]
-    linked: Bools = np.any([links(one) | links(one).T for one in kinds], axis=0)
+    linked: Bools = np.any([links(one) | links(one).T for one in Ws.different], axis=0)
     pairs = _secret_pairs(graph, linked, check_nodes(nodes, n))
     incidence = np.zeros((n, len(pairs)))
     for k, (i, j) in enumerate(pairs):
@@ -558,7 +556,7 @@ def mf_dsgd(
     1.0
     """
     Ws = gossip_sequence(W, T, sparse=True)
-    own = _each_its_own(Ws, T)
+    own = _each_its_own(Ws)
     if isinstance(own, csr_array) and not _one_for_each(C):
         return gossip_run("MF-D-SGD", Ws, T, _noise_in_time(C, own.shape[0], T), nodes)
     strategies, inverses = _strategies(C, own.shape[0], T)
@@ -721,11 +719,11 @@ def local_dsgd(
     [0, 1, 0, 1]
     """
     every = check_count("every", every, "a number of steps")
-    Ws, kinds = gossip_kinds(W, T, sparse=True)
-    noise = fresh_noise(_each_its_own(W, T))
+    Ws = gossip_sequence(W, T, sparse=True)
+    noise = fresh_noise(_each_its_own(Ws))
     alone = Step(True, noise, [])
-    together = [Step(True, noise, [Round(one)]) for one in Ws]
-    steps = [alone if (t + 1) % every else together[kind] for t, kind in enumerate(kinds)]
+    together = [Step(True, noise, [Round.checked(one)]) for one in Ws.different]
+    steps = [alone if (t + 1) % every else together[kind] for t, kind in enumerate(Ws.kinds)]
     return Protocol(nodes, steps, f"local DP-D-SGD({every})")
 
 # %% ../../nbs/language/15_algorithms.ipynb #64371022

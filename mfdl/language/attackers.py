@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
 
 import numpy as np
 from scipy.sparse import block_diag, csr_array
@@ -20,8 +22,8 @@ from .protocol import MatrixProtocol, Messages, Protocol, Variables
 from .steps import Round, Route, Step, refuse
 
 # %% auto #0
-__all__ = ['VIEW', 'TrustModel', 'LDP', 'PNDP', 'SecLDP', 'SecureSum', 'View', 'coalition_mask', 'check_victims', 'view',
-           'seen_alone', 'follow', 'knows_models', 'labelled', 'parse_attackers']
+__all__ = ['VIEW', 'TrustModel', 'LDP', 'PNDP', 'SecLDP', 'SecureSum', 'View', 'Attack', 'coalition_mask', 'view', 'view_of',
+           'seen_alone', 'follow', 'labelled', 'parse_attackers']
 
 # %% ../../nbs/language/17_attackers.ipynb #00000009
 class TrustModel:
@@ -29,18 +31,59 @@ class TrustModel:
 
     In all methods `coalition` is the mask of the attacking nodes, bool (n,). A model
     whose attackers see single messages defines `sees`; one with another linear map of
-    the messages overrides `observation`.
+    the messages overrides `observation`. What a class says of itself is not inherited:
+    a subclass says it again if it still holds.
 
     Attributes
     ----------
     nodes : tuple
         Labels of the attacking nodes; none for an eavesdropper.
+    hears_all : bool
+        Whether every message is an observation by itself, in any run.
+    sees_messages : bool
+        Whether each observation is a single message.
+    knows_own : bool
+        Whether it knows the gradients of its nodes and the noise that they hold, and
+        nothing else.
 
     References
     ----------
     arXiv 2510.17480, Definition 5; chapter 17
     """
     nodes: tuple[Hashable, ...] = ()
+    hears_all = False
+    sees_messages = False
+    knows_own = False
+
+    def __init_subclass__(cls) -> None:
+        for name in ("hears_all", "sees_messages", "knows_own", "describe"):
+            if name not in vars(cls):
+                setattr(cls, name, vars(TrustModel)[name])
+
+    def describe(self) -> str:
+        "The attacker in words."
+        return repr(self)
+
+    @property
+    def eavesdrops(self) -> bool:
+        "Whether it hears all and knows nothing."
+        return self.hears_all and self.knows_own and not self.nodes
+
+    @property
+    def holds_in_training(self) -> bool:
+        "Whether accounts hold for training if it knows every model."
+        return self.knows_own or not self.nodes
+
+    @property
+    def name(self) -> str:
+        "What it is called in a program."
+        return type(self).__name__
+
+    @property
+    def kind(self) -> str:
+        "What it has in common with others of its class, apart from the nodes."
+        options = sorted((key, value) for key, value in vars(self).items() if key != "nodes")
+        return self.name + repr(options)
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "Which messages the attacker sees, (m,)."
@@ -78,6 +121,14 @@ class LDP(TrustModel):
     >>> round(account(dp_dsgd(W, 4), LDP(), Participation.every_step(4)).worst.mu, 3)
     2.0
     """
+    hears_all = True
+    sees_messages = True
+    knows_own = True
+
+    def describe(self) -> str:
+        "In words."
+        return "an eavesdropper who sees every message and knows no gradient and no noise"
+
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "All of them, (m,)."
         return np.ones(len(messages.step), dtype=bool)
@@ -107,6 +158,12 @@ def _check_attackers(nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
     if any(isinstance(node, bool | np.bool_) for node in labels):
         raise ValueError(f"{shown}: expected labels of nodes, not which of them attack")
     return labels
+
+def _sits_at(nodes: Iterable[Hashable], sees: str) -> str:
+    "Colluding nodes in words."
+    where = ", ".join(map(str, nodes))
+    known = "knows the gradients, the noise and all shared secrets of that place"
+    return f"whoever sits at {where}, sees {sees}, and {known}"
 
 # %% ../../nbs/language/17_attackers.ipynb #0000000b
 @dataclass(frozen=True)
@@ -139,9 +196,15 @@ class PNDP(TrustModel):
     array([1.94, 0.69, 0.28, 0.69, 1.94])
     """
     nodes: tuple[Hashable, ...]
+    sees_messages = True
+    knows_own = True
 
     def __init__(self, nodes: Iterable[Hashable]):
         object.__setattr__(self, "nodes", _check_attackers(nodes))
+
+    def describe(self) -> str:
+        "In words."
+        return _sits_at(self.nodes, "the messages sent there")
 
     @classmethod
     def each(cls, nodes: Iterable[Hashable]) -> list[PNDP]:
@@ -211,14 +274,25 @@ class SecLDP(PNDP):
     array([1.57, 1.38, 1.35, 1.38, 1.57])
     """
     observes: str
+    sees_messages = True
+    knows_own = True
 
     def __init__(self, nodes: Iterable[Hashable], observes: str = "all"):
         super().__init__(nodes)
         object.__setattr__(self, "observes", check_choice("observes", observes, _OBSERVES))
 
+    @property
+    def hears_all(self) -> bool:  # type: ignore[override]  # by what it observes
+        "Whether it overhears the network."
+        return self.observes == "all"
+
+    def describe(self) -> str:
+        "In words."
+        return _sits_at(self.nodes, "every message" if self.hears_all else "the messages sent there")
+
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "All messages, or those that one of them receives, (m,)."
-        if self.observes == "received": return super().sees(messages, coalition)
+        if not self.hears_all: return super().sees(messages, coalition)
         return np.ones(len(messages.step), dtype=bool)
 
 # %% ../../nbs/language/17_attackers.ipynb #sumround
@@ -264,6 +338,12 @@ class SecureSum(PNDP):
     >>> report.mu.round(2)
     array([1.37, 0.5 , 0.28, 0.5 , 1.37])
     """
+    knows_own = True
+
+    def describe(self) -> str:
+        "In words."
+        return _sits_at(self.nodes, "in each round the weighted sum of the messages sent there")
+
     def observation(self, run: Protocol | MatrixProtocol, coalition: Bools) -> csr_array:
         "One row for each attacking node and round, (o, m)."
         if not isinstance(run, Protocol):
@@ -300,28 +380,73 @@ class View:
         return not self.A[later].any()
 
 # %% ../../nbs/language/17_attackers.ipynb #00000018
+@dataclass(frozen=True, eq=False)
+class Attack:
+    "A run and whoever attacks it; what they have is found once, when it is first asked for."
+    run: Protocol | MatrixProtocol
+    trust: TrustModel
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trust, TrustModel):
+            raise ValueError(f"trust={self.trust!r}: expected a trust model, such as LDP() or "
+                             "PNDP([node])")
+
+    def on(self, run: Protocol | MatrixProtocol) -> Attack:
+        "The same attackers in another run."
+        return self if run is self.run else replace(self, run=run)
+
+    @cached_property
+    def coalition(self) -> Bools:  # (n,)
+        "Which nodes attack."
+        run = self.run
+        coalition = np.isin(np.arange(run.n), run.index(self.trust.nodes, "attackers"))
+        if coalition.all():
+            raise ValueError(f"attackers={list(self.trust.nodes)!r}: every node is an attacker, "
+                             f"expected at least one node to protect")
+        return coalition
+
+    @property
+    def victims(self) -> Ints:  # (n - a,)
+        "The nodes that do not attack."
+        return np.flatnonzero(~self.coalition)
+
+    @cached_property
+    def observation(self) -> csr_array:  # (o, m)
+        "What they observe, as combinations of the m messages."
+        return self.trust.observation(self.run, self.coalition)
+
+    @cached_property
+    def alone(self) -> Bools:  # (m,)
+        "The messages that are an observation by themselves."
+        return seen_alone(self.observation)
+
+    @cached_property
+    def known_gradients(self) -> Bools:  # (nT,)
+        "The gradients that they know."
+        owner = np.tile(np.arange(self.run.n), self.run.T)
+        return self.trust.knows_gradient(owner, self.coalition)
+
+    @cached_property
+    def unknown_noise(self) -> Bools:  # (q,)
+        "The noise variables that they do not know."
+        return ~self.trust.knows_noise(self.run.variables, self.coalition)
+
+    def check_victims(self) -> None:
+        "Refuse attackers who know a gradient of a node that is not theirs."
+        taken = np.flatnonzero(self.known_gradients & ~np.tile(self.coalition, self.run.T))
+        if len(taken):
+            whose = self.run.nodes[taken[0] % self.run.n]
+            raise ValueError(f"trust={self.trust!r}: knows a gradient of {whose!r}, which is "
+                             "none of its nodes; expected it among them")
+
+    @cached_property
+    def knows_models(self) -> bool:
+        "Whether they know every model from which another node computes a gradient."
+        return isinstance(self.run, Protocol) and _knows_models(self)
+
 def coalition_mask(run: Protocol | MatrixProtocol, trust: TrustModel) -> Bools:  # (n,)
     "Return which nodes of a run attack."
-    if not isinstance(trust, TrustModel):
-        raise ValueError(f"trust={trust!r}: expected a trust model, such as LDP() or "
-                         "PNDP([node]), or a list of them")
-    coalition = np.isin(np.arange(run.n), run.index(trust.nodes, "attackers"))
-    if coalition.all():
-        raise ValueError(f"attackers={list(trust.nodes)!r}: every node is an attacker, "
-                         f"expected at least one node to protect")
-    return coalition
-
-def check_victims(run: Protocol | MatrixProtocol, trust: TrustModel) -> None:
-    """Refuse attackers who know a gradient of a node that is not theirs.
-
-    What they know is no secret, and an account would find that they learn nothing.
-    """
-    coalition = coalition_mask(run, trust)
-    owner = np.tile(np.arange(run.n), run.T)
-    taken = owner[trust.knows_gradient(owner, coalition) & ~coalition[owner]]
-    if len(taken):
-        raise ValueError(f"trust={trust!r}: knows a gradient of {run.nodes[taken[0]]!r}, which is "
-                         "none of its nodes; expected it among them")
+    return Attack(run, trust).coalition
 
 # %% ../../nbs/language/17_attackers.ipynb #00000019
 VIEW = Route(
@@ -333,23 +458,25 @@ VIEW = Route(
 
 def view(run: Protocol | MatrixProtocol, trust: TrustModel) -> View:
     "Return the reduced view of an attacker on a run."
+    return view_of(Attack(run, trust))
+
+def view_of(attack: Attack) -> View:
+    "Return the reduced view of an attack."
+    run = attack.run
     refuse(VIEW, run)
-    coalition = coalition_mask(run, trust)
     rows = len(run.messages.step)
     columns = run.n * run.T + len(run.variables.step)
     check_fits(f"protocol: {rows} messages of {columns} gradients and variables, in full",
                8.0 * rows * columns, "fewer nodes or steps")
-    observed = trust.observation(run, coalition)
-    known = trust.knows_gradient(np.tile(np.arange(run.n), run.T), coalition)
-    secret = ~trust.knows_noise(run.variables, coalition)
+    observed = attack.observation
     return View(
-        A=np.where(known, 0, observed @ run.M_G),
-        B=(observed @ run.M_Z)[:, secret],
+        A=np.where(attack.known_gradients, 0, observed @ run.M_G),
+        B=(observed @ run.M_Z)[:, attack.unknown_noise],
         step=_last_steps(observed, run.messages.step),
         nodes=run.nodes,
         T=run.T,
-        coalition=coalition,
-        complete=isinstance(run, Protocol) and knows_models(run, trust, coalition),
+        coalition=attack.coalition,
+        complete=attack.knows_models,
     )
 
 # %% ../../nbs/language/17_attackers.ipynb #73731508
@@ -392,14 +519,19 @@ def follow(
     return followed, known
 
 # %% ../../nbs/language/17_attackers.ipynb #follow02
-def knows_models(run: Protocol, trust: TrustModel, coalition: Bools) -> bool:  # (n,)
-    "Tell whether attackers know every model from which another computes a gradient."
-    seen = seen_alone(trust.observation(run, coalition))
+def _knows_models(attack: Attack) -> bool:
+    "The same for all steps of a run."
+    run = cast(Protocol, attack.run)
     ends = np.searchsorted(run.messages.step, np.arange(run.T + 1))
-    own = coalition & trust.knows_gradient(np.arange(run.n), coalition)
+    own = attack.coalition & attack.known_gradients.reshape(run.T, run.n).all(axis=0)
     known = np.ones(run.n, dtype=bool)
-    for step, first, end in zip(run.steps, ends[:-1], ends[1:], strict=True):
-        followed, known = follow(step, seen[first:end], own, known)
+    found: dict[tuple[object, ...], tuple[bool, Bools]] = {}  # steps that are alike, once
+    for t, step in enumerate(run.steps):
+        seen = attack.alone[ends[t]:ends[t + 1]]
+        key = run.kinds[t], seen.tobytes(), known.tobytes()
+        if key not in found:
+            found[key] = follow(step, seen, own, known)
+        followed, known = found[key]
         if not followed: return False
     return True
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -272,6 +272,13 @@ def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...
 # %% ../../nbs/language/14_protocol.ipynb #59d8c3f0
 class _Labelled(NetworkCard):
     "What has nodes with labels, steps, and messages between the nodes."
+    schedule: Any = None  # how noisy gradients become updates, if steps are not plain (chapter 37)
+
+    @property
+    def plain(self) -> Self:
+        "The same run with plain steps."
+        return self
+
     @property
     def hears(self) -> Bools | csr_array:
         "Who ever hears whom, (n, n)."
@@ -281,6 +288,11 @@ class _Labelled(NetworkCard):
     def n(self) -> int:
         "Number of nodes."
         return len(self.nodes)
+
+    @cached_property
+    def _positions(self) -> dict[Hashable, int]:
+        "The position of each label."
+        return {composed(label): i for i, label in enumerate(self.nodes)}
 
     def index(self, labels: Iterable[Hashable], argument: str = "nodes") -> list[int]:
         """Positions of nodes.
@@ -302,7 +314,7 @@ class _Labelled(NetworkCard):
         ValueError
             For a label that no node has.
         """
-        position = {composed(label): i for i, label in enumerate(self.nodes)}
+        position = self._positions
         wanted = [*map(composed, labels)]
         for label in wanted:
             if isinstance(label, Hashable) and label in position: continue
@@ -728,7 +740,7 @@ def with_full_matrices(protocol: Protocol) -> Protocol:
     refuse(_RUNNING, protocol)
 
     def full(one: Round) -> Round:
-        return Round(one.W.toarray() if isinstance(one.W, csr_array) else one.W, one.share)
+        return Round.checked(one.W.toarray()) if isinstance(one.W, csr_array) else one
 
     steps = [Step(step.trains, step.noise, map(full, step.rounds)) for step in protocol.steps]
     return Protocol(protocol.nodes, steps, protocol.name)

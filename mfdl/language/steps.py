@@ -160,6 +160,13 @@ class Round(ByContent):
         self._set(W=frozen(check_gossip(cast(Any, W), sparse=True)))
         self._set(share=None if share is None else _checked_share(share, self.W))
 
+    @classmethod
+    def checked(cls, W: Floats | csr_array) -> Round:
+        "An exchange by a gossip matrix that was checked, and is not checked again."
+        one = cls.__new__(cls)
+        one._set(W=frozen(W), share=None)
+        return one
+
     def __repr__(self) -> str:
         own_noise = "" if self.share is None else ", each with noise of its own"
         return f"Round: {len(self.senders)} messages between {self.n} nodes{own_noise}"

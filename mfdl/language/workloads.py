@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 # %% auto #0
-__all__ = ['is_matrix', 'gossip_kinds', 'gossip_sequence', 'workload', 'workload_operator']
+__all__ = ['is_matrix', 'GossipSequence', 'gossip_kinds', 'gossip_sequence', 'workload', 'workload_operator']
 
 # %% ../../nbs/language/12_workloads.ipynb #0000000a
 def is_matrix(M: object) -> bool:
@@ -42,6 +42,28 @@ def _entries(W: Floats | csr_array) -> bytes:
     parts = W.indptr.astype(np.int64), W.indices.astype(np.int64), W.data
     return b"".join(part.tobytes() for part in parts)
 
+class GossipSequence(tuple[Any, ...]):
+    "Gossip matrices, one for each step, which were checked and are not checked again."
+    different: list[Floats | csr_array]  # (n, n)
+    kinds: list[int]  # the number of each step's matrix among the different ones
+
+    def __new__(
+        cls, different: list[Floats | csr_array], kinds: list[int],
+    ) -> GossipSequence:
+        "One for each step."
+        found = super().__new__(cls, (different[kind] for kind in kinds))
+        found.different = different
+        found.kinds = kinds
+        return found
+
+    def __getnewargs__(self) -> Any:  # for copies
+        return self.different, self.kinds
+
+    @property
+    def sparse(self) -> bool:
+        "Whether any of them is sparse."
+        return any(isinstance(one, csr_array) for one in self.different)
+
 def gossip_kinds(
     W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n) and (n, n)
     T: int,
@@ -49,6 +71,8 @@ def gossip_kinds(
 ) -> tuple[list[Floats | csr_array], list[int]]:  # (n, n)
     "Check a gossip matrix, or one for each step, and find equal ones."
     T = check_count("T", T, "a number of steps")
+    if isinstance(W, GossipSequence) and len(W) == T and (sparse or not W.sparse):
+        return W.different, W.kinds
     if not _is_sequence(W): return [check_gossip(W, sparse=sparse)], [0] * T
     if len(W) != T:
         count = f"W is a sequence of {len(W)} gossip matrices"
@@ -70,10 +94,9 @@ def gossip_sequence(
     W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n) and (n, n)
     T: int,
     sparse: bool = False,
-) -> tuple[Floats | csr_array, ...]:  # (n, n)
+) -> GossipSequence:  # of T matrices (n, n)
     "Check a gossip matrix, or one for each step, and return one for each step."
-    Ws, kinds = gossip_kinds(W, T, sparse)
-    return tuple(Ws[kind] for kind in kinds)
+    return GossipSequence(*gossip_kinds(W, T, sparse))
 
 # %% ../../nbs/language/12_workloads.ipynb #0000000b
 def workload(W: Floats | Sequence[Floats], T: int) -> Floats:

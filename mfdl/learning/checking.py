@@ -5,17 +5,16 @@
 # %% ../../nbs/learning/67_checking.ipynb #00000002
 from __future__ import annotations
 
-from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..accounting.schedules import ScheduledProtocol, without_schedule
+from ..accounting.schedules import ScheduledProtocol
 from ..accounting.state_space import NotStreamable, state_space
 from ..ground.arguments import Floats, real_array
 from ..ground.files import needed_for
 from ..ground.randomness import block_size, check_seed, derive_seed, draw_block
-from ..language.attackers import LDP
+from ..language.attackers import LDP, Attack
 from ..language.protocol import Protocol, check_protocol_type, with_full_matrices
 from ..language.streams import deal_seeds, NodeNoise
 from .data import Batches, Dataset
@@ -82,7 +81,7 @@ def _recursed_models(
 ) -> Floats | None:  # (T, n, d)
     "Models before the exchanges of each step; None if there is no recursion."
     try:
-        space = state_space(protocol, LDP())
+        space = state_space(Attack(protocol, LDP()))
     except NotStreamable:
         return None
     n = protocol.n
@@ -160,7 +159,7 @@ def check_protocol(
     >>> check_protocol(dp_dsgd(W, 3)) < 1e-6
     True
     """
-    plain = cast(Protocol, without_schedule(protocol))
+    plain = protocol.plain
     check_protocol_type(plain, sparse=True)
     full = with_full_matrices(plain)
     whole = _as_scheduled(protocol, full)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import networkx as nx
 import numpy as np
@@ -25,7 +25,7 @@ from ..accounting.account import account, noisy_gradients_account
 from ..accounting.chance import AmplifiedReport
 from ..accounting.privacy import GaussianDP, check_delta, row_sensitivity
 from mfdl.accounting.schedules import (
-    Schedule, ScheduledProtocol, check_rates, same_account, without_schedule,
+    Schedule, ScheduledProtocol, check_rates, same_account,
 )
 from ..ground.arguments import check_choice, check_count, check_flag, real_number, without_remedy
 from ..ground.cards import html_card
@@ -33,9 +33,7 @@ from ..ground.figures import PALETTE
 from ..ground.files import bars_shown, needed_for
 from ..ground.randomness import check_seed, derive_seed, fresh_secret
 from ..language.algorithms import dsgd, mf_dsgd
-from mfdl.language.attackers import (
-    LDP, PNDP, SecLDP, SecureSum, TrustModel, coalition_mask, knows_models,
-)
+from ..language.attackers import LDP, PNDP, Attack, TrustModel
 from ..language.gossip import check_gossip, gossip_matrix
 from ..language.graphs import load_graph
 from mfdl.language.participation import (
@@ -65,23 +63,9 @@ __all__ = ['in_words', 'Trained', 'TrainedByEstimate', 'Running', 'train']
 # %% ../../nbs/learning/68_training.ipynb #a6800008
 def in_words(trust: TrustModel | Sequence[TrustModel]) -> str:
     "Describe one or several trust models in words."
-    if isinstance(trust, list | tuple):
-        others = f" (and so on: {len(trust)} attackers, each on its own)" if len(trust) > 1 else ""
-        return in_words(trust[0]) + others
-    if type(trust) is LDP:
-        return "an eavesdropper who sees every message and knows no gradient and no noise"
-    if not isinstance(trust, PNDP | SecLDP | SecureSum) or type(trust) not in _INSIDERS:
-        return repr(trust)
-    sees = "the messages sent there"
-    if type(trust) is SecLDP and trust.observes == "all":
-        sees = "every message"
-    if type(trust) is SecureSum:
-        sees = "in each round the weighted sum of the messages sent there"
-    where = ", ".join(map(str, trust.nodes))
-    known = "knows the gradients, the noise and all shared secrets of that place"
-    return f"whoever sits at {where}, sees {sees}, and {known}"
-
-_INSIDERS = (PNDP, SecLDP, SecureSum)
+    watchers = list(trust) if isinstance(trust, Sequence) else [trust]
+    others = f" (and so on: {len(watchers)} attackers, each on its own)"
+    return watchers[0].describe() + (others if len(watchers) > 1 else "")
 
 # %% ../../nbs/learning/68_training.ipynb #a680000b
 def _worst_pair(report: Report) -> tuple[str, str]:
@@ -369,21 +353,19 @@ class _Claim:
     @cached_property
     def seen_by_all(self) -> bool:
         "Whether every attacker knows every model."
-        plain = cast(Protocol, without_schedule(self.protocol))
-        def sees(attacker: TrustModel) -> bool:
-            return knows_models(plain, attacker, coalition_mask(plain, attacker))
-        return all(sees(attacker) for attacker in self.watchers)
+        run = self.protocol.plain
+        return all(Attack(run, attacker).knows_models for attacker in self.watchers)
 
 # %% ../../nbs/learning/68_training.ipynb #a6800015
-def _comes_to(run: Protocol, attacker: TrustModel) -> bool:
+def _comes_to(attack: Attack) -> bool:
     "Whether anything of another node ever comes to an attacker."
-    coalition = coalition_mask(run, attacker)
-    if not attacker.nodes: return bool(run.hears.sum())
-    return bool(np.isfinite(run.distances(attacker.nodes)[~coalition]).any())
+    attackers = attack.trust.nodes
+    if not attackers: return bool(attack.run.hears.sum())
+    return bool(np.isfinite(attack.run.distances(attackers)[attack.victims]).any())
 
 def _check_claim(claim: _Claim, secure: bool) -> None:
-    run = cast(Protocol, without_schedule(claim.protocol))
-    if not any(_comes_to(run, attacker) for attacker in claim.watchers):
+    run = claim.protocol.plain
+    if not any(_comes_to(Attack(run, attacker)) for attacker in claim.watchers):
         raise ValueError(
             "graph: nothing ever comes to these attackers from any node, so the budget would be kept "
             "without noise, and models that somebody else sees would not be protected; expected "
@@ -394,8 +376,8 @@ def _check_claim(claim: _Claim, secure: bool) -> None:
             "estimate=True: what these attackers learn in training is proved, and nothing has to "
             "be estimated; expected estimate=False")
     if claim.seen_by_all: return
-    found = [same_account(claim.protocol, attacker) for attacker in claim.watchers]
-    if claim.estimate and any(isinstance(run, ScheduledProtocol) for run in found):
+    found = [same_account(Attack(claim.protocol, attacker)).run for attacker in claim.watchers]
+    if claim.estimate and any(run.schedule is not None for run in found):
         raise ValueError(
             "estimate=True: lr changes from step to step, or weights decay, or gossip changes "
             "under momentum, and nothing is estimated for attackers who do not see every model; "
@@ -542,12 +524,13 @@ def _check_random(
     if estimate:
         raise ValueError(f"{given}: nothing is estimated about random batches; "
                          "expected estimate=False")
-    attackers = against if isinstance(against, list | tuple) else [against]
+    watchers = against if isinstance(against, list | tuple) else [against]
+    insiders = len(watchers) != 1 or not getattr(watchers[0], "eavesdrops", False)
     wrong = {
         "learning rates that change": (not schedule.constant, "a number as lr"),
         "momentum": (schedule.momentum > 0, "a number as lr"),
         "weight decay": (schedule.weight_decay > 0, "a number as lr"),
-        "insiders": (list(map(type, attackers)) != [LDP], "against=LDP()"),
+        "insiders": (insiders, "against=LDP()"),
         "norms of features": (feature_norm is not None, "no feature_norm"),
     }
     instead = {what: usual for what, (found, usual) in wrong.items() if found}

@@ -13,7 +13,7 @@ import numpy as np
 from ..accounting.account import account, check_account
 from ..ground.arguments import Bools, Floats, Ints, check_count
 from ..language.algorithms import dp_dsgd, mf_dsgd
-from ..language.attackers import TrustModel, coalition_mask, view
+from ..language.attackers import Attack, TrustModel, view
 from ..language.participation import Participation
 from ..language.protocol import Protocol
 from ..language.workloads import gossip_sequence
@@ -145,7 +145,7 @@ def _program(
     alike: bool,
 ) -> _Program:
     "The program for attackers and budgets; raises ValueError if there is none."
-    coalitions = np.array([coalition_mask(plain, trust) for trust in trusts])
+    coalitions = np.array([Attack(plain, trust).coalition for trust in trusts])
     budgets = _checked_budgets(mu, coalitions)
     _check_attackers(plain, trusts, coalitions)
     bases = [_row_space(view(plain, trust).A) for trust in trusts]
@@ -337,7 +337,7 @@ def optimize_local(
     check_count("max_iter", max_iter, "a number of iterations")
     Ws = gossip_sequence(W, participation.T)
     plain = dp_dsgd(Ws, participation.T, nodes)
-    trusts = check_account(plain, trust, participation, 1.0, "exact", "auto")
+    trusts = check_account(plain, trust, participation, 1.0, "exact")
     program = _program(Ws, plain, participation, trusts, mu, alike)
     try:
         found = _search(program, tol, max_iter)

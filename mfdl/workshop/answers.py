@@ -164,14 +164,13 @@ def expected_cost_in_words(
     models: TrustModel | list[TrustModel],
     participation: Participation,
     method: str = "exact",
-    backend: str = "auto",
     updates: Lipschitz | None = None,
     patient: bool = True,
 ) -> str:
     "Estimate what an account will cost, and refuse it if that is too much."
     all_of_them = models if isinstance(models, list) else [models]
     who = _who(all_of_them)
-    asked = (participation, method, backend, updates)
+    asked = (participation, method, updates)
     try:
         way, cost = _typical([expected_work(run, one, *asked) for one in _some(all_of_them)])
     except NotStreamable as error:

@@ -177,10 +177,6 @@ def _exposed(
 @click.option(
     "--method", default="exact", help="Sensitivity: exact, or bound (cheaper, never smaller).")
 @click.option(
-    "--backend", default="auto",
-    help="Route: streaming (one pass over the steps), dense (the whole view), "
-    "or auto (streaming where it applies).")
-@click.option(
     "--lipschitz", type=float,
     help="A promise for training: every update but the attackers' is so Lipschitz "
     "in all steps (1: a convex loss of one output, squared loss, or a convex loss that is never "
@@ -206,7 +202,7 @@ def _exposed(
 def _account_command(
     graph: str, columns: str | None, algorithm: str, strategy: str | None, weights: str,
     trust: str, spec: str, steps: int | None, scheme: str, sigma: float | None, epsilon: float | None, estimate: bool,
-    delta: float, method: str, backend: str, lipschitz: float | None, rows: int,
+    delta: float, method: str, lipschitz: float | None, rows: int,
     results: Path | None, scheduler: str | None, limit_memory: float | None, yes: bool,
     output: Sequence[Path],
 ) -> None:
@@ -235,11 +231,11 @@ def _account_command(
     models = trust_models(trust, spec, network)
     asked: dict[str, Any] = {
         "participation": records,
-        "sigma": 1.0 if sigma is None else sigma, "method": method, "backend": backend,
+        "sigma": 1.0 if sigma is None else sigma, "method": method,
         "updates": None if lipschitz is None else Lipschitz(lipschitz),
         "memory_limit": None if limit_memory is None else limit_memory * 1e9,
     }
-    told = expected_cost_in_words(run, models, records, method, backend, asked["updates"], yes)
+    told = expected_cost_in_words(run, models, records, method, asked["updates"], yes)
     click.echo(told, err=True)
     many = run.sparse and isinstance(models, list) and len(models) > 1
     if results or scheduler or many or spec.startswith("sample:"):

@@ -16,14 +16,14 @@ from urllib.parse import parse_qs, urlencode
 
 import networkx as nx
 
-from ..accounting.account import account, expected_work
+from ..accounting.account import account, account_by, expected_work
 from ..accounting.reactions import Lipschitz
 from ..accounting.report import REVEALED, Report
 from ..accounting.seen import check_memory, expected_cost, see
 from ..accounting.state_space import NotStreamable
 from ..ground.arguments import check_choice, check_count, composed, without_remedy
 from ..ground.links import FORMATS, read_graph
-from ..language.attackers import LDP, TrustModel, labelled
+from ..language.attackers import LDP, Attack, TrustModel, labelled
 from ..language.gossip import gossip_matrix
 from ..language.graphs import GRAPHS, load_graph, parse_spec
 from ..language.participation import Participation
@@ -294,9 +294,9 @@ def _report(
     run = _run(settings, W, network, records)
     updates = _updates(settings, run, trust, records)
     sigma = 1.0 if settings.sigma is None else settings.sigma
-    backend = "auto" if fits else "streaming"
+    way = "auto" if fits else "streaming"
     try:
-        return account(run, trust, records, sigma, backend=backend, updates=updates)
+        return account_by(way, run, trust, records, sigma, updates=updates)
     except NotStreamable:
         raise _too_long(settings, network) from None
 
@@ -305,7 +305,7 @@ def _check_cost(
     settings: Settings, run: Protocol, trust: TrustModel, records: Participation,
 ) -> None:
     "Refuse attackers who see too much."
-    seen = see(run, trust)
+    seen = see(Attack(run, trust))
     check_memory(seen)
     if expected_cost(seen, records).flops > LARGEST["operations"]:
         raise too_large(settings, f"attackers, who see {seen.first[-1]} numbers")
@@ -379,7 +379,7 @@ def python_code(view: Scene) -> str:
     "Write the program that gives the numbers of a view."
     settings = view.settings
     makers, run = _recipe(settings)
-    trust = type(view.trust).__name__
+    trust = view.trust.name
     delta = number(settings.delta)
     sigma = "" if settings.sigma is None else f", sigma={number(settings.sigma)}"
     budget = ""

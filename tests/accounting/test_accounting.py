@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mfdl import account
+from mfdl.accounting.account import account_by
 from mfdl.accounting.reactions import Lipschitz
 from mfdl.accounting.sensitivities import sensitivity, worst_sensitivity
 from mfdl.accounting.solver import certify
@@ -262,7 +263,7 @@ def test_a_node_that_adds_no_noise_is_found(graph, T, data):
     nodes = sorted(graph)
     run = corn(gossip_matrix(graph), T, [np.diag([float(u == v != silent) for u in nodes]) for v in nodes], [[v] for v in nodes], nodes=list(graph))
     for backend in ("streaming", "dense"):
-        report = account(run, PNDP([next(iter(graph[silent]))]), Participation.every_step(T), backend=backend)
+        report = account_by(backend, run, PNDP([next(iter(graph[silent]))]), Participation.every_step(T))
         if silent in report.victims: assert np.isinf(report.mu[report.victims.index(silent)])
 
 
@@ -367,4 +368,4 @@ def test_messages_without_noise_leak_however_small_they_are():
     G, Z = base.M_G.copy(), base.M_Z.copy()
     G[3], Z[3] = [1e-15, 0, 0, 0], 0
     run = Protocol.from_matrices(G, Z, base.messages, base.variables, None, 2)
-    for backend in ("auto", "dense", "exact"): assert account(run, LDP(), Participation.single(2), backend=backend).mu.tolist() == [np.inf, 1]
+    for backend in ("auto", "dense", "exact"): assert account_by(backend, run, LDP(), Participation.single(2)).mu.tolist() == [np.inf, 1]

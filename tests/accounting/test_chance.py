@@ -19,6 +19,7 @@ from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.sensitivities import worst_sensitivities, worst_sensitivity
 from mfdl.evidence.auditing import replay, worst_case
 from mfdl.language.algorithms import corn, decor, dp_dsgd, mf_dsgd
+from mfdl.language.attackers import Attack
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import PoissonParticipation, RandomParticipation, check_participation
 from mfdl.noise.directions import any_noise_bound, optimize_space_time
@@ -117,24 +118,23 @@ def test_extremes():
 @pytest.mark.parametrize("coins", [COINS, TURNS], ids=["poisson", "cyclic"])
 def test_everything_else_refuses_chance(coins, tmp_path):
     P = np.eye(4)
-    known = independent(RUN, LDP())
-    at_an_insider = FromSeen(see(RUN, PNDP([0])))
+    known = independent(Attack(RUN, LDP()))
+    at_an_insider = FromSeen(see(Attack(RUN, PNDP([0]))))
     save_strategy(strategy("identity", Participation.cyclic(2, 2), W), tmp_path / "kept.npz")
     case = worst_case(RUN, LDP(), Participation.cyclic(2, 2))
     consumers = {
         "account against an insider": lambda: account(RUN, PNDP([0]), coins),
         "account with a promise": lambda: account(RUN, LDP(), coins, updates=Lipschitz(1)),
-        "account with a backend": lambda: account(RUN, LDP(), coins, backend="exact"),
-        "check_account": lambda: check_account(RUN, LDP(), coins, 1.0, "exact", "auto"),
+        "check_account": lambda: check_account(RUN, LDP(), coins, 1.0, "exact"),
         "check_participation": lambda: check_participation(coins),
         "expected_work": lambda: expected_work(RUN, LDP(), coins),
-        "expected_cost": lambda: expected_cost(see(RUN, PNDP([0])), coins),
-        "expected_cost_in_words": lambda: expected_cost_in_words(RUN, [LDP()], coins, "exact", "auto", None),
+        "expected_cost": lambda: expected_cost(see(Attack(RUN, PNDP([0]))), coins),
+        "expected_cost_in_words": lambda: expected_cost_in_words(RUN, [LDP()], coins, "exact", None),
         "worst_sensitivity": lambda: worst_sensitivity(P, coins),
         "worst_sensitivities": lambda: worst_sensitivities(P[None], coins),
         "sum": lambda: known.sensitivities(np.arange(3), coins),
         "seen": lambda: at_an_insider.sensitivities(np.array([1]), coins),
-        "promise": lambda: promise(RUN, PNDP([0]), coins, Lipschitz(1)),
+        "promise": lambda: promise(Attack(RUN, PNDP([0])), coins, Lipschitz(1)),
         "exposure": lambda: exposure(RUN, PNDP.each(range(3)), coins),
         "strategy": lambda: strategy("mafalda", coins, W),
         "identity": lambda: strategy("identity", coins),

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from mfdl import PNDP, Lipschitz, Participation, Schedule, ScheduledProtocol, account, dp_dsgd, gossip_matrix, load_graph
 from mfdl.accounting.promises import promise
 from mfdl.accounting.reactions import SMOOTHNESS
+from mfdl.language.attackers import Attack
 
 SEEDS = st.integers(0, 2**32 - 1)
 FLORENCE = load_graph("florentine")
@@ -36,7 +37,7 @@ def reached(W, attacker, victim, rates, factors):
 def all_ways(W, T, trust, scheme, updates, rates):
     """The promise, asked for in each of the ways in which it can be."""
     run = dp_dsgd(W, T)
-    yield promise(run, trust, scheme, updates, rates).sensitivity
+    yield promise(Attack(run, trust), scheme, updates, rates).sensitivity
     yield account(run, trust, scheme, updates=updates, rates=rates).sensitivity
     yield account(ScheduledProtocol(run, Schedule(rates)), trust, scheme, updates=updates).sensitivity
 
@@ -48,11 +49,11 @@ def test_a_falling_rate_on_a_path():
     flat = np.broadcast_to((1 - rates * 0.5)[:, None], (8, 5))
     by_algebra = [np.sqrt(np.diag(reached(W, 0, u, rates, flat)).max()) for u in (2, 3, 4)]
     np.testing.assert_allclose(by_algebra, [0.9559, 0.7503, 0.5408], atol=1e-4)
-    of_first_step = promise(dp_dsgd(W, 8), PNDP([0]), scheme, Lipschitz(0.5), rates).sensitivity[1:]
+    of_first_step = promise(Attack(dp_dsgd(W, 8), PNDP([0])), scheme, Lipschitz(0.5), rates).sensitivity[1:]
     np.testing.assert_allclose(of_first_step, [0.8609, 0.2797, 0.0577], atol=1e-4)  # what one constant for all steps would promise
     for promised in all_ways(W, 8, PNDP([0]), scheme, ridge, rates):
         assert (promised[1:] >= by_algebra).all() and (promised[1:] <= 1.01 * np.array(by_algebra)).all()
-    largest = promise(dp_dsgd(W, 8), PNDP([0]), scheme, Lipschitz(0.95), rates).sensitivity[1:]
+    largest = promise(Attack(dp_dsgd(W, 8), PNDP([0])), scheme, Lipschitz(0.95), rates).sensitivity[1:]
     assert (largest >= by_algebra).all()
 
 
@@ -64,7 +65,7 @@ def test_a_falling_rate_in_florence():
     flat = np.broadcast_to((1 - rates * 0.2)[:, None], (T, 15))
     by_algebra = np.array([np.sqrt(np.diag(reached(W, spy, u, rates, flat)).max()) for u in others])
     run = dp_dsgd(W, T, nodes=FLORENCE)
-    of_largest, of_steps = (promise(run, PNDP(["Acciaiuoli"]), scheme, one, rates).sensitivity for one in (Lipschitz(ridge.c, ridge.centre), ridge))
+    of_largest, of_steps = (promise(Attack(run, PNDP(["Acciaiuoli"])), scheme, one, rates).sensitivity for one in (Lipschitz(ridge.c, ridge.centre), ridge))
     assert (by_algebra <= of_steps * (1 + 1e-9)).all()
     excess = by_algebra / of_largest
     assert (excess > 1 + 1e-6).sum() >= 12 and excess.max() > 1.5
@@ -99,7 +100,7 @@ def test_no_reaction_of_a_step_exceeds_the_promise(seed):
     rng, W, spy, rates, updates = any_case(seed)
     T, n = len(rates), len(W)
     scheme = [Participation.single(T), Participation.every_step(T)][int(rng.integers(2))]
-    made = promise(dp_dsgd(W, T), PNDP([spy]), scheme, updates, rates)
+    made = promise(Attack(dp_dsgd(W, T), PNDP([spy])), scheme, updates, rates)
     assert made.verify() < 1e-9
     low, high = (np.broadcast_to(end[:, None], (T, n)) for end in ends(updates, rates))
     for _ in range(4):
@@ -119,7 +120,7 @@ def test_some_reactions_come_close():
         spy = [0, 1, 3][seed]
         victim = [3, 2, 0][seed]
         updates = Lipschitz.of("huber", 1, 1.0, ridge=ridge)
-        made = promise(dp_dsgd(W, 4), PNDP([spy]), Participation.single(4), updates, rates, tol=1e-6)
+        made = promise(Attack(dp_dsgd(W, 4), PNDP([spy])), Participation.single(4), updates, rates, tol=1e-6)
         low, high = ends(updates, rates)
         bounds = [(a, b) for a, b in zip(np.repeat(low, 4), np.repeat(high, 4), strict=True)]
         def learned(x): return -np.diag(reached(W, spy, victim, rates, x.reshape(4, 4))).max()  # noqa: B023
@@ -139,7 +140,7 @@ def test_constants_of_single_steps_and_nodes(seed):
     T, n = len(rates), len(W)
     c, scheme = rng.choice([0.3, 0.9, 1.0, 1.2], (T, n)), Participation.single(T)
     rates = None if rng.random() < 0.5 else rates
-    made, more, most = (promise(dp_dsgd(W, T), PNDP([spy]), scheme, one, rates, tol=1e-6) for one in (Lipschitz(c), Lipschitz(1.1 * c), Lipschitz(c.max())))
+    made, more, most = (promise(Attack(dp_dsgd(W, T), PNDP([spy])), scheme, one, rates, tol=1e-6) for one in (Lipschitz(c), Lipschitz(1.1 * c), Lipschitz(c.max())))
     assert made.verify() < 1e-9
     assert (made.sensitivity <= more.sensitivity * (1 + 1e-5) + 1e-9).all() and (made.sensitivity <= most.sensitivity * (1 + 1e-5) + 1e-9).all()
     for _ in range(3):
@@ -187,7 +188,7 @@ def test_what_does_not_fit_is_refused_before_any_work(monkeypatch):
     for rates in ([2, 1, 0.5], [0.5, 0.1, 0.1], [0.9, 0.9, 0.9]):
         with pytest.raises(ValueError, match="updates are for step=1"): account(run, PNDP([0]), scheme, updates=ridge, rates=rates)
         with pytest.raises(ValueError, match="updates are for step=1"): account(ScheduledProtocol(run, Schedule(rates)), PNDP([0]), scheme, updates=ridge)
-        with pytest.raises(ValueError, match="updates are for step=1"): promise(run, PNDP([0]), scheme, ridge, rates)
+        with pytest.raises(ValueError, match="updates are for step=1"): promise(Attack(run, PNDP([0])), scheme, ridge, rates)
     for c in (np.ones(3), np.ones((2, 4)), np.ones((4, 3)), np.ones((4, 1))):
         with pytest.raises(ValueError, match="updates: constants of shape"): account(run, PNDP([0]), scheme, updates=Lipschitz(c))
     for bad in (np.ones((1, 1, 1)), [[1.0], [-1.0]], [[np.nan]]):
@@ -210,7 +211,7 @@ def test_the_signed_route_takes_rates_from_the_run():
     from mfdl.accounting.paths import paths_of
     from mfdl.accounting.signed import all_cases, best_signed
     rates, ridge = np.geomspace(1, 0.2, 5), Lipschitz.of("logistic", 1, 1.0, ridge=0.3)
-    paths = paths_of(dp_dsgd(gossip_matrix(nx.path_graph(4)), 5), PNDP([0]), rates / rates.mean())
+    paths = paths_of(Attack(dp_dsgd(gossip_matrix(nx.path_graph(4)), 5), PNDP([0])), rates / rates.mean())
     cases = all_cases(paths, np.array([2, 3]), [(0,), (2,)])
     alone, told = (best_signed(paths, one, *cases)[0] for one in (ridge, ridge.at(rates)))
     np.testing.assert_allclose(alone, told, rtol=1e-12)

@@ -13,7 +13,7 @@ from mfdl.accounting.seen import FromSeen, see
 from mfdl.accounting.state_space import Doubtful, state_space, strategy_in_time
 from mfdl.accounting.streaming import stream
 from mfdl.language.algorithms import mf_dsgd
-from mfdl.language.attackers import LDP, PNDP, view
+from mfdl.language.attackers import LDP, PNDP, Attack, view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
@@ -39,8 +39,8 @@ def view_of(run, trust):
     return found
 
 
-def seen_of(run, trust): return FromSeen(see(run, trust))
-def streamed(run, trust): return stream(state_space(run, trust))
+def seen_of(run, trust): return FromSeen(see(Attack(run, trust)))
+def streamed(run, trust): return stream(state_space(Attack(run, trust)))
 
 
 @pytest.mark.parametrize("a, T, served", [(1, 10, 4), (1.5, 18, 2), (2, 20, 1), (-2, 17, 1), (4, 8, 1)])
@@ -61,7 +61,7 @@ def test_strategies_that_grow_are_not_lost():
     """Before, a ring of 5 was told 1.88e8 where the truth is 5.06e8."""
     W = gossip_matrix(nx.cycle_graph(5))
     with pytest.raises(Doubtful): account(mf_dsgd(csr_array(W), 50, growing(1.5, 50)), PNDP([0]), Participation.single(50))
-    with pytest.raises(Doubtful): stream(state_space(mf_dsgd(W, 40, growing(2, 40)), PNDP([0])))
+    with pytest.raises(Doubtful): stream(state_space(Attack(mf_dsgd(W, 40, growing(2, 40)), PNDP([0]))))
     everybody = account(mf_dsgd(csr_array(W), 50, growing(1.5, 50)), LDP(), Participation.single(50))
     np.testing.assert_allclose(everybody.sensitivity, np.sqrt((2.25**50 - 1) / 1.25), rtol=1e-9)
 
@@ -71,8 +71,8 @@ def test_a_strategy_is_recovered_from_noise_that_grows(a):
     """C = I - a S: its inverse grows, and an inverse of that inverse is lost in rounding."""
     C = np.eye(70) - a * np.eye(70, k=-1)
     run = mf_dsgd(PATH, 70, C)
-    np.testing.assert_allclose(paths_of(run, PNDP([0])).memory, np.tile(np.abs(C), (3, 1, 1)), rtol=1e-12, atol=0)
-    told = overheard(mf_dsgd(csr_array(PATH), 70, C), LDP()).information(1)
+    np.testing.assert_allclose(paths_of(Attack(run, PNDP([0]))).memory, np.tile(np.abs(C), (3, 1, 1)), rtol=1e-12, atol=0)
+    told = overheard(Attack(mf_dsgd(csr_array(PATH), 70, C), LDP())).information(1)
     np.testing.assert_allclose(told, C.T @ C, rtol=1e-12, atol=0)
 
 

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from mfdl import LDP, PNDP, Lipschitz, OnlineAccountant, Participation, Protocol, Round, Schedule, ScheduledProtocol, SecLDP, Step, account
 from mfdl.accounting import bins, chance, exact, online, overheard, paths, promises, schedules, seen, signed, state_space, truncated
 from mfdl.accounting import exposure as many
+from mfdl.accounting.account import account_by
 from mfdl.accounting.chance import step_by_step
 from mfdl.accounting.exposure import exposure
 from mfdl.accounting.privacy import GaussianDP
@@ -134,14 +135,14 @@ def route(listed):
 
 @route(overheard.CLOSED_FORM)
 def closed_form(run, trust, truth, folder):
-    if (found := overheard.independent(run, trust)) is None: return False
+    if (found := overheard.independent(attackers.Attack(run, trust))) is None: return False
     truth.check_information(found)
     return True
 
 
 @route(overheard.DIRECTIONS)
 def directions(run, trust, truth, folder):
-    if (found := overheard.overheard(run, trust)) is None: return False
+    if (found := overheard.overheard(attackers.Attack(run, trust))) is None: return False
     truth.check_information(found)
     return True
 
@@ -152,7 +153,7 @@ def alike(run, trust, truth, folder): return run.sparse and directions(run, trus
 
 @route(seen.SEEN)
 def rows_that_are_seen(run, trust, truth, folder):
-    try: found = seen.FromSeen(seen.see(run, trust))
+    try: found = seen.FromSeen(seen.see(attackers.Attack(run, trust)))
     except state_space.NotStreamable: return False
     truth.check_information(found)
     return True
@@ -160,7 +161,7 @@ def rows_that_are_seen(run, trust, truth, folder):
 
 @route(state_space.ONE_PASS)
 def one_pass(run, trust, truth, folder):
-    try: found = stream(state_space.state_space(run, trust))
+    try: found = stream(state_space.state_space(attackers.Attack(run, trust)))
     except state_space.NotStreamable: return False
     if found.certain: truth.check_information(found, found.uncovered)
     return found.certain
@@ -176,7 +177,7 @@ def whole_view(run, trust, truth, folder):
 
 @route(exact.EXACT)
 def without_rounding(run, trust, truth, folder):
-    found = exact.exact(run, trust)
+    found = exact.exact(attackers.Attack(run, trust))
     truth.check_information(found, found.uncovered)
     return True
 
@@ -186,7 +187,7 @@ def plans(run, trust, truth, folder):
     """No promise is below the account for gradients that do not react, which are among those that do."""
     if not trust.nodes: return False
     for scheme in (Participation.single(run.T), Participation.every_step(run.T)):
-        try: made = promises.promise(run, trust, scheme, Lipschitz(1.0))
+        try: made = promises.promise(attackers.Attack(run, trust), scheme, Lipschitz(1.0))
         except ValueError: return False  # a memory that nodes share
         assert (made.sensitivity >= truth.sensitivities(scheme) * (1 - 1e-7) - 1e-9).all()
     return True
@@ -196,7 +197,7 @@ def plans(run, trust, truth, folder):
 def signed_bound(run, trust, truth, folder):
     if not trust.nodes: return False
     scheme = Participation.single(run.T)
-    try: made = promises.promise(run, trust, scheme, Lipschitz(1.0, 0.5))
+    try: made = promises.promise(attackers.Attack(run, trust), scheme, Lipschitz(1.0, 0.5))
     except ValueError: return False
     assert (made.sensitivity >= truth.sensitivities(scheme) * (1 - 1e-7) - 1e-9).all()
     return made.multipliers is not None
@@ -351,9 +352,9 @@ def uses(run, tmp_path):
     """All that computes a number about a run, or hands it on."""
     scheme, insider = Participation.single(run.T), PNDP([0])
     for trust in (LDP(), insider, SecLDP([0])):
-        for backend in ("auto", "seen", "streaming", "dense", "exact"): yield partial(account, run, trust, scheme, backend=backend)
+        for backend in ("auto", "seen", "streaming", "dense", "exact"): yield partial(account_by, backend, run, trust, scheme)
     yield lambda: account(run, insider, scheme, updates=Lipschitz(1.0))
-    yield lambda: promises.promise(run, insider, scheme, Lipschitz(1.0))
+    yield lambda: promises.promise(attackers.Attack(run, insider), scheme, Lipschitz(1.0))
     yield lambda: exposure(run, [insider], scheme)
     yield lambda: OnlineAccountant(insider).feed(run)
     yield lambda: write_log(run, scheme, 1.0, tmp_path / "log")
@@ -400,7 +401,7 @@ def test_what_is_refused_is_refused_in_words():
     with pytest.raises(ValueError, match="noise that is recombined between nodes and noise on single messages, and by post does not handle that; expected a friend"):
         refuse(Route("by post", frozenset(FEATURES) - {"basis", "shares"}, "a friend"), run)
     with pytest.raises(ValueError, match="basos"): Route("by post", frozenset({"basos"}), "a friend")
-    with pytest.raises(state_space.NotStreamable, match="in one pass"): account(run, LDP(), Participation.single(run.T), backend="streaming")
+    with pytest.raises(state_space.NotStreamable, match="in one pass"): account_by("streaming", run, LDP(), Participation.single(run.T))
 
 
 # A basis beside sparse matrices, which was overlooked: what was promised was too small by its inverse.
@@ -417,7 +418,7 @@ def test_sparse_matrices_and_a_basis():
     run = recombined(0.1 * np.eye(4), 3)
     assert account(run, LDP(), Participation.single(3)).worst.mu == pytest.approx(10.0, rel=1e-12)
     assert np.isinf(account(run, PNDP([0]), Participation.single(3)).mu).all()  # who holds all seeds
-    with pytest.raises(state_space.NotStreamable, match="recombined"): account(run, LDP(), Participation.single(3), backend="seen")
+    with pytest.raises(state_space.NotStreamable, match="recombined"): account_by("seen", run, LDP(), Participation.single(3))
     with pytest.raises(state_space.NotStreamable, match="recombined"): OnlineAccountant(LDP()).feed(run)
     with pytest.raises(ValueError, match="no bound|does not handle"): account(run, PNDP([0]), Participation.single(3), updates=Lipschitz(1.0))
 

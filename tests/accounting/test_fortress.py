@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl import LDP, PNDP, Participation, Protocol, Round, SecLDP, Step, account, corn, dsgd, mf_dsgd
+from mfdl.accounting.account import account_by
 from mfdl.accounting.solver import certify
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.steps import fresh_noise
@@ -72,7 +73,7 @@ def pairs(run, trust, nodes, backend):
     exact = {"single": lambda Q: np.sqrt(np.diag(Q).max()), "every": lambda Q: np.sqrt(certify(Q).lower)}
     schemes = {"single": Participation.single(run.T), "every": Participation.every_step(run.T)}
     for name, scheme in schemes.items():
-        report = account(run, trust, scheme, backend=backend)
+        report = account_by(backend, run, trust, scheme)
         for u, mu in zip(report.victims, report.mu, strict=True):
             yield mu, np.inf if leaks[:, u].any() else exact[name](P[u])
 

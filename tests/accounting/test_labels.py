@@ -15,7 +15,7 @@ from mfdl.accounting.reactions import Lipschitz
 from mfdl.accounting.report import in_short
 from mfdl.accounting.seen import FromSeen, see
 from mfdl.language.algorithms import anti_pgd, decor, dp_dsgd, muffliato
-from mfdl.language.attackers import LDP, PNDP, SecLDP
+from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.protocol import Protocol
@@ -76,10 +76,10 @@ def test_routes_count_rows_and_not_labels(labels):
     for make in (dp_dsgd, anti_pgd):
         plain, named = make(W, 3, range(5)), make(W, 3, labels)
         for v in range(5):
-            one, other = FromSeen(see(plain, PNDP([v]))), FromSeen(see(named, PNDP([labels[v]])))
+            one, other = FromSeen(see(Attack(plain, PNDP([v])))), FromSeen(see(Attack(named, PNDP([labels[v]]))))
             np.testing.assert_array_equal(one.information(nodes[nodes != v]), other.information(nodes[nodes != v]))
         route = independent if make is dp_dsgd else overheard
-        np.testing.assert_array_equal(route(plain, LDP()).information(nodes), route(named, LDP()).information(nodes))
+        np.testing.assert_array_equal(route(Attack(plain, LDP())).information(nodes), route(Attack(named, LDP())).information(nodes))
 
 
 def test_an_online_account_takes_the_labels_of_what_it_is_fed(tmp_path):

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, SecureSum, account
+from mfdl.accounting.account import account_by
 from mfdl.accounting.exposure import exposure
 from mfdl.accounting.overheard import independent
 from mfdl.accounting.promises import promise
 from mfdl.accounting.seen import FromSeen, expected_cost, see
 from mfdl.accounting.state_space import NotStreamable
 from mfdl.language.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
-from mfdl.language.attackers import coalition_mask, parse_attackers, view
+from mfdl.language.attackers import Attack, coalition_mask, parse_attackers, view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import check_gossip, gossip_matrix
 from mfdl.language.protocol import Protocol, check_protocol_type
@@ -56,7 +57,7 @@ def test_what_is_seen_tells_what_the_whole_view_tells(seed):
     run = changing(W, T, rng)
     nodes = rng.choice(n, int(rng.integers(1, n)), replace=False).tolist()
     trust = [PNDP(nodes), SecureSum(nodes), SecLDP(nodes), SecLDP(nodes, "received"), LDP()][int(rng.integers(5))]
-    try: found = FromSeen(see(run, trust))
+    try: found = FromSeen(see(Attack(run, trust)))
     except NotStreamable: assume(False)  # it does not guess
     reduced = view(run, trust)
     other = decompose(reduced)
@@ -89,18 +90,18 @@ def test_what_is_refused_in_sparse_networks():
     S = gossip_matrix(nx.path_graph(6), sparse=True)
     run, scheme = dp_dsgd(S, 4), Participation.every_step(4)
     with pytest.raises(ValueError, match="noise with a memory, and sparse gossip matrices"): account(mf_dsgd(S, 4, np.tri(4)), PNDP([0]), scheme, updates=Lipschitz(1.0))
-    for call in (lambda: account(run, PNDP([0]), scheme, backend="dense"),
+    for call in (lambda: view(run, PNDP([0])),
                  lambda: decor(S, 4), lambda: corn(S, 4, np.eye(6)), lambda: run.M_G, lambda: check_gossip(S), lambda: check_protocol_type(run)):
         with pytest.raises(ValueError, match="sparse"): call()
     for wrong in (S * 2, csr_array(np.full((2, 3), 0.5)), -1 * S, csr_array(np.diag([np.nan, 1]))):
         with pytest.raises(ValueError, match="W"): check_gossip(wrong, sparse=True)
-    with pytest.raises(ValueError, match="nodes share noise"): see(decor(S.toarray(), 4), PNDP([0]))
+    with pytest.raises(ValueError, match="nodes share noise"): see(Attack(decor(S.toarray(), 4), PNDP([0])))
     with pytest.raises(ValueError, match="sizes"): gossip_kinds([S, gossip_matrix(nx.path_graph(5), sparse=True)], 2, sparse=True)
 
 
 def test_what_does_not_fit_is_refused_before_any_work():
     run = dp_dsgd(gossip_matrix(nx.star_graph(40), sparse=True), 50)
-    needed = expected_cost(see(run, PNDP([0]))).memory
+    needed = expected_cost(see(Attack(run, PNDP([0])))).memory
     assert needed > 8 * 2000**2
     with pytest.raises(ValueError, match="memory: about .* GB are needed, .*2000 numbers that are seen of 40 nodes; expected fewer neighbours"):
         account(run, PNDP([0]), Participation.single(50), memory_limit=needed / 2)
@@ -112,15 +113,15 @@ def test_full_matrices_take_the_cheaper_route(trust, monkeypatch):
     """With numbers that are the same."""
     import mfdl.accounting.account as module
     run, scheme = dp_dsgd(gossip_matrix(nx.barabasi_albert_graph(150, 2, seed=0)), 5), Participation.single(5)
-    slow = account(run, trust, scheme, backend="streaming")
-    monkeypatch.setattr(module, "_streamed", lambda *_: pytest.fail("the other route"))
+    slow = account_by("streaming", run, trust, scheme)
+    monkeypatch.setattr(module, "stream", lambda *_: pytest.fail("the other route"))
     if trust.nodes and type(trust) is PNDP: assert np.allclose(account(run, trust, scheme).mu, slow.mu, rtol=1e-9, atol=1e-12)
-    assert np.allclose(account(run, trust, scheme, backend="seen").mu, slow.mu, rtol=1e-9, atol=1e-12)
+    assert np.allclose(account_by("seen", run, trust, scheme).mu, slow.mu, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("more, says", [
-    (("-T", 50_000, "--backend", "streaming"), "T=50000: pairs of steps of 15 victims, which takes about"), (("-T", 10**9), "steps=1000000000 of 15 nodes, which takes about"),
-    (("-T", 5000, "--backend", "dense"), "75000 messages of 150000 gradients and variables, in full"),
+    (("-T", 50_000, "-t", "pndp", "--attackers", "Medici"), "T=50000: pairs of steps of 14 victims, which takes about"),
+    (("-T", 10**9), "steps=1000000000 of 15 nodes, which takes about"),
 ])
 def test_too_many_steps_are_refused_before_any_work(more, says):
     done = subprocess.run(command("account", "florentine", "-t", "ldp", "--yes", *more), capture_output=True, text=True)
@@ -161,7 +162,7 @@ def test_sums_of_who_hears_everything_are_the_whole_view():
     for seed in range(400):
         run = own_noise_run(seed)
         for trust in (LDP(), SecLDP([0])):
-            sums = independent(run, trust)
+            sums = independent(Attack(run, trust))
             taken.append(sums is not None)
             if sums is None: continue
             victims = np.flatnonzero(~coalition_mask(run, trust))
@@ -198,6 +199,10 @@ def test_a_job_of_many_attackers_is_shared_out_and_gone_on_with(tmp_path):
 def command(*arguments): return [sys.executable, "-c", "from mfdl.workshop.cli import app; app()", *map(str, arguments)]
 
 
+def test_a_view_that_is_too_large_is_refused_before_any_work():
+    with pytest.raises(ValueError, match="75000 messages of 150000 gradients and variables, in full"): view(dp_dsgd(gossip_matrix(nx.florentine_families_graph()), 5000), LDP())
+
+
 def test_many_attackers_from_the_command_line(tmp_path):
     asked = f"account karate -T 6 --attackers sample:size=4,seed=0 --results {tmp_path / 'kept'} -o {tmp_path / 'table.csv'}".split()
     for _ in range(2):
@@ -206,7 +211,7 @@ def test_many_attackers_from_the_command_line(tmp_path):
     assert len((tmp_path / "kept").read_text().splitlines()) == 5 and pd.read_csv(tmp_path / "table.csv").attacker.nunique() == 4
     for wrong, says in ((("--attackers", "sample:size=99,seed=0"), "expected at most 34"), (("--attackers", "sample:size=3"), "expected sample:size=...,seed=..."),
                         (("--results", tmp_path / "k", "--epsilon", 8), "no guarantee for others"), (("--results", tmp_path / "k", "-o", "a.png"), "expected the name of a .csv"),
-                        (("--scheduler", "tcp://127.0.0.1:9"), "no Dask scheduler answers"), (("--attackers", 0, "--backend", "seen", "--limit-memory", 1e-6), "memory: about")):
+                        (("--scheduler", "tcp://127.0.0.1:9"), "no Dask scheduler answers"), (("--backend", "seen"), "No such option")):
         done = CliRunner().invoke(app, ["account", "karate", "-T", "6", *map(str, wrong)])
         assert done.exit_code == 2 and says in done.stderr, done.stderr
 
@@ -281,7 +286,7 @@ def any_network(rng):
 @pytest.mark.filterwarnings("ignore:graph has")
 def test_promises_of_sparse_tables_are_those_of_full_ones(seed):
     (full, sparse), trust, scheme, updates = any_network(np.random.default_rng(seed))
-    one, other = (promise(run, trust, scheme, updates) for run in (full, sparse))
+    one, other = (promise(Attack(run, trust), scheme, updates) for run in (full, sparse))
     assert (other.sensitivity <= one.sensitivity * (1 + 1e-10)).all() and (one.victims == other.victims).all()
     if len(other.near) == full.n: assert np.allclose(one.sensitivity, other.sensitivity, rtol=1e-10, atol=0)  # everybody can be heard
     assert other.verify() < 1e-9
@@ -307,10 +312,10 @@ def cost_of_plan(made, victim, pattern, most, share):
 def test_promises_near_and_far_are_proved_and_close_to_those_of_plans_for_everybody(seed):
     rng = np.random.default_rng(seed)
     (full, sparse), trust, scheme, updates = any_network(rng)
-    best = promise(full, trust, scheme, updates)
+    best = promise(Attack(full, trust), scheme, updates)
     with pytest.MonkeyPatch.context() as patch:  # so that only some victims have plans of their own
         patch.setattr("mfdl.accounting.promises.KEPT_PROOFS", int(rng.choice([0, full.T * (full.n // 2)**2 * scheme.b])))
-        made = promise(sparse, trust, scheme, updates)
+        made = promise(Attack(sparse, trust), scheme, updates)
     assert made.verify() < 1e-9 and (best.victims == made.victims).all()
     finite = np.isfinite(best.sensitivity)
     assert (np.isfinite(made.sensitivity) == finite).all() and ((made.sensitivity > 0) == (best.sensitivity > 0)).all()

@@ -38,7 +38,7 @@ from mfdl.accounting.paths import paths_of
 from mfdl.accounting.promises import new_differences, promise
 from mfdl.accounting.reactions import best_plans, plan_at, plan_cost
 from mfdl.accounting.sensitivities import worst_sensitivities
-from mfdl.language.attackers import coalition_mask
+from mfdl.language.attackers import Attack, coalition_mask
 from mfdl.workshop.cli import app
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -90,7 +90,7 @@ def test_no_reaction_exceeds_the_promise(seed):
     centre = float(rng.choice([0, c / 2, 0.9 * c]))
     updates = Lipschitz(c, centre)
     rates = rng.uniform(0.3, 1, run.T) if rng.random() < 0.3 else None
-    made = promise(run, trust, scheme, updates, rates)
+    made = promise(Attack(run, trust), scheme, updates, rates)
     assert (made.lower[made.routes == "flow"] <= made.sensitivity[made.routes == "flow"] * (1 + 1e-9)).all()
     assert made.verify() < 1e-9
     least, shape = 2 * centre - c, (run.T, run.n)
@@ -130,7 +130,7 @@ def test_shared_noise_hides_at_least_as_much_as_from_those_who_hear_everything(s
     most = account(run, SecLDP(attacker), every)
     assert found.victims == most.victims and most.adaptive
     assert (found.sensitivity <= most.sensitivity * (1 + 1e-9)).all()
-    np.testing.assert_allclose(found.sensitivity, np.minimum(promise(run, PNDP(attacker), every, Lipschitz(c)).sensitivity, most.sensitivity), rtol=1e-9)
+    np.testing.assert_allclose(found.sensitivity, np.minimum(promise(Attack(run, PNDP(attacker)), every, Lipschitz(c)).sensitivity, most.sensitivity), rtol=1e-9)
     taken = np.array(found.routes) == "hears all"
     np.testing.assert_allclose(found.sensitivity[taken], most.sensitivity[taken], rtol=1e-9)
     r = rng.choice([-c, c], (run.T, run.n)) - 1
@@ -146,7 +146,7 @@ def test_any_plan_is_a_plan(seed):
     run = any_run(rng)
     victim = int(rng.integers(1, run.n))
     c = np.full(run.n, rng.uniform(0, 1.3))
-    paths = paths_of(run, PNDP([0]))
+    paths = paths_of(Attack(run, PNDP([0])))
     s = new_differences(paths, np.array([victim]), run.trains.T[[victim]])
     _, cost, bound = best_plans(paths, c, s)
     assert bound <= cost * (1 + 1e-9) + 1e-12
@@ -161,7 +161,7 @@ def test_an_understated_promise_is_noticed():
     """A proof that proves more than what is promised, or a number that was made smaller."""
     run = dp_dsgd(gossip_matrix(FLORENCE), 5, nodes=FLORENCE)
     for updates in (Lipschitz(1), Lipschitz.of("huber", 1, 0.2)):
-        made = promise(run, PNDP(["Medici"]), Participation.single(5), updates)
+        made = promise(Attack(run, PNDP(["Medici"])), Participation.single(5), updates)
         assert made.verify() < 1e-9
         with pytest.raises(ValueError, match="more than promised"): replace(made, sensitivity=0.999 * made.sensitivity).verify()
         if made.multipliers is None:
@@ -176,10 +176,10 @@ def test_a_later_pattern_costs_no_more(scheme, monkeypatch):
     """All steps alike: the first pattern speaks for all, single steps for those at least so far apart."""
     run = dp_dsgd(gossip_matrix(nx.path_graph(5)), 6)
     for updates in (Lipschitz(1), Lipschitz(1, 0.8)):
-        quick = promise(run, PNDP([0]), scheme, updates, tol=1e-6).sensitivity
+        quick = promise(Attack(run, PNDP([0])), scheme, updates, tol=1e-6).sensitivity
         with monkeypatch.context() as patch:
             patch.setattr("mfdl.accounting.paths.Paths.begins_anywhere", False)
-            slow = promise(run, PNDP([0]), scheme, updates, tol=1e-6).sensitivity
+            slow = promise(Attack(run, PNDP([0])), scheme, updates, tol=1e-6).sensitivity
         if scheme.separation == "exactly": np.testing.assert_allclose(quick, slow, rtol=1e-4)
         else: assert (quick >= slow * (1 - 1e-4)).all() and (quick <= 1.05 * slow).all()
 
@@ -204,19 +204,19 @@ def test_by_hand():
     """A path 0 - 1 - 2, attacker 0, one participation of node 2 in the first of two steps: a difference of 1 that may be paid now, or a third of it at node 1 when it is heard."""
     run = dp_dsgd(gossip_matrix(nx.path_graph(3)), 2)
     first = Participation.cyclic(1, 2)
-    promised = promise(run, PNDP([0]), first, Lipschitz(1), tol=1e-10).sensitivity
+    promised = promise(Attack(run, PNDP([0])), first, Lipschitz(1), tol=1e-10).sensitivity
     a = 1 / 10  # min a^2 + ((1 - a) / 3)^2
     assert promised[1] == pytest.approx(np.sqrt(a**2 + ((1 - a) / 3)**2), rel=1e-6) and promised[0] == pytest.approx(1)
-    forgets = promise(run, PNDP([0]), first, Lipschitz(0)).sensitivity
+    forgets = promise(Attack(run, PNDP([0])), first, Lipschitz(0)).sensitivity
     assert forgets[1] == 0
 
 
 def test_noise_of_others_is_no_noise():
     W, every = gossip_matrix(nx.path_graph(4)), Participation.every_step(3)
-    assert np.isinf(promise(dsgd(W, 3), PNDP([0]), every, Lipschitz(1)).sensitivity[:2]).all()
-    held = promise(corn(W, 3, np.eye(4)), PNDP([0]), every, Lipschitz(1)).sensitivity
+    assert np.isinf(promise(Attack(dsgd(W, 3), PNDP([0])), every, Lipschitz(1)).sensitivity[:2]).all()
+    held = promise(Attack(corn(W, 3, np.eye(4)), PNDP([0])), every, Lipschitz(1)).sensitivity
     assert np.isinf(held[0]), "the attacker holds the one seed"
-    strong, weak = (promise(decor(W, 3, 1.0, edge), PNDP([0]), every, Lipschitz(1)).sensitivity for edge in (0.0, 5.0))
+    strong, weak = (promise(Attack(decor(W, 3, 1.0, edge), PNDP([0])), every, Lipschitz(1)).sensitivity for edge in (0.0, 5.0))
     np.testing.assert_allclose(strong, weak)
 
 

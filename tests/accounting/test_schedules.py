@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocols import random_protocol
 
-from mfdl.accounting.account import account, expected_work
+from mfdl.accounting.account import account, account_by, expected_work
 from mfdl.accounting.online import OnlineAccountant
 from mfdl.accounting.paths import paths_of
 from mfdl.accounting.promises import promise
 from mfdl.accounting.reactions import Lipschitz
-from mfdl.accounting.schedules import Schedule, ScheduledProtocol, same_account, through_schedule
+from mfdl.accounting.schedules import Schedule, ScheduledProtocol, same_account
 from mfdl.accounting.sensitivities import worst_sensitivity
 from mfdl.accounting.state_space import NotStreamable, state_space
 from mfdl.language.algorithms import dp_dsgd, mf_dsgd, muffliato, zip_dl
-from mfdl.language.attackers import LDP, PNDP, SecLDP, SecureSum, view
+from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP, SecureSum, view
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.protocol import Protocol
@@ -133,8 +133,8 @@ def test_accounts_against_pseudo_inverses(seed, data):
     expected = by_pinv(run, trust, scheme)
     assert expected is not None
     np.testing.assert_allclose(account(run, trust, scheme).sensitivity, expected, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(account(run, trust, scheme, backend="dense").sensitivity, expected, rtol=1e-6, atol=1e-7)
-    if not isinstance(same_account(run, trust), Protocol): return
+    np.testing.assert_allclose(account_by("dense", run, trust, scheme).sensitivity, expected, rtol=1e-6, atol=1e-7)
+    if not isinstance(same_account(Attack(run, trust)).run, Protocol): return
     np.testing.assert_allclose(by_pinv(plain, trust, scheme), expected, rtol=1e-6, atol=1e-7)
 
 
@@ -179,10 +179,10 @@ def test_promises_take_learning_rates_and_refuse_momentum():
 def test_every_route_that_reads_steps_refuses():
     run, insider, once = ScheduledProtocol(dp_dsgd(WS, T), Schedule(0.1, 0.9)), PNDP([0]), Participation.single(T)
     for backend in ("seen", "streaming", "exact"):
-        with pytest.raises(NotStreamable): account(run, insider, once, backend=backend)
-    with pytest.raises(NotStreamable): state_space(run, insider)
-    with pytest.raises(ValueError, match="of which this knows nothing"): paths_of(run, insider)
-    with pytest.raises(ValueError, match="of which this knows nothing"): promise(run, insider, once, Lipschitz(1))
+        with pytest.raises(NotStreamable): account_by(backend, run, insider, once)
+    with pytest.raises(NotStreamable): state_space(Attack(run, insider))
+    with pytest.raises(ValueError, match="of which this knows nothing"): paths_of(Attack(run, insider))
+    with pytest.raises(ValueError, match="of which this knows nothing"): promise(Attack(run, insider), once, Lipschitz(1))
     with pytest.raises(ValueError, match="expected a Step"): OnlineAccountant(insider, range(N), T).feed(run)
     with pytest.raises(ValueError, match="sums need the weights"): account(run, SecureSum([0]), once)
     assert account(ScheduledProtocol(dp_dsgd(W, T), Schedule(0.1, 0.9)), SecureSum([0]), once).mu.max() == pytest.approx(
@@ -195,16 +195,16 @@ def test_every_route_that_reads_steps_refuses():
 def test_noise_of_messages_is_no_post_processing():
     """Zip-DL: what is added to messages does not pass through momentum, so neither theorem is applied."""
     run = ScheduledProtocol(zip_dl(W, 3, self_noise=True), Schedule(0.5, 0.9))
-    for trust in (LDP(), PNDP([0]), SecLDP([0])): assert same_account(run, trust) is run
+    for trust in (LDP(), PNDP([0]), SecLDP([0])): assert same_account(Attack(run, trust)).run is run
     halves = ScheduledProtocol(zip_dl(W, 3, self_noise=True), Schedule(0.5))
-    assert same_account(halves, LDP()) is halves.protocol
+    assert same_account(Attack(halves, LDP())).run is halves.protocol
 
 
 def test_several_exchanges_a_step():
     plain = muffliato(W, 4, 2)
     run = ScheduledProtocol(plain, Schedule(0.3, 0.9))
     for trust in (LDP(), PNDP([0]), SecLDP([2])):
-        assert same_account(run, trust) is plain
+        assert same_account(Attack(run, trust)).run is plain
         a, b = view(run, trust), view(plain, trust)
         stack = lambda v: np.hstack([v.A, v.B])  # noqa: E731
         both = np.vstack([stack(a), stack(b)])  # each is a function of the other: stacking adds nothing
@@ -220,7 +220,6 @@ def test_several_exchanges_a_step():
     (lambda: ScheduledProtocol(dp_dsgd(W, T), Schedule([0.1] * 5)), "learning_rates"), (lambda: ScheduledProtocol(dp_dsgd(W, T), {"momentum": 0.9}), "schedule"),
     (lambda: ScheduledProtocol("dp-dsgd", Schedule()), "protocol"), (lambda: ScheduledProtocol(ScheduledProtocol(dp_dsgd(W, T), Schedule()), Schedule()), "protocol"),
     (lambda: ScheduledProtocol(dp_dsgd(W, T, trains=0.5, seed=1), Schedule(momentum=0.5)), "does not train"),
-    (lambda: through_schedule(ScheduledProtocol(dp_dsgd(W, T), Schedule(momentum=0.5)), PNDP([0]), "exact"), "backend"),
 ])
 def test_bad_input_by_name(wrong, says):
     with pytest.raises(ValueError, match=says): wrong()

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mfdl import account
+from mfdl.accounting.account import account_by
 from mfdl.accounting.exact import exact
 from mfdl.accounting.filters import Filter, innovation_rows
 from mfdl.accounting.online import OnlineAccountant, restore, save
@@ -19,7 +20,7 @@ from mfdl.accounting.solver import certify
 from mfdl.accounting.state_space import NotStreamable, state_space
 from mfdl.accounting.streaming import gramian_rows, stream
 from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
-from mfdl.language.attackers import LDP, PNDP, SecLDP
+from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
 from mfdl.language.steps import Noise, Round, Step
@@ -62,10 +63,10 @@ def runs(draw):
 def test_streaming_is_exact(drawn):
     run, trust = drawn
     try:
-        space = state_space(run, trust)
+        space = state_space(Attack(run, trust))
         streamed = stream(space)
     except NotStreamable: assume(False)
-    whole = exact(run, trust)
+    whole = exact(Attack(run, trust))
     assert not (whole.uncovered & ~streamed.uncovered).any()
     if streamed.certain: np.testing.assert_array_equal(streamed.uncovered, whole.uncovered)
     safe = streamed.victims[~streamed.uncovered[:, streamed.victims].any(axis=0)]
@@ -82,12 +83,12 @@ def test_messages_that_are_nearly_alike_are_told_apart_exactly_or_not_at_all(apa
     """Two nodes whose weights differ by so little send the attacker sums, of which the difference is known to fewer than ten digits."""
     W = np.array([[0.4, 0.3, 0.3, 0, 0], [0, 0.5, 0.1, 0.2 + apart, 0.2 - apart], [0, 0.1, 0.5, 0.2, 0.2], [0, 0, 0, 0.8, 0.2], [0, 0, 0, 0.1, 0.9]])
     run, every = muffliato(W, 3, 2), Participation.every_step(3)
-    exact = account(run, PNDP([0]), every, backend="exact").sensitivity
+    exact = account_by("exact", run, PNDP([0]), every).sensitivity
     np.testing.assert_allclose(account(run, PNDP([0]), every).sensitivity, exact, rtol=1e-9)
     for backend in ("streaming", "seen"):
         if 0 < apart < 1e-5:
-            with pytest.raises(NotStreamable, match="too nearly alike"): account(run, PNDP([0]), every, backend=backend)
-        else: np.testing.assert_allclose(account(run, PNDP([0]), every, backend=backend).sensitivity, exact, rtol=1e-9)
+            with pytest.raises(NotStreamable, match="too nearly alike"): account_by(backend, run, PNDP([0]), every)
+        else: np.testing.assert_allclose(account_by(backend, run, PNDP([0]), every).sensitivity, exact, rtol=1e-9)
 
 
 @FAST
@@ -96,7 +97,7 @@ def test_every_backend_gives_one_account(drawn, scheme):
     run, trust = drawn
     halves = lambda T: Participation.cyclic(T // 2, 2) if T % 2 == 0 else Participation.every_step(T)  # noqa: E731
     participation = {"every": Participation.every_step, "single": Participation.single, "cyclic": halves}[scheme](run.T)
-    auto, dense = (account(run, trust, participation, backend=backend) for backend in ("auto", "dense"))
+    auto, dense = (account_by(backend, run, trust, participation) for backend in ("auto", "dense"))
     np.testing.assert_allclose(auto.sensitivity, dense.sensitivity, rtol=1e-9, atol=1e-9)
     assert (auto.victims, auto.leaks, auto.adaptive) == (dense.victims, dense.leaks, dense.adaptive)
 
@@ -113,8 +114,7 @@ def test_many_attackers_are_each_attacker_alone():
 
 def test_streaming_is_refused_where_it_does_not_apply():
     W, every = gossip_matrix(nx.path_graph(4)), Participation.every_step(3)
-    with pytest.raises(NotStreamable, match="Zip-DL"): account(zip_dl(W, 3), PNDP([0]), every, backend="streaming")
-    with pytest.raises(ValueError, match="backend='dens' is not known"): account(dp_dsgd(W, 3), PNDP([0]), every, backend="dens")
+    with pytest.raises(NotStreamable, match="Zip-DL"): account_by("streaming", zip_dl(W, 3), PNDP([0]), every)
     assert np.isfinite(account(mf_dsgd(W, 3, np.tril(np.ones((3, 3)) + np.eye(3))), PNDP([0]), every).sensitivity).all()
 
 
@@ -199,10 +199,10 @@ def test_whoever_misses_messages_into_its_own_average_is_left_to_the_whole_view(
     """It does not know its own model; the pass counts with one that is known, and would overstate or understate what is learned."""
     run, every = make(gossip_matrix(nx.Graph([(0, 1), (0, 2), (0, 3), (3, 4)])), 3), Participation.every_step(3)
     trust = Partly(0, heard)
-    exact = account(run, trust, every, backend="exact").sensitivity
-    if heard == [1, 2, 3]: np.testing.assert_allclose(account(run, trust, every, backend="streaming").sensitivity, exact, rtol=1e-9)
+    exact = account_by("exact", run, trust, every).sensitivity
+    if heard == [1, 2, 3]: np.testing.assert_allclose(account_by("streaming", run, trust, every).sensitivity, exact, rtol=1e-9)
     else:
-        with pytest.raises(NotStreamable, match="do not know their own models"): account(run, trust, every, backend="streaming")
+        with pytest.raises(NotStreamable, match="do not know their own models"): account_by("streaming", run, trust, every)
     np.testing.assert_allclose(account(run, trust, every).sensitivity, exact, rtol=1e-9)
 
 
@@ -214,9 +214,9 @@ class Forgetful(PNDP):
 @pytest.mark.parametrize("make", [dp_dsgd, anti_pgd, lambda W, T: muffliato(W, T, 2)])
 def test_whoever_does_not_know_its_own_noise_is_left_to_the_whole_view(make):
     run, every = make(gossip_matrix(nx.Graph([(0, 1), (0, 2), (0, 3), (3, 4)])), 3), Participation.every_step(3)
-    exact = account(run, Forgetful([0]), every, backend="exact").sensitivity
+    exact = account_by("exact", run, Forgetful([0]), every).sensitivity
     assert (exact <= account(run, PNDP([0]), every).sensitivity * (1 + 1e-9)).all()
-    with pytest.raises(NotStreamable, match="do not know their own models"): account(run, Forgetful([0]), every, backend="streaming")
+    with pytest.raises(NotStreamable, match="do not know their own models"): account_by("streaming", run, Forgetful([0]), every)
     np.testing.assert_allclose(account(run, Forgetful([0]), every).sensitivity, exact, rtol=1e-9)
 
 
@@ -238,8 +238,8 @@ def test_doubtful_noise_is_left_to_the_dense_route():
         mf_dsgd(W, 40, np.eye(40) - 2 * np.eye(40, k=-1)),
     ):
         every = Participation.every_step(run.T)
-        with pytest.raises(NotStreamable): account(run, PNDP([0]), every, backend="streaming")
-        auto, dense = (account(run, PNDP([0]), every, backend=how) for how in ("auto", "dense"))
+        with pytest.raises(NotStreamable): account_by("streaming", run, PNDP([0]), every)
+        auto, dense = (account_by(how, run, PNDP([0]), every) for how in ("auto", "dense"))
         np.testing.assert_array_equal(auto.mu, dense.mu)
 
 
@@ -251,7 +251,7 @@ def test_online_takes_fresh_noise_only_and_keeps_its_state_on_errors():
     for wrong, message in ((W, "expected a Step"), (zip_dl(W, 1), "noise on single messages"), (dp_dsgd(np.eye(3), 1), "expected those of the account")):
         with pytest.raises(ValueError, match=message): online.feed(wrong)
     assert online.t == 1
-    with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(dp_dsgd(W, 2), PNDP([0]))).information(0)
+    with pytest.raises(ValueError, match="outside the coalition"): stream(state_space(Attack(dp_dsgd(W, 2), PNDP([0])))).information(0)
 
 
 @pytest.mark.parametrize("updates", [None, Lipschitz(1)])

@@ -158,7 +158,7 @@ def test_what_is_refused():
     for refuse, words in (
         (lambda: account(run, PNDP([0]), scheme), "insiders"), (lambda: amplified(run, LDP(), scheme), "expected one that is drawn at random"),
         (lambda: amplified_if_cut(run, LDP(), Participation.poisson(0.5, 4)), "truncated_poisson"), (lambda: check_participation(scheme), "at random"),
-        (lambda: check_account(run, LDP(), scheme, 1.0, "exact", "auto"), "at random"), (lambda: expected_work(run, LDP(), scheme), "at random"),
+        (lambda: check_account(run, LDP(), scheme, 1.0, "exact"), "at random"), (lambda: expected_work(run, LDP(), scheme), "at random"),
         (lambda: strategy("mafalda", scheme, W), "at random"), (lambda: scheme.k, "at random"), (lambda: account(run, LDP(), scheme).epsilon(1e-11), "at least 1e-10"),
         (lambda: by_lot([range(9)], scheme), "cut for 8 at most"), (lambda: Participation.truncated_poisson(0.5, 4, 8, 2, groups=3), "multiple of groups"),
         (lambda: Participation.truncated_poisson(1.5, 4, 8, 2), "q=1.5"), (lambda: Participation.truncated_poisson(0.5, 4, 0, 2), "records=0"),

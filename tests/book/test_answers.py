@@ -24,7 +24,7 @@ from mfdl.accounting.signed import all_cases, best_signed
 from mfdl.accounting.solver import certify
 from mfdl.accounting.state_space import state_space
 from mfdl.language.algorithms import dp_dsgd, muffliato
-from mfdl.language.attackers import LDP, PNDP, view
+from mfdl.language.attackers import LDP, PNDP, Attack, view
 from mfdl.language.factorization import factorize
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.graphs import load_graph
@@ -76,7 +76,7 @@ def test_hidden_models_of_a_ring_of_eight():
     says("accounting/26_state_space", "(2, 4, 6, and then 7, the number of hidden models, from $K = 4$ on.)")
     says("accounting/28_streaming", "(At $K = 4$, when everything has come around.)")
     runs = [muffliato(gossip_matrix(nx.cycle_graph(8)), 3, K) for K in range(1, 6)]
-    assert [len(state_space(run, PNDP([0])).stages[0].H) for run in runs] == [2, 4, 6, 7, 7]
+    assert [len(state_space(Attack(run, PNDP([0]))).stages[0].H) for run in runs] == [2, 4, 6, 7, 7]
     learned = np.array([account(run, PNDP([0]), Participation.every_step(3)).worst.mu for run in runs])
     assert (learned[:3] < math.sqrt(3) * (1 - 1e-6)).all() and np.allclose(learned[3:], math.sqrt(3))
 
@@ -84,7 +84,7 @@ def test_hidden_models_of_a_ring_of_eight():
 def test_filters_of_barbells_settle_late():
     says("accounting/28_streaming", "(About 190, 365 and 560 for a gap of 0, 1 and 2 nodes")
     runs = [dp_dsgd(gossip_matrix(nx.barbell_graph(5, gap), "uniform"), 800) for gap in range(3)]
-    found = [len({id(gain) for gain in Filter(state_space(run, PNDP([0]))).gains}) for run in runs]
+    found = [len({id(gain) for gain in Filter(state_space(Attack(run, PNDP([0])))).gains}) for run in runs]
     np.testing.assert_allclose(found, [190, 365, 560], atol=5)
 
 
@@ -97,7 +97,7 @@ def test_other_pushes_and_a_thrifty_plan():
     claimed = report.sensitivity[report.victims.index(0)]**2
     def reached(r): return certify(chapter["reacting"](star, 2, 0, 20, r * (np.arange(4) == 3))).upper
     assert reached(0.85) < claimed < reached(0.9) and reached(0.2) < reached(0.0)
-    blocked = paths_of(dp_dsgd(METROPOLIS, 6, nodes=FLORENCE), PNDP(["Acciaiuoli"])).blocked
+    blocked = paths_of(Attack(dp_dsgd(METROPOLIS, 6, nodes=FLORENCE), PNDP(["Acciaiuoli"]))).blocked
     def cost(share):
         d, squares = np.eye(15)[FAMILIES.index("Pazzi")], 0.0
         for t in range(6):
@@ -110,7 +110,7 @@ def test_other_pushes_and_a_thrifty_plan():
 
 def test_one_round_of_multipliers():
     says("accounting/31_signed", "at $\\eta\\beta = 1.8$ the bounds on $\\mu$ are 1.3 to 3.1 times as large")
-    paths = paths_of(dp_dsgd(METROPOLIS, 10, nodes=FLORENCE), PNDP(["Acciaiuoli"]))
+    paths = paths_of(Attack(dp_dsgd(METROPOLIS, 10, nodes=FLORENCE), PNDP(["Acciaiuoli"])))
     far = [v for v, name in enumerate(FAMILIES) if name not in ("Acciaiuoli", "Medici")]
     everybody, once = all_cases(paths, far, [(0,)])
     convex = Lipschitz(1, centre=1 - 1.8 / 2)
@@ -122,7 +122,7 @@ def test_promises_for_other_updates():
     says("accounting/32_promises", "take $c = 1.5$: two hops away the promise is still below 1", "a `ridge`", "fall below the account")
     run, spy, once = dp_dsgd(UNIFORM, 10, nodes=FLORENCE), PNDP(["Acciaiuoli"]), Participation.single(10)
     plain = account(run, spy, once)
-    def promised(updates): return promise(run, spy, once, updates, tol=1e-4).sensitivity
+    def promised(updates): return promise(Attack(run, spy), once, updates, tol=1e-4).sensitivity
     assert (promised(Lipschitz(1.5))[plain.distance == 2] < 1).all()
     ridge = promised(Lipschitz.of("logistic", 1, 0.4, ridge=0.2))
     assert (ridge < plain.mu)[plain.distance > 1].all()
@@ -164,8 +164,8 @@ def test_rows_that_are_seen():
     network = nx.barabasi_albert_graph(10_000, 3, seed=0)
     run = dp_dsgd(gossip_matrix(network), 20)
     curious = next(v for v in network if network.degree(v) == 6)
-    away = run.distances([curious])[see(run, PNDP([curious])).victims]
-    hub = see(run, PNDP([0]))
+    away = run.distances([curious])[see(Attack(run, PNDP([curious]))).victims]
+    hub = see(Attack(run, PNDP([0])))
     assert round((away > 3).mean(), 2) == 0.55
     assert (network.degree(0), int(hub.first[-1]), str(expected_cost(hub, Participation.single(20)))) == (427, 8540, "2.4e+03 billion operations, 4.2 GB")
 
@@ -354,5 +354,5 @@ def test_users_whose_friends_have_ties():
 def test_filters_of_facebook_do_not_settle(graph):
     says("accounting/28_streaming", "for the first node of either Facebook graph, the filter does not settle within a thousand steps")
     network = load_graph(graph)
-    space = state_space(dp_dsgd(gossip_matrix(network), 1000, nodes=network), PNDP([list(network)[0]]))
+    space = state_space(Attack(dp_dsgd(gossip_matrix(network), 1000, nodes=network), PNDP([list(network)[0]])))
     assert len({id(gain) for gain in Filter(space).gains}) == 1000

@@ -41,6 +41,35 @@ def test_an_import_of_a_later_chapter_is_noticed():
     assert not list(backwards("from ..ground.files import needed_for\nif TYPE_CHECKING:\n    from .account import account", "graphs"))
 
 
+TRUST = {"TrustModel", "LDP", "PNDP", "SecLDP", "SecureSum"}
+WATCHERS = {"trust", "trusts", "attacker", "attackers", "watcher", "watchers"}
+
+
+def asks_for_type(source):
+    """What a module asks of the type of a trust model: isinstance, type(..), or a comparison or a collection of their classes."""
+    def named(node): return {getattr(one, "id", getattr(one, "attr", None)) for one in ast.walk(node)}
+    def classes(node): return isinstance(node, ast.Tuple | ast.List | ast.Set) and node.elts and {getattr(one, "id", None) for one in node.elts} <= TRUST
+    for node in ast.walk(ast.parse(source)):
+        called = isinstance(node, ast.Call) and getattr(node.func, "id", None)
+        by_type = called in ("type", "map") and "type" in named(node) and named(node) & WATCHERS
+        if called in ("isinstance", "issubclass"): by_type = named(node.args[1]) & TRUST
+        if by_type or classes(node) or isinstance(node, ast.Compare | ast.MatchClass) and named(node) & TRUST: yield ast.unparse(node)
+
+
+def test_only_attackers_asks_for_the_type_of_a_trust_model():
+    """What is asked of a trust model it says itself, so that a new one touches no other module."""
+    sources = {module: (ROOT / "mfdl" / f"{module.replace('.', '/')}.py").read_text() for module in MODULES}
+    asked = {module: found for module, source in sources.items() if (found := list(asks_for_type(source)))}
+    assert {*asked} <= {"language.attackers"}, asked
+
+
+def test_a_question_for_a_type_is_noticed():
+    questions = ("type(trust) is LDP", "isinstance(one, attackers.PNDP | SecLDP)", "type(one.trust) in usual", "USUAL = (PNDP, SecureSum)", "list(map(type, trusts)) == kinds",
+                 "issubclass(kind, TrustModel)", "kind == LDP")
+    assert all(any(asks_for_type(question)) for question in questions)
+    assert not any(any(asks_for_type(said)) for said in ("trust: LDP | PNDP = LDP()", "names = {'ldp': LDP}", "trust.hears_all", "def f(trust) -> tuple[PNDP, int]: ..."))
+
+
 def test_numbers_of_chapters_are_used_once():
     twice = {number for number, count in Counter(path.name[:2] for path in CHAPTERS).items() if count > 1}
     assert not twice and len(NUMBERS) == len(CHAPTERS)

@@ -55,6 +55,7 @@ from mfdl import (
     workload,
     zip_dl,
 )
+from mfdl.accounting.account import account_by
 from mfdl.accounting.bins import amplified_by_lots
 from mfdl.accounting.chance import amplified
 from mfdl.accounting.exposure import exposure
@@ -126,6 +127,7 @@ def a_folder_of_its_own(tmp_path, monkeypatch):
     (tmp_path / "other.json").write_text(json.dumps(nx.cytoscape_data(LINE)))
 
 
+def by(way, run, trust=None, scheme=TWICE): return partial(account_by, way, run, PNDP([0]) if trust is None else trust, scheme)
 def accounts(run, trust=None, scheme=TWICE, **options): return partial(account, run, PNDP([0]) if trust is None else trust, scheme, **options)
 USUAL = {"model": lambda: nn.Linear(2, 2), "data": DATA, "graph": LINE, "epsilon": 5.0, "participation": Participation.cyclic(2, 2), "progress": False}
 BY_COINS = {"participation": COINS, "noise": "independent"}
@@ -173,7 +175,7 @@ def grid(text):
 def patiently(patient):
     "A user who has no time at all, and may say that it does not matter."
     def ask():
-        with patch("mfdl.workshop.answers.MOST_SECONDS", -1.0): expected_cost_in_words(RUN, PNDP.each(LINE), TWICE, "exact", "dense", patient=patient)
+        with patch("mfdl.workshop.answers.MOST_SECONDS", -1.0): expected_cost_in_words(RUN, PNDP.each(LINE), TWICE, "exact", patient=patient)
     return ask
 
 
@@ -273,7 +275,7 @@ LANGUAGE = [
     ("such as graph.to_undirected(), written again", lambda: load_graph(nx.DiGraph([(0, 1)])), lambda: load_graph(nx.DiGraph([(0, 1)]).to_undirected())),
     ("expected name:key=number,..., got {}", lambda: load_graph("ring:8"), lambda: load_graph("ring:n=8")),
     ("without attackers in the network use LDP()", lambda: PNDP([]), lambda: account(RUN, LDP(), TWICE)),
-    ("expected a trust model, such as LDP() or PNDP([node]), or a list of them",
+    ("expected a trust model, such as LDP() or PNDP([node])",
      accounts(RUN, trust="pndp"), lambda: [account(RUN, trust, TWICE) for trust in (LDP(), PNDP([0]), [LDP()])]),
     ("trust={}: {}; expected PNDP({}), who see more", accounts(MATRICES, trust=SecureSum([0])), accounts(MATRICES, trust=PNDP([0]))),
     ("trust={}: {}; expected PNDP({}), who see more", accounts(scheduled(), trust=SecureSum([0, 1])), accounts(scheduled(), trust=PNDP([0, 1]))),
@@ -304,32 +306,26 @@ LANGUAGE = [
 ]
 ACCOUNTS = [
     ("protocol={}: expected a Protocol, such as dp_dsgd(W, T)", accounts(W), accounts(dp_dsgd(W, T))),
-    ("the gossip matrices are sparse; expected 'auto' or 'seen', or W.toarray()",
-     accounts(dp_dsgd(SPARSE, T), backend="dense"), lambda: [account(dp_dsgd(SPARSE, T), PNDP([0]), TWICE, backend=way) for way in ("auto", "seen")]),
-    ("expected 'auto' or 'seen', or W.toarray()", accounts(dp_dsgd(SPARSE, T), backend="streaming"), accounts(dp_dsgd(SPARSE.toarray(), T), backend="streaming")),
-    (", for which W has to be W.toarray()", accounts(dsgd(SPARSE, T), backend="seen"), accounts(dsgd(SPARSE.toarray(), T), backend="dense")),
-    ("in the same way, or backend='dense'", accounts(SHARED, backend="seen"), accounts(SHARED, backend="dense")),
-    ("or backend='dense' with full gossip matrices", accounts(ZIP, backend="seen"), accounts(ZIP, backend="dense")),
-    ("or backend='dense' with full gossip matrices", accounts(MATRICES, backend="seen"), accounts(MATRICES, backend="dense")),
-    ("backend='dense' with full gossip matrices, or backend='auto'",
-     accounts(ZIP, backend="streaming"), lambda: [account(ZIP, PNDP([0]), TWICE, backend=way) for way in ("dense", "auto")]),
-    ("backend='dense' with full gossip matrices, or backend='auto'", accounts(scheduled(momentum=0.5), backend="streaming"), accounts(scheduled(momentum=0.5), backend="auto")),
-    ("do not know their own models, or know gradients of others; expected backend='dense'",
-     accounts(RUN, trust=Forgetful([0]), backend="streaming"), accounts(RUN, trust=Forgetful([0]), backend="dense")),
-    ("too nearly alike to be told apart in floating point; expected backend='dense'",
-     accounts(ALIKE, scheme=EVERY, backend="streaming"), accounts(ALIKE, scheme=EVERY, backend="dense")),
-    ("so that a state is as large as the run; expected backend='dense'", accounts(LONG, backend="streaming"), accounts(LONG, backend="dense")),
-    ("some noise is too weak beside other noise to be told from none in floating point; expected backend='dense'",
-     accounts(WEAK, scheme=Participation.every_step(10), backend="streaming"), accounts(WEAK, scheme=Participation.every_step(10), backend="dense")),
-    ("the attackers observe combinations of messages of several rounds; expected backend='dense'",
-     accounts(RUN, trust=Mixing([0]), backend="seen"), accounts(RUN, trust=Mixing([0]), backend="dense")),
-    ("has more variables in some steps than in others; expected backend='dense'",
-     accounts(UNEVEN, scheme=Participation.every_step(8), backend="streaming"), accounts(UNEVEN, scheme=Participation.every_step(8), backend="dense")),
-    ("is accounted for in floating point; expected backend='auto' or 'dense'",
-     accounts(scheduled(), backend="exact"), lambda: [account(scheduled(), PNDP([0]), TWICE, backend=way) for way in ("auto", "dense")]),
-    ("or a larger memory_limit", accounts(RUN, backend="seen", memory_limit=1), accounts(RUN, backend="seen", memory_limit=1e9)),
+    ("full gossip matrices, such as gossip_matrix(graph, sparse=False)",
+     lambda: view(dp_dsgd(SPARSE, T), PNDP([0])), lambda: view(dp_dsgd(gossip_matrix(LINE, sparse=False), T), PNDP([0]))),
+    ("or full gossip matrices, such as W.toarray()", by("seen", dsgd(SPARSE, T)), by("dense", dsgd(SPARSE.toarray(), T))),
+    ("; expected noise that each node draws and adds by itself, in the same way, or full gossip matrices, such as W.toarray()",
+     by("seen", SHARED), by("dense", SHARED)),
+    ("in the same way, or full gossip matrices, such as W.toarray()", by("seen", ZIP), by("dense", ZIP)),
+    ("in the same way, or full gossip matrices, such as W.toarray()", by("seen", MATRICES), by("dense", MATRICES)),
+    ("expected the whole view of a run with full gossip matrices", by("streaming", ZIP), by("dense", ZIP)),
+    ("expected the whole view of a run with full gossip matrices", by("streaming", scheduled(momentum=0.5)), by("dense", scheduled(momentum=0.5))),
+    ("do not know their own models, or know gradients of others; expected the whole view", by("streaming", RUN, Forgetful([0])), by("dense", RUN, Forgetful([0]))),
+    ("too nearly alike to be told apart in floating point; expected the whole view", by("streaming", ALIKE, scheme=EVERY), by("dense", ALIKE, scheme=EVERY)),
+    ("so that a state is as large as the run; expected the whole view", by("streaming", LONG), by("dense", LONG)),
+    ("some noise is too weak beside other noise to be told from none in floating point; expected the whole view",
+     by("streaming", WEAK, scheme=Participation.every_step(10)), by("dense", WEAK, scheme=Participation.every_step(10))),
+    ("the attackers observe combinations of messages of several rounds; expected the whole view", by("seen", RUN, Mixing([0])), by("dense", RUN, Mixing([0]))),
+    ("has more variables in some steps than in others; expected the whole view",
+     by("streaming", UNEVEN, scheme=Participation.every_step(8)), by("dense", UNEVEN, scheme=Participation.every_step(8))),
+    ("is accounted for in floating point; expected plain steps", by("exact", scheduled()), by("exact", RUN)),
+    ("or a larger memory_limit", accounts(dp_dsgd(SPARSE, T), memory_limit=1), accounts(dp_dsgd(SPARSE, T), memory_limit=1e9)),
     ("expected method='bound'", lambda: worst_sensitivity(np.eye(200), MANY), lambda: worst_sensitivity(np.eye(200), MANY, method="bound")),
-    ("attackers: {} is no trust model of this network; expected such as PNDP([node])", lambda: exposure(RUN, [PNDP([9])], TWICE), lambda: exposure(RUN, [PNDP([0])], TWICE)),
     ("attackers={}: expected a list, such as [{}]", lambda: exposure(RUN, PNDP([0]), TWICE), lambda: exposure(RUN, [PNDP([0])], TWICE)),
     ("compose: {} is not a mechanism; expected GaussianDP(mu)", lambda: GaussianDP(1.0).compose(2.0), lambda: GaussianDP(1.0).compose(GaussianDP(2.0))),
     ("expected Lipschitz(c), such as Lipschitz(1) for clipped convex losses of one output", accounts(RUN, updates=1.0), accounts(RUN, updates=Lipschitz(1))),
@@ -397,7 +393,7 @@ CHANCES = [
     ("expected at least {}, or q=1", lambda: account(RUN, LDP(), COINS).epsilon(1e-12), lambda: account(RUN, LDP(), Participation.poisson(1, T)).epsilon(1e-12)),
     ("expected at least {}, or a smaller failure",
      lambda: account(RUN, LDP(), ONE_LOT).epsilon(1.5e-10), lambda: account(RUN, LDP(), ONE_LOT).with_samples(failure=1e-12).epsilon(1.5e-10)),
-    ("expected only a protocol, LDP(), a participation and sigma", accounts(RUN, LDP(), COINS, backend="dense"), accounts(RUN, LDP(), COINS, sigma=2.0)),
+    ("expected only a protocol, LDP(), a participation and sigma", accounts(RUN, LDP(), COINS, method="bound"), accounts(RUN, LDP(), COINS, sigma=2.0)),
     ("such as dp_dsgd(W, T); of matrices from elsewhere it is not known who draws which noise", accounts(MATRICES, LDP(), COINS), accounts(dp_dsgd(W, T), LDP(), COINS)),
     ("expected one that is drawn at random, such as Participation.poisson(q, T)",
      lambda: amplified(RUN, LDP(), TWICE), lambda: amplified(RUN, LDP(), Participation.poisson(0.5, T))),
@@ -461,8 +457,6 @@ TRAINING = [
     ("expected record=False", lambda: simulates(record=True).resume(checkpoint()), lambda: simulates(record=False).resume(checkpoint())),
     ("simulation keeps no messages: expected one with record=True", lambda: play(simulates(record=False)), lambda: play(simulates(record=True))),
     ("such as view(dsgd(W, T), PNDP([node]))", lambda: estimate(RUN, np.zeros((8, 2))), lambda: estimate(SEEN, np.zeros((len(SEEN.A), 2)))),
-    ("expected one trust model, such as LDP() or PNDP([node])",
-     lambda: audit(RUN, [LDP()], TWICE, replays=8), lambda: [audit(RUN, trust, TWICE, replays=8) for trust in (LDP(), PNDP([0]))]),
     ("whatever its batches; expected Participation.every_step({})",
      lambda: audit(RUN, LDP(), TWICE, replays=8, protect="node"), lambda: audit(RUN, LDP(), Participation.every_step(4), replays=8, protect="node")),
     ("batches are cycled; expected a cyclic one", lambda: audit(RUN, LDP(), APART, replays=8), lambda: audit(RUN, LDP(), TWICE, replays=8)),
@@ -511,10 +505,8 @@ COMMANDS = [
      lambda: [command("account", "ring:n=4", "-a", "zip-dl", "--epsilon", 5, "--estimate")(), command("account", "ring:n=4", "-a", "dp-dsgd", "--epsilon", 5)()]),
     ("expected --method bound",
      command("account", "ring:n=4", "-p", "min-sep:5,10", "-T", 200), command("account", "ring:n=4", "-p", "min-sep:5,10", "-T", 200, "--method", "bound")),
-    ("or --backend dense with full gossip matrices",
-     command("account", "ring:n=4", "-a", "zip-dl", "--backend", "seen"), command("account", "ring:n=4", "-a", "zip-dl", "--backend", "dense")),
     ("or a larger --limit-memory",
-     command("account", "ring:n=4", "--backend", "seen", "--limit-memory", 1e-9), command("account", "ring:n=4", "--backend", "seen", "--limit-memory", 1)),
+     command("account", "ring:n=3000", "--attackers", 0, "--limit-memory", 1e-9), command("account", "ring:n=3000", "--attackers", 0, "--limit-memory", 1)),
     ("or no --lipschitz", command("account", "ring:n=4", "-a", "zip-dl", "--lipschitz", 1), command("account", "ring:n=4", "-a", "zip-dl")),
     ("expected another trust model than ldp, or no attackers",
      command("account", "ring:n=4", "--trust", "ldp", "--attackers", "0"),
@@ -598,8 +590,8 @@ def test_a_report_recommends_no_attackers_that_it_has():
 REMEDY = re.compile(r"\b[Ee]xpected\b|\buse\b|\bpass\b|\bsuch as\b|\bconvert\b|\bwould help\b|\bor say\b|\binstead\b")
 OURS = re.compile(r"`[^`]+`|\b[A-Za-z_][\w.]*\(|\b[a-z_]\w*=|--[a-z]+|\bMFDL_\w+|\b[a-z]+_[a-z_]+\b|\b[A-Z][a-z]+[A-Z]\w+|'[a-z-]+'")
 ELSEWHERE = {  # how strings begin that no call here can follow, and why
-    **dict.fromkeys(["backend='dense'", "updates=Lipschitz(c)", "full gossip matrices, such as W.toarray()"], "of routes that are only asked whether they fit, and refuse nothing"),
-    **dict.fromkeys(["hidden noise grows to {}", "what is seen in one step nearly repeats"], "needs noise beyond what rounding allows; those beside it are followed"),
+    **dict.fromkeys(["updates=Lipschitz(c)", "full gossip matrices, such as W.toarray()"], "of routes that are only asked whether they fit, and refuse nothing"),
+    "what is seen in one step nearly repeats": "needs noise beyond what rounding allows; those beside it are followed",
     **dict.fromkeys(["data='femnist' could not be", "{} is not on this machine", "{}: was written by version {}"], "needs another machine, or another version"),
     **dict.fromkeys(["expected to be started by torchrun", "network: there has been a Peer on it", "seeds: rank {} has used"],
                     "needs several processes: test_distributed follows them"),

@@ -34,6 +34,7 @@ import mfdl
 from mfdl.accounting import account as accounting
 from mfdl.accounting import earlier as earlier_accounting
 from mfdl.accounting import online, privacy, reactions, sensitivities, solver
+from mfdl.accounting.account import account_by
 from mfdl.evidence import auditing, reconstruction
 from mfdl.ground import arguments, characters, downloads, files, links, randomness
 from mfdl.language import algorithms, attackers, factorization, gossip, graphs, participation, protocol, streams, workloads
@@ -258,7 +259,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     sensitivities.sensitivity: {"P": np.eye(2), "method": "exact"}, sensitivities.worst_sensitivity: {"P": np.eye(4), "participation": CYCLE, "method": "exact"},
     sensitivities.worst_sensitivities: {"P": np.eye(4)[None], "participation": CYCLE, "method": "bound"}, sensitivities.check_information: {"P": np.eye(2)},
     attackers.PNDP: {"nodes": [0]}, attackers.PNDP.each: {"nodes": [0, 1]}, attackers.SecLDP: {"nodes": [0], "observes": "received"},
-    accounting.account: {"protocol": RUN, "trust": NEAR, "participation": CYCLE, "sigma": 1.0, "method": "exact", "backend": "auto"},
+    accounting.account: {"protocol": RUN, "trust": NEAR, "participation": CYCLE, "sigma": 1.0, "method": "exact"},
     earlier_accounting.message_by_message: {"W": RING, "T": 2, "attacker": 0, "variant": "squared"},
     accounting.account(RUN, NEAR, CYCLE).calibrate: {"epsilon": 1.0, "delta": 1e-6},
     accounting.account(RUN, NEAR, CYCLE).epsilon: {"delta": 1e-6}, RUN.until: {"step": 2},
@@ -363,8 +364,8 @@ def random_run(seed: int):
     return make, np.arange(n), rng.permutation(n), int(rng.integers(1, n)), bool({"lazy", "nearly singular"} & set(kinds))
 
 
-def by_victim(run, trust, scheme, **options) -> dict:
-    report = accounting.account(run, trust, scheme, **options)
+def by_victim(run, trust, scheme, way="auto", **options) -> dict:
+    report = account_by(way, run, trust, scheme, **options)
     assert (report.mu >= 0).all()
     return dict(zip(report.victims, report.mu.tolist(), strict=True))
 
@@ -398,7 +399,7 @@ def test_accounts_of_anything_legal(case):
     if size > 1: assert at_most(by_victim(run, attackers.PNDP(few[:1]), scheme), near)
     assert at_most(by_victim(run, attackers.PNDP(few), participation.Participation.single(run.T)), near)
     assert at_most(near, by_victim(run, attackers.PNDP(few), scheme, method="bound"))
-    dense, moved = by_victim(run, attackers.PNDP(few), scheme, backend="dense"), by_victim(make(shuffled), attackers.PNDP(few), scheme)
+    dense, moved = by_victim(run, attackers.PNDP(few), scheme, "dense"), by_victim(make(shuffled), attackers.PNDP(few), scheme)
     assert alike(near, dense, extreme) and alike(near, moved, extreme)
     elsewhere = protocol.Protocol.from_matrices(run.M_G, run.M_Z, run.messages, run.variables, run.nodes, run.T)
     assert alike(near, by_victim(elsewhere, attackers.PNDP(few), scheme), extreme) and (elsewhere.hears == run.hears).all() and len(repr(elsewhere)) < 200
@@ -429,7 +430,7 @@ def test_runs_of_some_more_steps(seed):
     scheme = participation.Participation.every_step(T)
     for run in (algorithms.dp_dsgd(W, T), algorithms.muffliato(W, T, 2), algorithms.mf_dsgd(W, T, np.eye(T) - 0.5 * np.eye(T, k=-1)), algorithms.decor(W, T, 0.0)):
         for trust in (attackers.PNDP([0]), attackers.LDP()):
-            one, other = (refused(lambda: by_victim(run, trust, scheme, backend=backend), "expected backend='dense'") for backend in ("streaming", "dense"))  # noqa: B023
+            one, other = (refused(lambda: by_victim(run, trust, scheme, way), "expected the whole view") for way in ("streaming", "dense"))  # noqa: B023
             assert one is None or alike(one, other, careful=False)
     earlier = earlier_accounting.message_by_message(W, T, 0)
     assert all(mu**2 <= earlier[v] * (1 + TOL) for v, mu in by_victim(algorithms.dp_dsgd(W, T), attackers.PNDP([0]), scheme).items())
@@ -896,7 +897,7 @@ def test_results_in_folders_are_published(tmp_path):
 @pytest.mark.parametrize("graph", [nx.star_graph(999), nx.path_graph(1000)], ids=["star", "path"])
 def test_a_thousand_nodes(graph):
     """A star and a path of 1000 nodes: who is too far away learns nothing, mu falls with distance on the path, and all leaves of the star are alike."""
-    report = accounting.account(algorithms.dp_dsgd(gossip.gossip_matrix(graph), 3), attackers.PNDP([0]), participation.Participation.every_step(3), backend="streaming")
+    report = account_by("streaming", algorithms.dp_dsgd(gossip.gossip_matrix(graph), 3), attackers.PNDP([0]), participation.Participation.every_step(3))
     assert np.isfinite(report.mu).all() and (report.mu[report.distance > 3] == 0).all() and (report.mu <= math.sqrt(3)).all() and report.mu.max() > 0
     by_distance = [report.mu[report.distance == d] for d in (1, 2, 3)]
     if graph.degree[0] == 1: assert by_distance[0] > by_distance[1] > by_distance[2] > 0

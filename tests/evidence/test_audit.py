@@ -174,7 +174,7 @@ def test_two_audits_with_one_secret_agree_and_with_two_do_not():
 def test_what_an_audit_refuses():
     run = dp_dsgd(W, T), PNDP([4]), SCHEME
     for words, change in (
-        ("is an attacker", {"victim": 4}), ("is not a node", {"victim": 9}), ("expected one trust model", {"trust": [LDP()]}),
+        ("is an attacker", {"victim": 4}), ("is not a node", {"victim": 9}), ("expected a trust model", {"trust": [LDP()]}),
         ("batches are cycled", {"participation": Participation.min_sep(2, 3, T)}),
         ("claimed=", {"claimed": "2"}), ("claimed=", {"claimed": float("nan")}), ("replays=4", {"replays": 4}), ("confidence=", {"confidence": 95}), ("delta=", {"delta": 0}),
         ("secret is a negative", {"secret": -1}),

@@ -21,7 +21,7 @@ from jupyter_client.manager import start_new_kernel
 from nbformat import v4
 from tqdm import std
 
-from mfdl.accounting.account import account
+from mfdl.accounting.account import account, account_by
 from mfdl.accounting.exposure import exposure
 from mfdl.ground.files import progress_bar
 from mfdl.language.algorithms import dp_dsgd
@@ -140,7 +140,7 @@ SCHEME = Participation.cyclic(3, 2)
 
 @pytest.mark.parametrize("backend, expected", [("seen", {"victims"}), ("streaming", {"filter", "innovations", "victims"})])
 def test_one_attacker_has_bars(told, backend, expected):
-    account(RUN, PNDP([0]), SCHEME, backend=backend)
+    account_by(backend, RUN, PNDP([0]), SCHEME)
     assert told.names() == expected and "100%" in told.text()
 
 

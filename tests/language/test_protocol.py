@@ -1,4 +1,5 @@
 """One description of a run: account, simulator, streams of noise and the online account follow from it, and what does not is noticed."""
+import pickle
 from dataclasses import replace
 
 import networkx as nx
@@ -37,11 +38,14 @@ from mfdl import (
     train,
     zip_dl,
 )
+from mfdl.accounting.account import account_by
 from mfdl.accounting.filters import covariance_gains
 from mfdl.accounting.state_space import state_space
-from mfdl.language.attackers import view
+from mfdl.language import steps, workloads
+from mfdl.language.attackers import Attack, view
 from mfdl.language.factorization import decompose
 from mfdl.language.steps import Noise
+from mfdl.language.workloads import gossip_kinds, gossip_sequence
 from mfdl.learning.data import Batches
 from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
@@ -129,13 +133,13 @@ def test_equal_networks_are_one_however_they_are_given():
     given_as = [W, [W] * T, [W.copy() for _ in range(T)], np.array([W] * T)]
     runs = [dp_dsgd(one, T) for one in given_as]
     assert all(run == runs[0] and len(run.distinct) == 1 and run.period == 1 for run in runs)
-    assert all(len(set(map(id, state_space(run, PNDP([0])).stages))) == 2 for run in runs)  # the first, and all others
+    assert all(len(set(map(id, state_space(Attack(run, PNDP([0]))).stages))) == 2 for run in runs)  # the first, and all others
 
 
 def test_a_periodic_network_is_known_to_be():
     other = gossip_matrix(nx.cycle_graph(N))
     run = dp_dsgd([W, other, other] * 200, 600)
-    space = state_space(run, PNDP([0]))
+    space = state_space(Attack(run, PNDP([0])))
     assert run.period == 3 == space.period and len(set(map(id, space.stages))) == 4
     gains = list(covariance_gains(space.stages, space.period))
     slow = list(covariance_gains([replace(stage) for stage in space.stages]))
@@ -155,7 +159,7 @@ def test_runs_of_thousands_of_steps(trust, steps):
     mu = account(dp_dsgd(pair, steps), TRUSTS[trust], scheme, method="bound").mu
     assert (mu > 0).all() and (trust != "LDP" or mu == pytest.approx(np.full(2, np.sqrt(5))))
     few = local_dsgd(pair, steps, b)
-    dense, auto = (account(few, TRUSTS[trust], scheme, method="bound", backend=backend).mu for backend in ("dense", "auto"))
+    dense, auto = (account_by(backend, few, TRUSTS[trust], scheme, method="bound").mu for backend in ("dense", "auto"))
     assert dense == pytest.approx(auto, rel=1e-7)
 
 
@@ -167,7 +171,7 @@ def test_a_sum_never_tells_more_than_its_parts(seed):
     graph = nx.connected_watts_strogatz_graph(n, 2 + (n > 4), 0.5, seed=seed % 1000)
     run = [dp_dsgd, lambda W, T: muffliato(W, T, 2), decor, lambda W, T: local_dsgd(W, T, 2), lambda W, T: zip_dl(W, T, True)][seed % 5](gossip_matrix(graph), T)
     some, every = rng.permutation(n)[:rng.integers(1, 3)].tolist(), Participation.every_step(T)
-    sums, messages, dense = (account(run, trust, every, backend=backend).mu for trust, backend in ((SecureSum(some), "auto"), (PNDP(some), "auto"), (SecureSum(some), "dense")))
+    sums, messages, dense = (account_by(backend, run, trust, every).mu for trust, backend in ((SecureSum(some), "auto"), (PNDP(some), "auto"), (SecureSum(some), "dense")))
     assert (sums <= messages * (1 + 1e-7) + 1e-7).all()
     np.testing.assert_allclose(sums, dense, rtol=1e-6, atol=1e-8)
 
@@ -183,7 +187,7 @@ def test_a_sum_by_hand():
 def test_new_algorithms_are_accounted_trained_and_audited(name):
     run = ALGORITHMS[name]
     for trust in (LDP(), PNDP([1]), SecureSum([1])):
-        both = [account(run, trust, SCHEME, backend=backend).mu for backend in ("auto", "dense")]
+        both = [account_by(backend, run, trust, SCHEME).mu for backend in ("auto", "dense")]
         np.testing.assert_allclose(*both, rtol=1e-7, atol=1e-9)
     found = audit(run, PNDP([1]), SCHEME, replays=300)
     assert not found.refuted and found.tight
@@ -209,7 +213,7 @@ def test_matrices_from_elsewhere_are_accounted_for_and_never_run():
         lambda: check_protocol(elsewhere), lambda: audit(elsewhere, LDP(), SCHEME), lambda: account(elsewhere, SecureSum([0]), SCHEME),
         lambda: Simulation(None, None, batches, [Run("a", elsewhere)], 0.1, 1.0),
         lambda: train(lambda: torch.nn.Linear(64, 10), "digits", nx.path_graph(N), 1.0, noise=elsewhere),
-        lambda: account(elsewhere, PNDP([0]), SCHEME, backend="streaming"),
+        lambda: account_by("streaming", elsewhere, PNDP([0]), SCHEME),
     ):
         with pytest.raises(ValueError, match="theirs"): use()
 
@@ -230,3 +234,35 @@ def test_noise_of_others_is_not_taken_back_without_its_seed():
     shared = Step(True, Noise(np.ones((2, 2)), np.eye(2)), [])
     assert Protocol(None, [shared, back]).mix.N.toarray()[2].tolist() == [0, -1]
     with pytest.raises(ValueError, match="basis is not finite"): Noise(np.eye(2), np.eye(2), basis=[[1, 0], [0, np.nan]])
+
+
+ONCE = {
+    "dsgd": dsgd, "dp_dsgd": dp_dsgd, "muffliato": lambda W, T: muffliato(W, T, 2), "anti_pgd": anti_pgd, "mf_dsgd": lambda W, T: mf_dsgd(W, T, np.tri(T)),
+    "decor": decor, "corn": lambda W, T: corn(W, T, np.eye(4)), "zip_dl": zip_dl, "local_dsgd": lambda W, T: local_dsgd(W, T, 2),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_a_gossip_matrix_is_checked_once(name, monkeypatch):
+    """Where it is given; what was checked carries that as its type, and is the run of the same matrices all the same."""
+    checked, check, own = [], workloads.check_gossip, steps.check_gossip
+    monkeypatch.setattr(workloads, "check_gossip", lambda W, **more: checked.append(W) or check(W, **more))
+    monkeypatch.setattr(steps, "check_gossip", lambda W, **more: checked.append(W) or own(W, **more))
+    W = gossip_matrix(nx.cycle_graph(4))
+    run = ONCE[name](W, 6)
+    assert len(checked) == 1 + (name == "zip_dl")  # whose noise on messages needs a round of its own
+    checked.clear()
+    again = ONCE[name](gossip_sequence([W] * 6, 6), 6)
+    assert len(checked) == 6 + (name == "zip_dl") and again.digest == run.digest
+    assert all(isinstance(one.W, np.ndarray) and not one.W.flags.writeable for step in run.distinct for one in step.rounds)
+
+
+def test_checked_sequences_are_taken_as_they_are_and_others_are_checked():
+    W, S = gossip_matrix(nx.path_graph(3)), gossip_matrix(nx.path_graph(3), sparse=True)
+    Ws = gossip_sequence([W, W.T @ W / (W.T @ W).sum(axis=1, keepdims=True), W], 3)
+    assert Ws.kinds == [0, 1, 0] and gossip_kinds(Ws, 3)[0] is Ws.different and Ws[0] is Ws[2]
+    assert Round.checked(Ws[0]) == Round(W) and pickle.loads(pickle.dumps(Ws)).kinds == Ws.kinds
+    with pytest.raises(ValueError, match="sparse"): gossip_kinds(gossip_sequence([S] * 3, 3, sparse=True), 3)
+    with pytest.raises(ValueError, match="expected T=4"): gossip_kinds(Ws, 4)
+    with pytest.raises(ValueError, match="not stochastic"): gossip_kinds([2 * one for one in Ws], 3)
+    with pytest.raises(ValueError, match="not stochastic"): gossip_kinds(tuple(2 * one for one in Ws), 3)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mfdl import account
+from mfdl.accounting.account import account_by
 from mfdl.accounting.sensitivities import worst_sensitivity
 from mfdl.language.algorithms import mf_dsgd
 from mfdl.language.attackers import LDP, PNDP
@@ -148,6 +149,6 @@ def test_accounts_of_lean_noise_agree(name):
     run = strategy(name, scheme, W, bands=3).protocol(W)
     assert account(run, LDP(), scheme).mu.max() == pytest.approx(1, abs=1e-6)
     for trust in (PNDP([0]), PNDP([2]), PNDP([1, 3])):
-        streamed, dense = (account(run, trust, scheme, backend=how).mu for how in ("streaming", "dense"))
+        streamed, dense = (account_by(how, run, trust, scheme).mu for how in ("streaming", "dense"))
         np.testing.assert_allclose(streamed, dense, rtol=1e-8)
         assert np.nanmax(dense) <= 1 + 1e-9

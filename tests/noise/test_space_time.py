@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from mfdl.accounting.account import account, overheard
+from mfdl.accounting.account import account, account_by, overheard
 from mfdl.accounting.chance import check_overheard
 from mfdl.accounting.sensitivities import sensitivity
 from mfdl.language.algorithms import dp_dsgd, gossip_run, mf_dsgd
-from mfdl.language.attackers import LDP, PNDP, SecLDP, view
+from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP, view
 from mfdl.language.factorization import decompose
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import Participation
@@ -148,7 +148,7 @@ def test_noise_along_directions_is_feasible_and_its_bound_is_below_all_noise(cas
     in_space = scheme.k * (sum(consequences([W] * scheme.T)) * optimize_covariance(W, horizon=scheme.T).R).sum()
     assert found.objective <= min(in_time, in_space) * (1 + 2e-3)
     run, T = found.protocol(W), scheme.T
-    by_parts, whole = (account(run, LDP(), scheme, backend=backend) for backend in ("auto", "dense"))
+    by_parts, whole = (account_by(backend, run, LDP(), scheme) for backend in ("auto", "dense"))
     assert whole.mu.max() <= 1 + 1e-7 and by_parts.mu == pytest.approx(whole.mu, rel=1e-6)
     A, N = space_time_workload(W, T), run.mix.N.toarray()
     assert np.linalg.norm(A @ N)**2 == pytest.approx(found.objective, rel=1e-8)
@@ -216,8 +216,8 @@ def test_noise_along_complex_directions_is_what_it_says():
     X = np.linalg.inv(S)
     squares = [max(sensitivity(X[u::n, u::n][np.ix_(at, at)])**2 for at in map(list, scheme.patterns())) for u in range(n)]
     assert max(squares) <= 1 + 1e-8 and min(squares) > 1 - 1e-6
-    by_parts, whole = (account(run, LDP(), scheme, backend=backend).mu for backend in ("auto", "dense"))
-    assert overheard(run, LDP()) is not None and by_parts == pytest.approx(whole, rel=1e-6)
+    by_parts, whole = (account_by(backend, run, LDP(), scheme).mu for backend in ("auto", "dense"))
+    assert overheard(Attack(run, LDP())) is not None and by_parts == pytest.approx(whole, rel=1e-6)
     assert S[::n, ::n] == pytest.approx(found._shown()[0], rel=1e-9)
     drawn = np.array([list(NodeNoise(run, u, held, 4000)) for u, held in deal_seeds(run, 5).items()])
     drawn = drawn[:, :, 0].swapaxes(0, 1).reshape(n * 12, -1)
@@ -234,7 +234,7 @@ def test_noise_that_couples_pairs_of_directions_is_overheard_as_the_whole_view_s
     for mix in mixes: mix[:, -n:] += 4 * np.eye(n)
     basis = rng.normal(size=(n, n)) + 3 * np.eye(n) if recombined else None
     run = gossip_run("pairs", [W] * T, T, [Noise(np.ones((n, n), dtype=bool), csr_array(mix), basis=basis) for mix in mixes])
-    heard, whole = overheard(run, LDP()), decompose(view(run, LDP()))
+    heard, whole = overheard(Attack(run, LDP())), decompose(view(run, LDP()))
     np.testing.assert_allclose(heard.information(np.arange(n)), whole.information(np.arange(n)), rtol=1e-7, atol=1e-9)
     with pytest.raises(ValueError, match="amplification is proved where"): check_overheard(run)
 
@@ -248,9 +248,9 @@ def test_what_an_eavesdropper_overhears_is_what_the_whole_view_shows(n, T, seed,
     if recombined:
         basis = rng.normal(size=(n, n)) + 3 * np.eye(n)
         run = Protocol(None, [replace(step, noise=replace(step.noise, basis=basis, holders=np.ones_like(step.noise.holders))) for step in run.steps])
-    heard, whole = overheard(run, LDP()), decompose(view(run, LDP()))
+    heard, whole = overheard(Attack(run, LDP())), decompose(view(run, LDP()))
     np.testing.assert_allclose(heard.information(np.arange(n)), whole.information(np.arange(n)), rtol=1e-7, atol=1e-9)
-    assert overheard(run, PNDP([0])) is None and overheard(run, SecLDP([0])) is None
+    assert overheard(Attack(run, PNDP([0]))) is None and overheard(Attack(run, SecLDP([0]))) is None
 
 
 def test_simulated_and_streamed_noise_are_one():
