@@ -33,7 +33,7 @@ from ..ground.figures import PALETTE
 from ..ground.files import bars_shown, needed_for
 from ..ground.randomness import check_seed, derive_seed, fresh_secret
 from ..language.algorithms import dsgd, mf_dsgd
-from ..language.attackers import LDP, PNDP, Attack, TrustModel
+from ..language.attackers import LDP, Attack, TrustModel
 from ..language.gossip import check_gossip, gossip_matrix
 from ..language.graphs import load_graph
 from mfdl.language.participation import (
