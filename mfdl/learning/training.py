@@ -644,11 +644,12 @@ def _noise_key(
 # %% ../../nbs/learning/68_training.ipynb #a6800024
 @contextmanager
 def _renamed() -> Iterator[None]:
-    "Let errors about trust models name the argument of `train`."
+    "Let errors about trust models and make_model name the arguments of `train`."
     try:
         yield
     except ValueError as error:
         said = re.sub(r"\btrust(?=[=:])", "against", str(error))
+        said = re.sub("^make_model", "model", said)
         if said == str(error): raise
         raise ValueError(said) from None
 
@@ -837,11 +838,12 @@ def train(
     schedule = _scheduled(lr, scheme.T)
     rates = np.asarray(schedule.learning_rates)
     _check_random(scheme, attackers, schedule, feature_norm, check_flag("estimate", estimate))
-    records, updates = _bounded(model, records, loss, feature_norm, rates, clip)
     learns: dict[str, Any] = {
         "loss": loss, "device": how["device"], "on_nonfinite": how["on_nonfinite"]}
     plain = lr.learning_rates if isinstance(lr, Schedule) else lr
-    _check_learns(model, records, batches, scheme.T, plain, clip, how["seed"], learns)
+    with _renamed():
+        records, updates = _bounded(model, records, loss, feature_norm, rates, clip)
+        _check_learns(model, records, batches, scheme.T, plain, clip, how["seed"], learns)
     known = _in_turn(scheme)
     with bars_shown(how["progress"]), _renamed():
         protocol = _protocol_of(noise, nodes, W, known)

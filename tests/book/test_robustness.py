@@ -86,15 +86,18 @@ ELSEWHERE = {  # why -> names without a campaign here
     "auditing.least_refutable auditing.replay "
     "auditing.likelihood_ratio auditing.learned auditing.Audit auditing.Interval "
     "auditing.audit",
+    "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "attackers.view attackers.coalition_mask",
+    "what was checked is not checked again: tests/language/test_protocol.py": "workloads.GossipSequence",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
     "parts of the filter, against other routes: tests/accounting/test_streaming.py, tests/accounting/test_fortress.py, chapters 26 to 28": "filters.* "
     "state_space.Doubtful state_space.Stage state_space.Observed state_space.check_streamable state_space.heard_rows "
-    "state_space.knows_all_models state_space.round_observations state_space.seen_rows",
+    "state_space.round_observations state_space.seen_rows",
     "against the whole view, on random runs: tests/accounting/test_large.py": "seen.*",
     "against the covariance of the noise, on random runs: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
     "random runs against fractions, pseudo-inverses and loops: tests/accounting/test_schedules.py": "schedules.*",
     "steps of a run, of which campaigns make thousands: tests/language/test_protocol.py": "steps.*",
-    "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.check_account account.expected_work overheard.* "
+    "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.check_account account.expected_work account.account_by "
+    "overheard.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivities.check_method shifts.best_signs",
     "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* layers.* learner.* "
     "noise_sources.* simulator.*",
@@ -381,9 +384,9 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "protocol.Messages protocol.Variables protocol.NoiseMixing protocol.check_nodes protocol.Protocol protocol.MatrixProtocol "
                "protocol.check_protocol_type workloads.gossip_kinds "
                "algorithms.gossip_run algorithms.time_blocks "
-               "attackers.follow attackers.knows_models attackers.seen_alone "
-               "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.view attackers.View factorization.decompose "
-               "factorization.Factorization attackers.coalition_mask attackers.check_victims "
+               "attackers.follow attackers.seen_alone attackers.Attack attackers.view_of "
+               "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.View factorization.decompose "
+               "factorization.Factorization "
                "state_space.state_space streaming.stream state_space.StateSpace state_space.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
     """Who sees or knows more learns more, routes and orders of nodes agree, nobody learns what does not arrive, and a calibrated report keeps its promise."""

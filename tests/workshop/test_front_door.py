@@ -102,13 +102,13 @@ def lstm(): return torch.nn.LSTM(3, 2)
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"make_model": linear()}, "make_model is a model, a Linear: expected a function without arguments"),
-    ({"make_model": torch.nn.Linear}, "make_model=Linear cannot be called without arguments: expected"),
-    ({"make_model": None}, "make_model=None cannot be called without arguments: expected"),
-    ({"make_model": lambda: 3}, "make_model returns an object of type int: expected"),
-    ({"make_model": lstm}, "model returns a tuple for a record: expected a tensor"),
-    ({"make_model": lambda: torch.nn.Bilinear(3, 3, 2)}, "model does not take a record of data 'given', of shape"),
-    ({"make_model": lambda: torch.nn.Linear(4, 2)}, "model does not take a record of data 'given', of shape"),
+    ({"model": linear()}, "model is a model, a Linear: expected a function without arguments"),
+    ({"model": torch.nn.Linear}, "model=Linear cannot be called without arguments: expected"),
+    ({"model": None}, "model=None cannot be called without arguments: expected"),
+    ({"model": lambda: 3}, "model returns an object of type int: expected"),
+    ({"model": lstm}, "model returns a tuple for a record: expected a tensor"),
+    ({"model": lambda: torch.nn.Bilinear(3, 3, 2)}, "model does not take a record of data 'given', of shape"),
+    ({"model": lambda: torch.nn.Linear(4, 2)}, "model does not take a record of data 'given', of shape"),
     ({"data": (X, WORDS)}, "y has entries of type str.*: expected classes 0, 1, .. "),
     ({"data": (X, list(WORDS))}, "y has entries of type str"),
     ({"data": (X, WORDS.astype(object))}, "y has entries of type str"),
