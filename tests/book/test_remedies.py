@@ -136,6 +136,13 @@ def scheduled(run=RUN, rates=FALLING, **more): return ScheduledProtocol(run, Sch
 def simulates(record, run=RUN, **more): return Simulation(lambda: nn.Linear(2, 2), RECORDS, BATCHES, [Run("toy", run, 0.1)], 0.1, 1.0, record=record, **more)
 
 
+def node_noise(t):
+    "The noise of a node that takes back what it added before, after some steps."
+    noise = NodeNoise(BANDED, 0, deal_seeds(BANDED, 7)[0], 2)
+    noise.noise_at(t)
+    return noise
+
+
 def feeds(run, trust=None, **options):
     def report():
         accountant = OnlineAccountant(PNDP([0]) if trust is None else trust, **options)
@@ -300,6 +307,7 @@ LANGUAGE = [
     ("expected Round objects, such as Round(W)", lambda: Step(True, fresh_noise(np.eye(3)), [W]), lambda: Step(True, fresh_noise(np.eye(3)), [Round(W)])),
     ("expected a Noise, such as fresh_noise(np.eye(n))", lambda: Step(True, np.eye(3), []), lambda: Step(True, fresh_noise(np.eye(3)), [])),
     ("such as deal_seeds(protocol, secret)[{}]", lambda: next(NodeNoise(RUN, 0, 7, 2)), lambda: next(NodeNoise(RUN, 0, deal_seeds(RUN, 7)[0], 2))),
+    ("expected what state() returned for the noise of this run", lambda: node_noise(2).restore(node_noise(2).state() | {"t": 1}), lambda: node_noise(2).restore(node_noise(2).state())),
     ("a Protocol, such as dp_dsgd(W, T)", lambda: audit(MATRICES, LDP(), TWICE, replays=8), lambda: audit(dp_dsgd(W, T), LDP(), TWICE, replays=8)),
     ("such as {}.filled(0)",
      lambda: real_array("x", np.ma.masked_array([1.0, 2.0], [True, False])), lambda: real_array("x", np.ma.masked_array([1.0, 2.0], [True, False]).filled(0))),
