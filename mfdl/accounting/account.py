@@ -52,7 +52,7 @@ from mfdl.language.protocol import (
 from ..language.steps import Route, refuse
 
 # %% auto #0
-__all__ = ['check_account', 'expected_work', 'noisy_gradients_account', 'account_by', 'account']
+__all__ = ['noisy_gradients_account', 'account']
 
 # %% ../../nbs/accounting/38_account.ipynb #check001
 def _trust_models(

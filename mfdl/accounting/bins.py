@@ -29,7 +29,7 @@ from ..language.protocol import MatrixProtocol, Protocol
 from ..language.steps import Route
 
 # %% auto #0
-__all__ = ['BinsReport', 'amplified_by_lots']
+__all__ = []
 
 # %% ../../nbs/accounting/43_bins.ipynb #b430008
 _ROUNDING = 1e-10  # relative size of what is left of a zero when C is inverted

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 # %% auto #0
-__all__ = ['RAREST', 'step_by_step', 'check_overheard', 'different', 'Coin', 'AmplifiedReport', 'refuse_options',
-           'check_by_chance', 'amplified']
+__all__ = []
 
 # %% ../../nbs/accounting/36_chance.ipynb #04dbda88
 _Chances = tuple[tuple[float, int], ...]  # lengths of steps at sigma = 1, how many of each

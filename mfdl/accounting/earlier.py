@@ -11,7 +11,7 @@ from ..ground.arguments import Bools, Floats, check_choice, check_count
 from ..language.gossip import check_gossip
 
 # %% auto #0
-__all__ = ['VARIANTS', 'message_by_message']
+__all__ = []
 
 # %% ../../nbs/accounting/41_earlier.ipynb #38m00008
 VARIANTS = ("squared", "as_plotted")

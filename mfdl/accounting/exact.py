@@ -21,8 +21,7 @@ from ..language.protocol import MatrixProtocol, Protocol
 from ..language.steps import NoiseInTime, Route, Step, refuse
 
 # %% auto #0
-__all__ = ['LOCK', 'EXACT', 'MOST_WORK', 'Arithmetic', 'residues', 'matrix_rank', 'TooLarge', 'Exact', 'check_noise_sizes',
-           'exact_work', 'exact_leaks', 'cost_of_exactness', 'by_balls', 'exact']
+__all__ = []
 
 # %% ../../nbs/accounting/25_exact.ipynb #e0000011
 _Objects = NDArray[np.object_]  # exact numbers, as objects of FLINT

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['share_beyond', 'Exposure', 'exposure']
+__all__ = ['exposure']
 
 # %% ../../nbs/accounting/40_exposure.ipynb #37e00008
 def _rows(

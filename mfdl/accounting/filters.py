@@ -18,8 +18,7 @@ from ..ground.files import progress_bar
 from ..language.factorization import CLEAR
 
 # %% auto #0
-__all__ = ['STEADY', 'WINDOW', 'Gain', 'Settling', 'covariance_gains', 'root_gain', 'root_gains', 'bare_gradients', 'Filter',
-           'innovation_rows']
+__all__ = []
 
 # %% ../../nbs/accounting/27_filters.ipynb #00000014
 @dataclass(frozen=True, eq=False)

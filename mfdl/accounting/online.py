@@ -30,7 +30,7 @@ from ..language.protocol import Protocol, check_nodes
 from ..language.steps import Noise, Round, Route, Step, refuse
 
 # %% auto #0
-__all__ = ['OnlineAccountant', 'save', 'restore']
+__all__ = ['OnlineAccountant']
 
 # %% ../../nbs/accounting/39_online.ipynb #00000007
 @dataclass(frozen=True, eq=False)

@@ -25,8 +25,7 @@ from mfdl.language.protocol import (
 from ..language.steps import Round, Route, Step
 
 # %% auto #0
-__all__ = ['CLOSED_FORM', 'ALIKE', 'DIRECTIONS', 'NOISY_GRADIENTS', 'Independent', 'independent', 'Overheard', 'hears_all',
-           'heard_alike', 'overheard', 'noisy_gradients', 'shown_noisy_gradients']
+__all__ = []
 
 # %% ../../nbs/accounting/34_overheard.ipynb #ab79d079
 class _Covered:

@@ -18,7 +18,7 @@ from ..language.protocol import MatrixProtocol, Protocol, check_protocol_type
 from ..language.steps import Route, Step, refuse
 
 # %% auto #0
-__all__ = ['PLANS', 'Paths', 'parts_in_time', 'paths_of']
+__all__ = []
 
 # %% ../../nbs/accounting/29_paths.ipynb #a0000006
 @dataclass(frozen=True, eq=False)

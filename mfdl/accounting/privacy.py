@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 # %% auto #0
-__all__ = ['ADJACENCY', 'check_delta', 'GaussianDP', 'row_sensitivity', 'check_sigma', 'calibrate_sigma']
+__all__ = ['ADJACENCY', 'GaussianDP', 'row_sensitivity']
 
 # %% ../../nbs/accounting/20_privacy.ipynb #0000000d
 _SMALL_MU = 1e-3  # below it the series has error mu^4/240, the difference rounding 1e-16 x/mu

@@ -21,8 +21,7 @@ from ..language.participation import Participation
 from ..language.protocol import MatrixProtocol, Protocol
 
 # %% auto #0
-__all__ = ['KEPT_PROOFS', 'new_differences', 'Promise', 'relative_rates', 'check_lipschitz', 'check_updates', 'shares_noise',
-           'promise']
+__all__ = []
 
 # %% ../../nbs/accounting/32_promises.ipynb #00000006
 def _alike(paths: Paths, c: Floats) -> bool:  # c: (T, n)

@@ -24,7 +24,7 @@ from mfdl.ground.files import (
 from ..ground.randomness import check_seed
 
 # %% auto #0
-__all__ = ['Mixtures', 'Sampling', 'SampledCurve']
+__all__ = []
 
 # %% ../../nbs/accounting/42_rare.ipynb #r420006
 @dataclass(frozen=True, eq=False)

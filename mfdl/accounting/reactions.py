@@ -14,7 +14,7 @@ from .paths import Paths
 from ..ground.arguments import Bools, Floats, check_choice, check_flag, real_number
 
 # %% auto #0
-__all__ = ['SMOOTHNESS', 'spent', 'plan_cost', 'plan_at', 'best_plans', 'numbers_or_nan', 'GradientSteps', 'Lipschitz']
+__all__ = ['Lipschitz']
 
 # %% ../../nbs/accounting/30_reactions.ipynb #00000010
 def _able(paths: Paths) -> Bools:  # (T, n, 1)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mfdl.accounting.reactions import Lipschitz
 
 # %% auto #0
-__all__ = ['REVEALED', 'in_short', 'worst_first', 'plot_spread', 'plot_distance', 'plot_heatmap', 'plot_victims', 'Report']
+__all__ = ['Report']
 
 # %% ../../nbs/accounting/35_report.ipynb #b0000006
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,7 @@ from mfdl.language.protocol import (
 from ..language.steps import Route, features_of, fingerprint, read_only, refuse
 
 # %% auto #0
-__all__ = ['check_rates', 'check_damping', 'Schedule', 'ScheduledProtocol', 'without_schedule', 'same_account',
-           'through_schedule', 'rates_matter', 'rates_for_promises']
+__all__ = ['Schedule', 'ScheduledProtocol']
 
 # %% ../../nbs/accounting/37_schedules.ipynb #2d224cb0
 def check_rates(lr: ArrayLike, T: int, argument: str = "lr") -> Floats:  # (T,) to (T,)

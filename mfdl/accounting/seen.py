@@ -26,8 +26,7 @@ from ..language.protocol import Protocol
 from ..language.steps import Noise, NoiseInTime, Round, Route, Step, own_weights
 
 # %% auto #0
-__all__ = ['SEEN', 'MEMORY_SHARE', 'fresh_strength', 'Cost', 'Seen', 'see', 'FromSeen', 'own_strategy', 'expected_cost',
-           'check_memory']
+__all__ = []
 
 # %% ../../nbs/accounting/33_seen.ipynb #sn900001
 def _sparse_rounds(

@@ -12,8 +12,7 @@ from ..ground.arguments import Floats, Ints, check_choice, real_array
 from ..language.participation import Participation, check_participation
 
 # %% auto #0
-__all__ = ['METHODS', 'MAX_PATTERNS', 'check_information', 'sensitivity', 'check_method', 'worst_sensitivities',
-           'worst_sensitivity']
+__all__ = ['METHODS', 'sensitivity']
 
 # %% ../../nbs/accounting/23_sensitivities.ipynb #0000001f
 _FINITE = (

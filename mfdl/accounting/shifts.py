@@ -12,7 +12,7 @@ import numpy as np
 from ..ground.arguments import Floats
 
 # %% auto #0
-__all__ = ['Certificate', 'best_signs']
+__all__ = []
 
 # %% ../../nbs/accounting/21_shifts.ipynb #0000000f
 @dataclass(frozen=True, eq=False)

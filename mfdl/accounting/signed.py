@@ -16,7 +16,7 @@ from ..ground.arguments import Bools, Floats, Ints
 from ..language.steps import Route
 
 # %% auto #0
-__all__ = ['SIGNED', 'Multipliers', 'Pass', 'all_cases', 'signed_pass', 'best_signed']
+__all__ = []
 
 # %% ../../nbs/accounting/31_signed.ipynb #00000005
 _TINY = 1e-200  # in place of zero, where it divides

@@ -11,7 +11,7 @@ from .shifts import Certificate, best_signs
 from ..ground.arguments import Floats
 
 # %% auto #0
-__all__ = ['certify']
+__all__ = []
 
 # %% ../../nbs/accounting/22_solver.ipynb #00000010
 def _step_length(

@@ -21,8 +21,7 @@ from ..language.protocol import Protocol
 from ..language.steps import Round, Route, Step, refuse
 
 # %% auto #0
-__all__ = ['ONE_PASS', 'NotStreamable', 'Doubtful', 'check_digits', 'strategy_in_time', 'Stage', 'StateSpace', 'seen_rows',
-           'Observed', 'round_observations', 'heard_rows', 'check_streamable', 'state_space']
+__all__ = []
 
 # %% ../../nbs/accounting/26_state_space.ipynb #00000009
 class NotStreamable(ValueError):

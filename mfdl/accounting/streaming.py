@@ -17,7 +17,7 @@ from ..ground.arguments import Bools, Floats, Ints, check_fits
 from ..ground.files import progress_bar
 
 # %% auto #0
-__all__ = ['gramian_rows', 'Streamed', 'stream']
+__all__ = []
 
 # %% ../../nbs/accounting/28_streaming.ipynb #00000021
 def _earlier(

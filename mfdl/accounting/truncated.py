@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 # %% auto #0
-__all__ = ['OthersTold', 'PushesOut', 'TruncatedReport', 'amplified_if_cut']
+__all__ = []
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400007
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ from ..learning.noise_sources import Run
 from ..learning.simulator import Simulation
 
 # %% auto #0
-__all__ = ['BEYOND', 'CHUNK', 'ROUNDING', 'WorstCase', 'worst_case', 'Transcript', 'replay', 'likelihood_ratio', 'learned',
-           'Interval', 'interval', 'least_refutable', 'epsilon_shown', 'Audit', 'audit']
+__all__ = ['CHUNK', 'ROUNDING', 'Audit', 'audit']
 
 # %% ../../nbs/evidence/70_auditing.ipynb #00000007
 @dataclass(frozen=True, eq=False)

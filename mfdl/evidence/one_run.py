@@ -11,7 +11,7 @@ from ..accounting.privacy import check_delta
 from ..ground.arguments import check_count, real_number
 
 # %% auto #0
-__all__ = ['epsilon_guessed']
+__all__ = []
 
 # %% ../../nbs/evidence/72_one_run.ipynb #a0000016
 def _chance(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:

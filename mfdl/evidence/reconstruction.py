@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mfdl.learning.simulator import Simulation
 
 # %% auto #0
-__all__ = ['Estimate', 'estimate', 'image_of', 'picture_error', 'Recorded', 'play', 'observed']
+__all__ = []
 
 # %% ../../nbs/evidence/74_reconstruction.ipynb #0000000b
 @dataclass(frozen=True, eq=False)

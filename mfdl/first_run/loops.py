@@ -12,7 +12,7 @@ import numpy as np
 from ..ground.arguments import Floats, Ints
 
 # %% auto #0
-__all__ = ['train_in_loops']
+__all__ = []
 
 # %% ../../nbs/first_run/47_loops.ipynb #8c45a1e6
 def _clipped(gradient: Floats, clip: float) -> Floats:  # (d,)

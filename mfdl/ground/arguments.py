@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 # %% auto #0
-__all__ = ['Floats', 'Ints', 'Bools', 'check_choice', 'check_count', 'real_number', 'check_confidence', 'check_flag',
-           'check_plain', 'real_array', 'composed', 'without_remedy', 'check_fits']
+__all__ = []
 
 # %% ../../nbs/ground/00_arguments.ipynb #types001
 Floats = NDArray[np.float64]  # arrays of float64

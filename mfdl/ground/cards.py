@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% auto #0
-__all__ = ['html_table', 'inline_svg', 'condensed', 'draw_matrix', 'draw_links', 'html_card', 'NetworkCard']
+__all__ = []
 
 # %% ../../nbs/ground/06_cards.ipynb #ad1edc92
 _LONGEST = {"cell": 48, "sentence": 500}  # characters

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['idx', 'pixels', 'turned', 'read_characters']
+__all__ = []
 
 # %% ../../nbs/ground/07_characters.ipynb #chars004
 def idx(content: bytes) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from .files import needed_for, write_whole
 
 # %% auto #0
-__all__ = ['data_folders', 'find_file', 'unzipped', 'read_bytes', 'checked', 'fetch', 'unpacked']
+__all__ = []
 
 # %% ../../nbs/ground/02_downloads.ipynb #00000006
 def data_folders() -> list[Path]:

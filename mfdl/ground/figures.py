@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% auto #0
-__all__ = ['PALETTE', 'METHOD_COLORS', 'METHOD_NAMES', 'LEAST_DISTANCE', 'COLORMAPS', 'STYLE', 'method_name', 'method_color',
-           'color_distance', 'save_figure']
+__all__ = []
 
 # %% ../../nbs/ground/04_figures.ipynb #00000005
 PALETTE = {  # by Okabe and Ito, chosen so that colour-blind readers can tell them apart

@@ -26,8 +26,7 @@ from typing import IO, Any
 import numpy as np
 
 # %% auto #0
-__all__ = ['UNFINISHED', 'TOLD', 'settle', 'check_place', 'write_whole', 'version', 'seal', 'unseal', 'package_code',
-           'json_values', 'needed_for', 'bars_shown', 'bar_options', 'progress_bar', 'worker_threads', 'map_with_bar']
+__all__ = []
 
 # %% ../../nbs/ground/01_files.ipynb #00000006
 def settle(*paths: str | Path) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['FORMATS', 'read_frame', 'simple_graph', 'read_graph']
+__all__ = []
 
 # %% ../../nbs/ground/05_links.ipynb #92ac95c4
 _ENDS = (

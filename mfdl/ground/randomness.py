@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from .arguments import Floats, check_count, real_number
 
 # %% auto #0
-__all__ = ['SEED_BITS', 'check_seed', 'fresh_secret', 'derive_seed', 'block_size', 'secure_normal', 'block_generator',
-           'draw_block', 'draw', 'secure_uniform', 'grid_spacing', 'to_grid']
+__all__ = []
 
 # %% ../../nbs/ground/03_randomness.ipynb #00000008
 SEED_BITS = 128

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 # %% auto #0
-__all__ = ['gossip_run', 'dsgd', 'muffliato', 'dp_dsgd', 'decor', 'corn', 'time_blocks', 'mf_dsgd', 'anti_pgd', 'zip_dl',
-           'local_dsgd', 'random_walk']
+__all__ = ['dsgd', 'muffliato', 'dp_dsgd', 'decor', 'corn', 'mf_dsgd', 'anti_pgd', 'zip_dl', 'local_dsgd', 'random_walk']
 
 # %% ../../nbs/language/15_algorithms.ipynb #0000000e
 def gossip_run(
@@ -508,6 +507,7 @@ def time_blocks(matrices: Floats) -> list[csr_array]:  # (n, T, T) to (n, n) and
         blocks.append(csr_array((rows[used], step * n + node, pointers), shape=(n, (t + 1) * n)))
     return blocks
 
+# %% ../../nbs/language/15_algorithms.ipynb #8f02d9b
 def mf_dsgd(
     W: Floats | Sequence[Floats],
     T: int,

@@ -22,8 +22,7 @@ from .protocol import MatrixProtocol, Messages, Protocol, Variables
 from .steps import Round, Route, Step, refuse
 
 # %% auto #0
-__all__ = ['VIEW', 'TrustModel', 'LDP', 'PNDP', 'SecLDP', 'SecureSum', 'View', 'Attack', 'coalition_mask', 'view', 'view_of',
-           'seen_alone', 'follow', 'labelled', 'parse_attackers']
+__all__ = ['LDP', 'PNDP', 'SecLDP', 'SecureSum']
 
 # %% ../../nbs/language/17_attackers.ipynb #00000009
 class TrustModel:

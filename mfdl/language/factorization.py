@@ -14,7 +14,7 @@ from ..ground.arguments import Bools, Floats, Ints
 from .attackers import View
 
 # %% auto #0
-__all__ = ['EPS', 'NOISE_FLOOR', 'CLEAR', 'NotFactorizable', 'Factorization', 'decompose', 'factorize']
+__all__ = []
 
 # %% ../../nbs/language/19_factorization.ipynb #0000001e
 EPS = float(np.finfo(float).eps)

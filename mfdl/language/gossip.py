@@ -20,7 +20,7 @@ from mfdl.ground.arguments import (
 )
 
 # %% auto #0
-__all__ = ['WEIGHTS', 'LARGE', 'check_graph', 'gossip_matrix', 'check_gossip', 'spectral_gap', 'churn', 'links', 'hops']
+__all__ = ['LARGE', 'gossip_matrix']
 
 # %% ../../nbs/language/11_gossip.ipynb #00000009
 WEIGHTS = ("metropolis", "uniform", "given")

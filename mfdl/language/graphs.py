@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['FACEBOOK_URL', 'FACEBOOK_SHA256', 'SNAP', 'SOCIAL', 'FEDIVERSE', 'FRIENDS', 'GRAPHS', 'parse_spec', 'erdos_renyi',
-           'facebook', 'facebook_circles', 'social_network', 'fediverse', 'common_nodes', 'fediverse_weeks',
-           'GraphSource', 'grid', 'load_graph']
+__all__ = ['load_graph']
 
 # %% ../../nbs/language/10_graphs.ipynb #0000000f
 def parse_spec(spec: str, argument: str = "graph") -> tuple[str, dict[str, int | float]]:

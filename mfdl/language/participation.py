@@ -19,8 +19,7 @@ from mfdl.ground.arguments import (
 from ..ground.randomness import secure_uniform
 
 # %% auto #0
-__all__ = ['PROTECTS', 'RandomParticipation', 'PoissonParticipation', 'TruncatedParticipation', 'BinsParticipation',
-           'Participation', 'check_participation', 'participation_of', 'Uses', 'participation_in_words']
+__all__ = ['Participation']
 
 # %% ../../nbs/language/18_participation.ipynb #00000008
 def _full_patterns(start: int, k: int, b: int, T: int) -> Iterator[tuple[int, ...]]:

@@ -22,8 +22,7 @@ from mfdl.language.steps import (
 )
 
 # %% auto #0
-__all__ = ['MOST_GRADIENTS', 'Messages', 'Variables', 'NoiseMixing', 'check_nodes', 'Protocol', 'MatrixProtocol',
-           'with_full_matrices', 'check_protocol_type']
+__all__ = ['Protocol']
 
 # %% ../../nbs/language/14_protocol.ipynb #00000014
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,7 @@ from ..ground.arguments import Bools, Floats, Ints, check_plain, real_array
 from .gossip import check_gossip, links
 
 # %% auto #0
-__all__ = ['FEATURES', 'fingerprint', 'frozen', 'read_only', 'ByContent', 'Round', 'Noise', 'fresh_noise', 'NoiseInTime', 'Step',
-           'features_of', 'own_weights', 'Route', 'refuse']
+__all__ = ['Round', 'Noise', 'fresh_noise', 'Step']
 
 # %% ../../nbs/language/13_steps.ipynb #00000008
 def _content(part: object) -> bytes:

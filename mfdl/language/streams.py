@@ -15,7 +15,7 @@ from ..ground.randomness import block_size, check_seed, derive_seed, draw_block,
 from .protocol import NoiseMixing, Protocol, Variables, check_protocol_type
 
 # %% auto #0
-__all__ = ['KEPT', 'deal_seeds', 'NoiseSupply', 'NodeNoise']
+__all__ = []
 
 # %% ../../nbs/language/16_streams.ipynb #00000030
 def deal_seeds(

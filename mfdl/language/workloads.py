@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 # %% auto #0
-__all__ = ['is_matrix', 'GossipSequence', 'gossip_kinds', 'gossip_sequence', 'workload', 'workload_operator']
+__all__ = ['workload']
 
 # %% ../../nbs/language/12_workloads.ipynb #0000000a
 def is_matrix(M: object) -> bool:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 # %% auto #0
-__all__ = ['LOSSES', 'NUMERIC', 'clip_factors', 'record_loss', 'ClippingRule', 'Batch', 'as_function', 'any_gradients', 'Scratch',
-           'gradients']
+__all__ = []
 
 # %% ../../nbs/learning/63_clipping.ipynb #a6300005
 def clip_factors(

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['RandomScheme', 'DATASETS', 'Batches', 'cut', 'RandomBatches', 'random_batches', 'round_robin', 'dirichlet',
-           'by_group', 'Dataset', 'housing_table', 'load_data', 'as_dataset']
+__all__ = ['DATASETS', 'Batches', 'cut', 'round_robin', 'Dataset', 'load_data']
 
 # %% ../../nbs/learning/60_data.ipynb #checkidx
 def _check_places(index: NDArray[Any]) -> None:  # int (n, b, m)

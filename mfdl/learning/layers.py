@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 # %% auto #0
-__all__ = ['LIMIT', 'CACHE', 'check_model', 'new_model', 'outputs_shape', 'squared_norm', 'entering_norm', 'LinearPart',
-           'ExplicitPart', 'ConvolutionPart', 'NormPart', 'chain', 'apply_layers', 'numbers_of', 'how_many_fit',
-           'slices', 'parts_of']
+__all__ = []
 
 # %% ../../nbs/learning/62_layers.ipynb #a6200008
 def _check_parameter(name: str, value: torch.nn.Parameter) -> None:

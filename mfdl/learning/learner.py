@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
 # %% auto #0
-__all__ = ['ON_NONFINITE', 'History', 'describe_protocol', 'choose_loss', 'Learner', 'Training']
+__all__ = []
 
 # %% ../../nbs/learning/65_learner.ipynb #a6500007
 @dataclass(eq=False)

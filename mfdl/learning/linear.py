@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 # %% auto #0
-__all__ = ['within_norm', 'does_more', 'linear_layer', 'updates_of', 'state_of', 'check_constant']
+__all__ = []
 
 # %% ../../nbs/learning/61_linear.ipynb #scaled00
 def _shortened(X: NDArray[Any], longest: float) -> NDArray[np.float32]:  # the same shape

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 # %% auto #0
-__all__ = ['Run', 'check_run', 'schedule_of', 'max_noise_std', 'looks_back', 'Draws', 'NoiseSource', 'Supply', 'noise_sources',
-           'rounded', 'room_for_rounding', 'MessageNoise', 'NoiseOfRuns']
+__all__ = ['Run']
 
 # %% ../../nbs/learning/64_noise_sources.ipynb #a6400007
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # %% auto #0
-__all__ = ['MatrixExchange', 'Checkpoint', 'Simulation']
+__all__ = ['Simulation']
 
 # %% ../../nbs/learning/66_simulator.ipynb #a6600007
 def _check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record: bool) -> None:

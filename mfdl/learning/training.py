@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% auto #0
-__all__ = ['in_words', 'Trained', 'TrainedByEstimate', 'Running', 'train']
+__all__ = ['Trained', 'train']
 
 # %% ../../nbs/learning/68_training.ipynb #a6800008
 def in_words(trust: TrustModel | Sequence[TrustModel]) -> str:
@@ -221,6 +221,7 @@ class Trained(_Models):
     """
     epsilon: float
 
+# %% ../../nbs/learning/68_training.ipynb #a68000b
 @dataclass(eq=False, repr=False)
 class TrainedByEstimate(_Models):
     "Hold models, their history and what is estimated; see `train`."

@@ -14,7 +14,7 @@ from ..ground.cards import draw_matrix, html_card
 from ..language.protocol import Protocol
 
 # %% auto #0
-__all__ = ['Optimum', 'NotConverged', 'check_steps', 'check_tolerance', 'check_trace_bound']
+__all__ = ['NotConverged']
 
 # %% ../../nbs/noise/50_certificates.ipynb #00000007
 class Optimum:

@@ -25,7 +25,7 @@ from mfdl.noise.certificates import (
 from .covariance import check_budgets, noise_after
 
 # %% auto #0
-__all__ = ['FAMILIES', 'seed_groups', 'hidden_groups', 'CoalitionCovariance', 'optimize_coalition']
+__all__ = ['optimize_coalition']
 
 # %% ../../nbs/noise/55_coalitions.ipynb #00000009
 FAMILIES = ("disjoint", "edges", "neighbourhoods", "leave-one-out", "windows")

@@ -23,8 +23,7 @@ from mfdl.noise.certificates import (
 from .objectives import Objective, check_objective, responses
 
 # %% auto #0
-__all__ = ['CALIBRATIONS', 'COVARIANCE_METHODS', 'privacy_constraint', 'noise_after', 'best_covariance', 'Covariance',
-           'check_budgets', 'optimize_covariance']
+__all__ = ['COVARIANCE_METHODS', 'Covariance', 'optimize_covariance']
 
 # %% ../../nbs/noise/54_covariance.ipynb #00000006
 def _covariance_factor(W: Floats, horizon: int) -> Floats:  # (n, n) to (n, n)
@@ -364,6 +363,7 @@ class Covariance(Optimum):
         """
         return max(0.0, float(np.linalg.eigvalsh(self.R)[0]))
 
+# %% ../../nbs/noise/54_covariance.ipynb #000000b
 def check_budgets(c: float | Floats, n: int) -> Floats:  # (n,) to (n,)
     "Return privacy budgets as one number for each node."
     values: np.ndarray[Any, Any]

@@ -27,7 +27,7 @@ from mfdl.noise.space_time import (
 )
 
 # %% auto #0
-__all__ = ['SPACE_TIME_METHODS', 'any_noise_bound', 'optimize_space_time']
+__all__ = ['SPACE_TIME_METHODS', 'optimize_space_time']
 
 # %% ../../nbs/noise/57_directions.ipynb #00000005
 def _summed_steps(workload: AgeWorkload, terms: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from mfdl.noise.objectives import (
 )
 
 # %% auto #0
-__all__ = ['PROBES', 'sum_diagonals', 'modes', 'consequences', 'local_gram', 'probe_grams', 'gram_estimates', 'gram_factor']
+__all__ = ['PROBES', 'local_gram']
 
 # %% ../../nbs/noise/51_gram.ipynb #0000000f
 def sum_diagonals(

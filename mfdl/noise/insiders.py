@@ -25,7 +25,7 @@ from mfdl.noise.space_time import (
 )
 
 # %% auto #0
-__all__ = ['LocalNoise', 'optimize_local']
+__all__ = ['optimize_local']
 
 # %% ../../nbs/noise/58_insiders.ipynb #00000005
 def _row_space(F: Floats) -> Floats:  # (columns, rank), orthonormal

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['KINDS', 'NoiseKind', 'which_noise', 'NoiseChoice', 'choose_strategy']
+__all__ = ['which_noise', 'choose_strategy']
 
 # %% ../../nbs/noise/59_kinds.ipynb #59k00008
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ from ..ground.arguments import Floats, Ints, check_count, real_array, real_numbe
 from ..language.participation import Participation, check_participation
 
 # %% auto #0
-__all__ = ['INVERSE_BANDS', 'inverse_root', 'banded_inverse']
+__all__ = []
 
 # %% ../../nbs/noise/49_lean.ipynb #01c42b95
 def inverse_root(bands: int, momentum: float = 0.0) -> Floats:  # (bands,)

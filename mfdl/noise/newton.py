@@ -23,7 +23,7 @@ from mfdl.noise.certificates import (
 from .gram import gram_factor
 
 # %% auto #0
-__all__ = ['MAX_NEWTON_STEPS', 'squared_error', 'Strategy', 'unit_sensitivity', 'optimize']
+__all__ = ['MAX_NEWTON_STEPS', 'Strategy', 'optimize']
 
 # %% ../../nbs/noise/52_newton.ipynb #0000000c
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,7 @@ from ..language.steps import read_only
 from ..language.workloads import gossip_sequence
 
 # %% auto #0
-__all__ = ['Objective', 'check_objective', 'responses', 'model_workload', 'response_grams', 'weighted_responses', 'of_age_alone',
-           'AgeWorkload']
+__all__ = ['Objective']
 
 # %% ../../nbs/noise/48_objectives.ipynb #8854ac21
 def _check_weights(name: str, weights: Floats) -> Floats:

@@ -23,9 +23,7 @@ from .certificates import NotConverged, Optimum, check_steps
 from .objectives import Objective, check_objective, model_workload
 
 # %% auto #0
-__all__ = ['space_time_workload', 'patterns_of', 'pattern_blocks', 'block_index', 'scattered', 'block_multipliers',
-           'largest_absolute_sum', 'following_blocks', 'SpaceTime', 'largest_square', 'check_optimizer',
-           'check_partition', 'exact_space_time']
+__all__ = ['SpaceTime']
 
 # %% ../../nbs/noise/56_space_time.ipynb #00000006
 def space_time_workload(

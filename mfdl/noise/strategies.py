@@ -27,8 +27,7 @@ from .newton import Strategy, optimize, squared_error, unit_sensitivity
 from .objectives import Objective, check_objective
 
 # %% auto #0
-__all__ = ['STRATEGIES', 'BOUND', 'toeplitz_error', 'square_root', 'toeplitz', 'best_toeplitz', 'Named', 'Task', 'named', 'fixed',
-           'strategy', 'restart', 'save_strategy', 'load_strategy', 'estimate_squared_error']
+__all__ = ['BOUND', 'strategy', 'save_strategy', 'load_strategy']
 
 # %% ../../nbs/noise/53_strategies.ipynb #00000021
 def toeplitz_error(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['MOST_SECONDS', 'write_report', 'describe_report', 'in_epsilon', 'give_answer', 'expected_cost_in_words']
+__all__ = []
 
 # %% ../../nbs/workshop/77_answers.ipynb #77a00008
 def _write_json(

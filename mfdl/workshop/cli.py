@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from traitlets.config import Config
 
 # %% auto #0
-__all__ = ['MOST_PAGES', 'line_command', 'app', 'guard', 'app_folder']
+__all__ = []
 
 # %% ../../nbs/workshop/85_cli.ipynb #85z00002
 def line_command(name: str) -> Callable[[Callable[..., None]], click.Command]:

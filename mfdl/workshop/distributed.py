@@ -30,7 +30,7 @@ from mfdl.workshop.network import (
 
 
 # %% auto #0
-__all__ = ['HostedNoise', 'ProcessExchange', 'Peer']
+__all__ = ['Peer']
 
 # %% ../../nbs/workshop/80_distributed.ipynb #80000007
 def _check_hosted(labels: list[Hashable], batches: Batches, seeds: dict, rank: int) -> None:

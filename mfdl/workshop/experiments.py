@@ -23,8 +23,7 @@ from ..ground.arguments import check_choice
 from ..ground.files import TOLD, UNFINISHED, bar_options, needed_for, write_whole
 
 # %% auto #0
-__all__ = ['experiments_folder', 'experiments', 'find_notebook', 'experiment_parameters', 'check_parameters', 'result_stem',
-           'Result', 'ExperimentFailed', 'code_digest', 'reproduce']
+__all__ = []
 
 # %% ../../nbs/workshop/81_experiments.ipynb #00000005
 def experiments_folder() -> Path:

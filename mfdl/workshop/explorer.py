@@ -24,7 +24,7 @@ from mfdl.workshop.view import (
 )
 
 # %% auto #0
-__all__ = ['page']
+__all__ = []
 
 # %% ../../nbs/workshop/88_explorer.ipynb #00000007
 def _typed(label: str, value: str, empty: str = "") -> Any:

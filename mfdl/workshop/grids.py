@@ -22,7 +22,7 @@ from mfdl.workshop.experiments import (
 )
 
 # %% auto #0
-__all__ = ['CELL', 'STATUS', 'STATES', 'Cell', 'make_cells', 'read_grid', 'write_json', 'file_digests', 'read_status']
+__all__ = []
 
 # %% ../../nbs/workshop/82_grids.ipynb #82000005
 @dataclass(frozen=True)

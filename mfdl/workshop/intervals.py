@@ -15,7 +15,7 @@ from scipy import stats
 from ..ground.arguments import Floats, check_confidence, real_array
 
 # %% auto #0
-__all__ = ['mean_interval', 'paired_interval', 'means_over_seeds', 'differences_over_seeds']
+__all__ = []
 
 # %% ../../nbs/workshop/93_intervals.ipynb #93000006
 def _seeds(name: str, values: ArrayLike) -> Floats:  # (n, ...)

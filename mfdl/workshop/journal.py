@@ -21,7 +21,7 @@ from ..ground.randomness import check_seed
 from ..language.protocol import Protocol
 
 # %% auto #0
-__all__ = ['Journal', 'gap', 'commitments', 'UsedSeeds']
+__all__ = []
 
 # %% ../../nbs/workshop/78_journal.ipynb #78000009
 def _lock_rank(folder: Path, rank: int) -> Any:  # filelock.AcquireReturnProxy

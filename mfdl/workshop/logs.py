@@ -32,7 +32,7 @@ from .cli import line_command
 from .names import check_settings, trust_models
 
 # %% auto #0
-__all__ = ['LoggedRun', 'read_log', 'MessageLog', 'write_log', 'account_log_command']
+__all__ = ['read_log', 'MessageLog']
 
 # %% ../../nbs/workshop/91_logs.ipynb #e26905a4
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

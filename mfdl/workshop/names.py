@@ -39,9 +39,7 @@ from ..noise.strategies import strategy as make_strategy
 from .experiments import ExperimentFailed
 
 # %% auto #0
-__all__ = ['ALGORITHMS', 'PARAMETERS', 'TRUST', 'EXPECTED', 'SUFFIXES', 'on_command_line', 'trust_models', 'read_network',
-           'read_strategy', 'build_algorithm', 'check_kept', 'check_settings', 'in_options', 'LineCommand', 'aside',
-           'completes']
+__all__ = []
 
 # %% ../../nbs/workshop/84_names.ipynb #00000008
 ALGORITHMS: dict[str, Callable[..., Protocol]] = {}  # (W, T, nodes=.., ..) -> Protocol

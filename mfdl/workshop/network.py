@@ -23,7 +23,7 @@ from ..ground.files import needed_for
 from ..language.steps import Round
 
 # %% auto #0
-__all__ = ['place_nodes', 'Routes', 'plan_routes', 'PeerLost', 'Network', 'join', 'disagreement']
+__all__ = ['join']
 
 # %% ../../nbs/workshop/79_network.ipynb #79000005
 def place_nodes(placement: Any, nodes: int, size: int) -> Ints:  # (nodes,) to (nodes,)

@@ -20,7 +20,7 @@ from .cli import line_command
 from .names import aside, check_kept, completes, read_network
 
 # %% auto #0
-__all__ = ['which_noise_command', 'optimize_command']
+__all__ = []
 
 # %% ../../nbs/workshop/90_noise_commands.ipynb #90c00008
 @line_command("which-noise")

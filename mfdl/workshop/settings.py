@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['EXAMPLES', 'WHO', 'MADE', 'SHOWN', 'LARGEST', 'Settings', 'number', 'command_line', 'too_large', 'upload_name',
-           'load_network', 'toggle', 'keep_attackers', 'Scene', 'explore', 'python_code', 'table_of_pairs',
-           'write_query', 'read_steps', 'read_number', 'read_query', 'in_a_line']
+__all__ = []
 
 # %% ../../nbs/workshop/86_settings.ipynb #00000007
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['MAIN', 'THREADS', 'survey', 'run_here', 'dask_client', 'sweep', 'collect', 'write_table', 'all_experiments',
-           'publish']
+__all__ = []
 
 # %% ../../nbs/workshop/83_sweeps.ipynb #83000001
 _WORK = ".running"

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% auto #0
-__all__ = ['LIGHT', 'DARK', 'answer', 'claim', 'caution', 'Look', 'drawn', 'graph_figure', 'distance_picture', 'template',
-           'text_below']
+__all__ = []
 
 # %% ../../nbs/workshop/87_view.ipynb #00000007
 _NAMES = {"mu": "μ", "epsilon": "ε"}
