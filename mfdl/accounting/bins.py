@@ -103,31 +103,8 @@ def _find_mixtures(run: Protocol, scheme: BinsParticipation) -> tuple[tuple[Mixt
         case[u] = found[key]
     return tuple(cases), case
 
-# %% ../../nbs/accounting/43_bins.ipynb #b43base
-@dataclass(frozen=True, eq=False)
-class _InBins(AmplifiedReport):
-    "The result of accounting for records in bins."
-    participation: BinsParticipation  # type: ignore[assignment]
-    cases: tuple[Mixtures, ...]  # type: ignore[assignment]
-    sampling: Sampling = Sampling()
-    looks: int = 1
-
-    def measured(self, name: str, argument: float, pick: Callable[..., float]) -> Floats:
-        "Epsilon, delta or beta of each victim, for the worst adjacency."
-        kinds = ADJACENCY if self.adjacency is None else (self.adjacency,)
-        looks = self.looks * len(self.cases) * len(ADJACENCY)
-
-        def measure(mixtures: Mixtures, kind: str) -> float:
-            noise = ADJACENCY[kind] * self.sigma
-            replaced = kind == "replace-one"
-            curve = SampledCurve(mixtures, noise, self.sampling, looks, replaced)
-            return float(getattr(curve, name)(argument))
-
-        worst = [pick([measure(mixtures, kind) for kind in kinds]) for mixtures in self.cases]
-        return np.array(worst, dtype=np.float64)[self.case]
-
 # %% ../../nbs/accounting/43_bins.ipynb #b430010
-def _told(report: _InBins) -> str:
+def _told(report: BinsReport) -> str:
     "A report in a few sentences."
     scheme = report.participation
     lots = f"each of {scheme.epochs} epochs by a lot of its own" if scheme.anew else (
@@ -166,7 +143,8 @@ def _practiced(fits: Callable[[float], bool], enough: float) -> float:
     return high
 
 # %% ../../nbs/accounting/43_bins.ipynb #b430014
-class BinsReport(_InBins):
+@dataclass(frozen=True, eq=False)
+class BinsReport(AmplifiedReport):
     """How much an eavesdropper learns about records that are put into batches by lot.
 
     It is made by `account`. It holds for a run whose batches are really drawn so, with lots
@@ -174,6 +152,25 @@ class BinsReport(_InBins):
     bounds by Monte Carlo, and every delta includes the probability that samples mislead. For
     replaced records the bounds are not tight.
     """
+    participation: BinsParticipation  # type: ignore[assignment]
+    cases: tuple[Mixtures, ...]  # type: ignore[assignment]
+    sampling: Sampling = Sampling()
+    looks: int = 1
+
+    def measured(self, name: str, argument: float, pick: Callable[..., float]) -> Floats:
+        "Epsilon, delta or beta of each victim, for the worst adjacency."
+        kinds = ADJACENCY if self.adjacency is None else (self.adjacency,)
+        looks = self.looks * len(self.cases) * len(ADJACENCY)
+
+        def measure(mixtures: Mixtures, kind: str) -> float:
+            noise = ADJACENCY[kind] * self.sigma
+            replaced = kind == "replace-one"
+            curve = SampledCurve(mixtures, noise, self.sampling, looks, replaced)
+            return float(getattr(curve, name)(argument))
+
+        worst = [pick([measure(mixtures, kind) for kind in kinds]) for mixtures in self.cases]
+        return np.array(worst, dtype=np.float64)[self.case]
+
     def with_samples(
         self, samples: int = 2**18, seed: int = 0, failure: float = 1e-10,
         keep: Path | None = None,

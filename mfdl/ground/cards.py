@@ -9,7 +9,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -143,19 +143,10 @@ def html_card(
             f"{beside}{html_table(head, rows)}{picture}</div><small>{below}</small></div>")
 
 # %% ../../nbs/ground/06_cards.ipynb #fc891fd5
-class NetworkCard:
-    """A run with nodes, steps and messages, which it shows in a notebook.
-
-    References
-    ----------
-    chapter 06.
-    """
-    name: str
-    nodes: tuple[Hashable, ...]
-
-    def _repr_html_(self: Any) -> str:
-        title, *more = repr(self).split("\n")
-        sizes = {"nodes": self.nodes, "messages": self.messages.step}
-        rows = [["steps", self.T], *([what, len(those)] for what, those in sizes.items())]
-        notes = [*more, "The picture: who hears whom."]
-        return html_card(title, [], rows, notes, partial(draw_links, self.hears), (2.2, 2.2))
+def network_card(run: Any) -> str:
+    "A run with nodes, steps and messages, as HTML."
+    title, *more = repr(run).split("\n")
+    sizes = {"nodes": run.nodes, "messages": run.messages.step}
+    rows = [["steps", run.T], *([what, len(those)] for what, those in sizes.items())]
+    notes = [*more, "The picture: who hears whom."]
+    return html_card(title, [], rows, notes, partial(draw_links, run.hears), (2.2, 2.2))

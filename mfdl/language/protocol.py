@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, eye_array, kron, vstack
 
 from ..ground.arguments import Bools, Floats, Ints, check_count, composed
-from ..ground.cards import NetworkCard
+from ..ground.cards import network_card
 from .gossip import hops
 from mfdl.language.steps import (
     ByContent, Round, Route, Step, features_of, fingerprint, frozen, read_only, refuse,
@@ -269,8 +269,10 @@ def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...
     return labels
 
 # %% ../../nbs/language/14_protocol.ipynb #59d8c3f0
-class _Labelled(NetworkCard):
+class _Labelled:
     "What has nodes with labels, steps, and messages between the nodes."
+    name: str
+    nodes: tuple[Hashable, ...]
     schedule: Any = None  # how noisy gradients become updates, if steps are not plain (chapter 37)
 
     @property
@@ -336,111 +338,12 @@ class _Labelled(NetworkCard):
         """
         return hops(self.hears, np.isin(np.arange(self.n), self.index(attackers)))
 
-# %% ../../nbs/language/14_protocol.ipynb #a5f18e2d
-class _Derived(_Labelled, ByContent):
-    "What follows from the steps of a run; each property is computed when it is needed."
-    steps: tuple[Step, ...]
-
-    @property
-    def T(self) -> int:
-        "Number of steps."
-        return len(self.steps)
-
-    @cached_property
-    def digest(self) -> str:
-        "SHA-256 of nodes and steps."
-        return fingerprint("protocol", self.nodes, [step.digest for step in self.steps])
-
-    @cached_property
-    def distinct(self) -> tuple[Step, ...]:
-        "The different steps, in the order in which they first come."
-        return tuple(dict.fromkeys(self.steps))
-
-    @cached_property
-    def features(self) -> frozenset[str]:
-        "What this run has, by name (chapter 13): all that its steps have."
-        return features_of(self, _TOLD)
-
-    @cached_property
-    def sparse(self) -> bool:
-        "Whether gossip matrices are sparse, as in large networks."
-        return any(isinstance(one.W, csr_array) for step in self.distinct for one in step.rounds)
-
-
-    @cached_property
-    def kinds(self) -> Ints:
-        "The number of each step, (T,), among the different ones."
-        kind = {step: k for k, step in enumerate(self.distinct)}
-        return read_only(np.array([kind[step] for step in self.steps]))
-
-    @cached_property
-    def period(self) -> int:
-        "After how many steps the run begins again; T if it does not."
-        kinds = self.kinds
-        again = (p for p in range(1, self.T) if np.array_equal(kinds[p:], kinds[:-p]))
-        return next(again, self.T)
-
-    @cached_property
-    def drawn(self) -> Ints:
-        "How many variables are drawn before each step, and in all, (T + 1,)."
-        return read_only(np.cumsum([0, *(step.noise.q for step in self.steps)]))
-
-    @property
-    def trains(self) -> Bools:
-        "Who takes a gradient in which step, (T, n)."
-        return np.array([step.trains for step in self.steps])
-
-    @cached_property
-    def hears(self) -> Bools | csr_array:
-        "Who ever hears whom, (n, n)."
-        rounds = dict.fromkeys(one for step in self.distinct for one in step.rounds)
-        if any(isinstance(one.W, csr_array) for one in rounds):
-            return frozen(csr_array(sum(csr_array(one.hears) for one in rounds), dtype=bool))
-        heard = np.zeros((self.n, self.n), dtype=bool)
-        for one in rounds:
-            heard |= one.hears
-        return read_only(heard)
+    def _repr_html_(self) -> str:
+        return network_card(self)
 
 # %% ../../nbs/language/14_protocol.ipynb #70e4f9b3
 _SPARSE = ("protocol={!r} has sparse gossip matrices, and this makes tables of all pairs of nodes; "
            "expected full ones, such as gossip_matrix(graph, sparse=False)")
-
-class _WithMatrices(_Derived):
-    "A run with its tables and its matrices."
-    @cached_property
-    def messages(self) -> Messages:
-        "What is sent, in order: by step, round and sender."
-        return _messages_of(self.steps, self.n)
-
-    @cached_property
-    def variables(self) -> Variables:
-        "What is drawn, in order."
-        return _variables_of(self.distinct, self.kinds, self.drawn, self.n)
-
-    @cached_property
-    def mix(self) -> NoiseMixing:
-        "Where noise enters: by step, models first, then shares by round and sender."
-        takes_back = any(step.noise.takes_back for step in self.distinct)
-        return _mixing_of(self.steps, self.drawn, takes_back)
-
-    @cached_property
-    def effects(self) -> Floats:
-        "E, (messages, places): what one unit at each place does to each message."
-        if self.sparse: raise ValueError(_SPARSE.format(self.name))
-        return _effects_of(self.steps, len(self.mix.step))
-
-    @cached_property
-    def M_G(self) -> Floats:
-        "What gradients do to messages, (m, nT); column t * n + u: node u in step t."
-        only_models = len(self.mix.models) == len(self.mix.step)
-        entering = self.effects if only_models else self.effects[:, self.mix.models]
-        return entering if self.trains.all() else entering * self.trains.ravel()
-
-    @cached_property
-    def M_Z(self) -> Floats:
-        "What noise variables do to messages, (m, q)."
-        noise: Floats = self.effects @ self.mix.N
-        return noise
 
 # %% ../../nbs/language/14_protocol.ipynb #1c60d5fa
 def _checked_steps(steps: Iterable[Step]) -> tuple[Step, ...]:
@@ -471,7 +374,7 @@ def _check_memory(steps: Sequence[Step], drawn: Ints) -> None:  # drawn: (T + 1,
             raise ValueError(f"steps[{t}] takes back the last {taken} additions: there are {added}")
 
 # %% ../../nbs/language/14_protocol.ipynb #46d7e0c9
-def _check_holders(run: _WithMatrices) -> None:
+def _check_holders(run: Protocol) -> None:
     "Raise a ValueError for a node that adds noise whose seed it does not hold."
     sets = run.variables.holder_sets
     which = run.variables.holder_set
@@ -507,7 +410,7 @@ def _checked_matrix(label: str, given: ArrayLike, shape: tuple[int, int]) -> Flo
 
 # %% ../../nbs/language/14_protocol.ipynb #00000017
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class Protocol(_WithMatrices):
+class Protocol(_Labelled, ByContent):
     """A run of decentralized learning: who trains, which noise enters, who hears whom.
 
     Parameters
@@ -564,6 +467,100 @@ class Protocol(_WithMatrices):
             f"({len(self.distinct)} different), exchanges a step: {exchanges}\n"
             f"  messages: {len(self.messages.step)}, gradients: {int(self.trains.sum())}\n"
             f"  noise: {self.drawn[-1]} variables, {memory}")
+
+    @property
+    def T(self) -> int:
+        "Number of steps."
+        return len(self.steps)
+
+    @cached_property
+    def digest(self) -> str:
+        "SHA-256 of nodes and steps."
+        return fingerprint("protocol", self.nodes, [step.digest for step in self.steps])
+
+    @cached_property
+    def distinct(self) -> tuple[Step, ...]:
+        "The different steps, in the order in which they first come."
+        return tuple(dict.fromkeys(self.steps))
+
+    @cached_property
+    def features(self) -> frozenset[str]:
+        "What this run has, by name (chapter 13): all that its steps have."
+        return features_of(self, _TOLD)
+
+    @cached_property
+    def sparse(self) -> bool:
+        "Whether gossip matrices are sparse, as in large networks."
+        return any(isinstance(one.W, csr_array) for step in self.distinct for one in step.rounds)
+
+    @cached_property
+    def kinds(self) -> Ints:
+        "The number of each step, (T,), among the different ones."
+        kind = {step: k for k, step in enumerate(self.distinct)}
+        return read_only(np.array([kind[step] for step in self.steps]))
+
+    @cached_property
+    def period(self) -> int:
+        "After how many steps the run begins again; T if it does not."
+        kinds = self.kinds
+        again = (p for p in range(1, self.T) if np.array_equal(kinds[p:], kinds[:-p]))
+        return next(again, self.T)
+
+    @cached_property
+    def drawn(self) -> Ints:
+        "How many variables are drawn before each step, and in all, (T + 1,)."
+        return read_only(np.cumsum([0, *(step.noise.q for step in self.steps)]))
+
+    @property
+    def trains(self) -> Bools:
+        "Who takes a gradient in which step, (T, n)."
+        return np.array([step.trains for step in self.steps])
+
+    @cached_property
+    def hears(self) -> Bools | csr_array:
+        "Who ever hears whom, (n, n)."
+        rounds = dict.fromkeys(one for step in self.distinct for one in step.rounds)
+        if any(isinstance(one.W, csr_array) for one in rounds):
+            return frozen(csr_array(sum(csr_array(one.hears) for one in rounds), dtype=bool))
+        heard = np.zeros((self.n, self.n), dtype=bool)
+        for one in rounds:
+            heard |= one.hears
+        return read_only(heard)
+
+    @cached_property
+    def messages(self) -> Messages:
+        "What is sent, in order: by step, round and sender."
+        return _messages_of(self.steps, self.n)
+
+    @cached_property
+    def variables(self) -> Variables:
+        "What is drawn, in order."
+        return _variables_of(self.distinct, self.kinds, self.drawn, self.n)
+
+    @cached_property
+    def mix(self) -> NoiseMixing:
+        "Where noise enters: by step, models first, then shares by round and sender."
+        takes_back = any(step.noise.takes_back for step in self.distinct)
+        return _mixing_of(self.steps, self.drawn, takes_back)
+
+    @cached_property
+    def effects(self) -> Floats:
+        "E, (messages, places): what one unit at each place does to each message."
+        if self.sparse: raise ValueError(_SPARSE.format(self.name))
+        return _effects_of(self.steps, len(self.mix.step))
+
+    @cached_property
+    def M_G(self) -> Floats:
+        "What gradients do to messages, (m, nT); column t * n + u: node u in step t."
+        only_models = len(self.mix.models) == len(self.mix.step)
+        entering = self.effects if only_models else self.effects[:, self.mix.models]
+        return entering if self.trains.all() else entering * self.trains.ravel()
+
+    @cached_property
+    def M_Z(self) -> Floats:
+        "What noise variables do to messages, (m, q)."
+        noise: Floats = self.effects @ self.mix.N
+        return noise
 
     def until(self, step: int) -> Protocol:
         """Return the same run, stopped before some step.

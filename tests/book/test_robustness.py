@@ -112,7 +112,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "optimizers of others, right and wrong: tests/workshop/test_opacus.py, nbs/workshop/92_opacus.ipynb": "opacus.*",
     "what extras bring: tests/book/test_package.py": "files.needed_for",
     "bars: tests/ground/test_progress.py": "files.bars_shown files.map_with_bar files.worker_threads",
-    "pictures on cards: tests/ground/test_cards.py": "cards.NetworkCard cards.draw_links",
+    "pictures on cards: tests/ground/test_cards.py": "cards.network_card cards.draw_links",
     "what a new user types: tests/workshop/test_front_door.py": "files.json_values files.check_place data.as_dataset "
     "names.aside names.completes names.LineCommand",
     "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "chance.* participation.RandomParticipation "
