@@ -428,6 +428,11 @@ def _find_all(
     return found
 
 # %% ../../nbs/accounting/38_account.ipynb #promised
+def _distances(run: Protocol | MatrixProtocol, one: _Found) -> Floats:  # (m,)
+    "Hops from each victim to the attacker; nan for an eavesdropper."
+    if not one.trust.nodes: return np.full(len(one.victims), np.nan)
+    return run.distances(one.trust.nodes)[one.victims]
+
 def _unreachable(run: Protocol | MatrixProtocol, one: _Found) -> Bools:  # (m,)
     "Victims of whom nothing ever comes to the attackers: no path, and nothing that they hear."
     return np.asarray(np.isinf(_distances(run, one)) & (one.sensitivity == 0))
@@ -603,11 +608,6 @@ def _without_updates(one: _Found, rates: ArrayLike | None) -> Floats:  # (m,)
     if rates is None or one.adaptive: return one.sensitivity
     return np.full(len(one.victims), np.nan)
 
-def _distances(run: Protocol | MatrixProtocol, one: _Found) -> Floats:  # (m,)
-    "Hops from each victim to the attacker; nan for an eavesdropper."
-    if not one.trust.nodes: return np.full(len(one.victims), np.nan)
-    return run.distances(one.trust.nodes)[one.victims]
-
 def _shown_pairs(found: list[_Found]) -> Floats | None:  # (pairs,)
     "Sensitivities if every noisy gradient is shown; nan where attackers know all models."
     if all(one.adaptive for one in found): return None
@@ -672,16 +672,6 @@ def account_by(
     )
 
 # %% ../../nbs/accounting/38_account.ipynb #14c3d11c
-_LATER = {
-    "BinsParticipation": "bins:amplified_by_lots",
-    "TruncatedParticipation": "truncated:amplified_if_cut",
-}
-
-def _by_chance(participation: RandomParticipation) -> Callable[..., AmplifiedReport]:
-    "The account of records that take part at random, which may be in a later chapter."
-    name = _LATER.get(type(participation).__name__, "chance:amplified")
-    return cast(Callable[..., AmplifiedReport], resolve_name(f"mfdl.accounting.{name}"))
-
 @overload
 def account(
     protocol: Protocol | MatrixProtocol, trust: TrustModel | Sequence[TrustModel],
@@ -779,6 +769,7 @@ def account(
     """
     if isinstance(participation, RandomParticipation):
         refuse_options(method=method, updates=updates, rates=rates, memory_limit=memory_limit)
-        return _by_chance(participation)(protocol, trust, participation, sigma)
+        amplified = resolve_name(f"mfdl.accounting.{participation.accounted_by}")
+        return cast(AmplifiedReport, amplified(protocol, trust, participation, sigma))
     return account_by(
         "auto", protocol, trust, participation, sigma, method, updates, rates, memory_limit)

@@ -83,6 +83,7 @@ class RandomParticipation:
 
     Such a scheme has no list of steps, and is refused wherever one is needed.
     """
+    accounted_by = "chance:amplified"  # which function of `mfdl.accounting`
 
     def refuse(self) -> NoReturn:
         "Raise the error of a function that needs known steps."
@@ -129,6 +130,7 @@ class PoissonParticipation(RandomParticipation):
 @dataclass(frozen=True)
 class TruncatedParticipation(RandomParticipation):
     "Let records flip coins as in `PoissonParticipation`, and cut large batches."
+    accounted_by = "truncated:amplified_if_cut"
     chances: int  # how often each group has its turn
     groups: int  # the number of groups
     q: float  # the probability that a record is drawn, in (0, 1]
@@ -164,6 +166,7 @@ class TruncatedParticipation(RandomParticipation):
 @dataclass(frozen=True)
 class BinsParticipation(RandomParticipation):
     "Put each record into one of the batches of an epoch at random."
+    accounted_by = "bins:amplified_by_lots"
     epochs: int  # how often all batches are used
     bins: int  # the number of batches of an epoch, all equally likely
     anew: bool = False  # whether records are put into new bins in each epoch

@@ -25,7 +25,7 @@ from mfdl.language.algorithms import (
     muffliato,
     zip_dl,
 )
-from mfdl.language.attackers import LDP, PNDP, SecLDP, view
+from mfdl.language.attackers import LDP, PNDP, SecLDP, SecureSum, view
 from mfdl.language.factorization import NotFactorizable, decompose, factorize
 from mfdl.language.gossip import churn, gossip_matrix
 from mfdl.language.participation import Participation
@@ -353,6 +353,24 @@ class Partly(PNDP):
 class Insured(LDP):
     """An eavesdropper who knows the gradients of node 0."""
     def knows_gradient(self, owner, coalition): return owner == 0
+
+
+class Tap(LDP):
+    """One who hears only every other message, and says nothing of that."""
+    def sees(self, messages, coalition): return np.arange(len(messages.step)) % 2 == 0
+
+
+def test_what_a_trust_model_says_of_itself_is_not_inherited():
+    """A closed form for an eavesdropper is for one who says that it hears all; a subclass is asked what it sees."""
+    for usual, other in ((LDP(), Tap()), (SecLDP([0]), type("Other", (SecLDP,), {})([0])), (PNDP([0]), Partly([0])), (SecureSum([0]), type("Sums", (SecureSum,), {})([0]))):
+        assert usual.knows_own and usual.describe() != repr(usual)
+        assert not (other.hears_all or other.sees_messages or other.knows_own or other.eavesdrops) and other.describe() == repr(other)
+    assert [trust.eavesdrops for trust in (LDP(), SecLDP([0]), PNDP([0]))] == [True, False, False]
+    assert [trust.hears_all for trust in (SecLDP([0]), SecLDP([0], "received"))] == [True, False]
+    run, scheme = dp_dsgd(gossip_matrix(nx.path_graph(4)), 2), Participation.single(2)
+    tapped = account(run, Tap(), scheme).mu
+    np.testing.assert_allclose(tapped, account_by("exact", run, Tap(), scheme).mu, rtol=1e-12)
+    assert (tapped < account(run, LDP(), scheme).mu).any()
 
 
 def test_attackers_of_ones_own_get_no_number_that_is_not_proved():

@@ -70,6 +70,13 @@ def test_a_question_for_a_type_is_noticed():
     assert not any(any(asks_for_type(said)) for said in ("trust: LDP | PNDP = LDP()", "names = {'ldp': LDP}", "trust.hears_all", "def f(trust) -> tuple[PNDP, int]: ..."))
 
 
+def test_a_trust_model_is_named_in_two_modules():
+    """Where it is, and where the command line finds it by a word; the one import lists it, too."""
+    sources = {module: (ROOT / "mfdl" / f"{module.replace('.', '/')}.py").read_text() for module in MODULES}
+    def named(source): return {getattr(node, "id", getattr(node, "name", None)) for node in ast.walk(ast.parse(source))}
+    assert {module for module, source in sources.items() if "SecureSum" in named(source)} == {"language.attackers", "workshop.names"}
+
+
 def test_numbers_of_chapters_are_used_once():
     twice = {number for number, count in Counter(path.name[:2] for path in CHAPTERS).items() if count > 1}
     assert not twice and len(NUMBERS) == len(CHAPTERS)
