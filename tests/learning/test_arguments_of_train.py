@@ -68,6 +68,17 @@ def test_a_gossip_matrix_is_the_network_of_its_graph():
         with pytest.raises(ValueError, match=said): trained(graph=wrong)
 
 
+def test_other_weights_schemes_and_schedules_draw_other_noise():
+    """From one secret: or the difference of two runs would be without noise."""
+    changes = [
+        {}, {"graph": 0.9 * W + 0.1 * np.eye(4)}, {"participation": Participation.cyclic(3, 2)}, *({"participation": Participation.poisson(q, 6)} for q in (0.3, 0.34)),
+        {"participation": Participation.balls_in_bins(2, 3)}, {"participation": Participation.balls_in_new_bins(2, 3)}, {"lr": Schedule(0.1, momentum=0.5)},
+        {"lr": Schedule(0.1, momentum=0.6)},
+    ]
+    keys = [trained(noise="independent", **change).simulation.runs[0].secret for change in changes]
+    assert len({*keys}) == len(changes) and keys[0] == trained(noise="independent", graph=W).simulation.runs[0].secret
+
+
 def test_a_directed_network_keeps_its_budget():
     directed = np.array([[0.5, 0.5, 0, 0], [0, 0.4, 0.6, 0], [0, 0, 0.7, 0.3], [0.9, 0, 0, 0.1]])
     done, scheme = trained(graph=directed), Participation.cyclic(2, 3)
