@@ -120,7 +120,7 @@ def _told(report: BinsReport) -> str:
         f"samples: {report.sampling.samples} of each order, seed {report.sampling.seed}; they "
         f"mislead with probability {report.sampling.failure:g} at most, which every delta holds",
         "holds for: runs whose batches are really drawn so, and gradients that react to anything "
-        "their nodes have received; train() draws batches so if it is told to (lots=..)",
+        "their nodes have received; train(.., participation=..) draws batches so",
         "against: eavesdroppers only, nothing is proved about insiders",
     ])
 

@@ -305,7 +305,7 @@ def _described(found: _ByChance) -> str:
         f"neighbours: {neighbours}; row sensitivity {found.row_sensitivity:.4g}, of a sum of "
         "clipped gradients divided by a fixed number",
         "holds for: runs whose batches are really drawn so, and gradients that react to anything "
-        "their nodes have received; train() draws batches so if it is told to (lots=..)",
+        "their nodes have received; train(.., participation=..) draws batches so",
         "against: eavesdroppers only, nothing is proved about insiders",
     ])
 
