@@ -374,8 +374,8 @@ def _same_every_step(attack: Attack) -> bool:
 
 # %% ../../nbs/accounting/37_schedules.ipynb #c9000d80
 def without_schedule(run: Protocol | MatrixProtocol) -> Protocol | MatrixProtocol:
-    "Return the same run with plain steps."
-    return run.plain
+    "Return the same run with plain steps, and anything else as it is."
+    return getattr(run, "plain", run)
 
 _SAME = Route(
     "a theorem on schedules",

@@ -159,8 +159,8 @@ def check_protocol(
     >>> check_protocol(dp_dsgd(W, 3)) < 1e-6
     True
     """
+    check_protocol_type(getattr(protocol, "plain", protocol), sparse=True)
     plain = protocol.plain
-    check_protocol_type(plain, sparse=True)
     full = with_full_matrices(plain)
     whole = _as_scheduled(protocol, full)
     gradients_to = _expected("M_G", M_G, whole.M_G)
