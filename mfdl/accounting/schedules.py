@@ -373,10 +373,6 @@ def _same_every_step(attack: Attack) -> bool:
     return bool((csr_array(repeated) - observed).nnz == 0) if observed.nnz else True
 
 # %% ../../nbs/accounting/37_schedules.ipynb #c9000d80
-def without_schedule(run: Protocol | MatrixProtocol) -> Protocol | MatrixProtocol:
-    "Return the same run with plain steps, and anything else as it is."
-    return getattr(run, "plain", run)
-
 _SAME = Route(
     "a theorem on schedules",
     frozenset({

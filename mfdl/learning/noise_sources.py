@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from scipy.sparse import block_diag, csr_array, vstack
 
-from mfdl.accounting.schedules import (
-    Schedule, ScheduledProtocol, check_rates, without_schedule,
-)
+from ..accounting.schedules import Schedule, ScheduledProtocol, check_rates
 from ..ground.arguments import check_flag, real_number
 from ..ground.files import needed_for
 from mfdl.ground.randomness import (
@@ -76,7 +74,7 @@ class Run:
     @property
     def plain(self) -> Protocol:
         """The protocol without its schedule."""
-        return cast(Protocol, without_schedule(self.protocol))
+        return cast(Protocol, getattr(self.protocol, "plain", self.protocol))
 
     @property
     def noise_secret(self) -> int:

@@ -28,7 +28,7 @@ from torch import nn
 
 import mfdl.ground.files
 from mfdl.accounting.account import account
-from mfdl.accounting.schedules import Schedule, ScheduledProtocol, without_schedule
+from mfdl.accounting.schedules import Schedule, ScheduledProtocol
 from mfdl.evidence.auditing import audit
 from mfdl.ground.randomness import derive_seed, draw
 from mfdl.language import streams
@@ -90,7 +90,7 @@ def make_peer(net, case="independent", placement=None, folder=None, secret=SECRE
     algorithm = change.pop("algorithm", None) or CASES[case]()
     placement = list(range(N)) if placement is None else placement
     here = np.flatnonzero(np.array(placement) == net.rank)
-    seeds = {u: held for u, held in deal_seeds(without_schedule(algorithm), secret).items() if u in here}
+    seeds = {u: held for u, held in deal_seeds(algorithm.plain, secret).items() if u in here}
     if isinstance(algorithm, ScheduledProtocol): change = {"lr": None, **change}
     run = Run(case, algorithm, change.pop("scale", SCALE if case != "no noise" else 0.0), change.pop("seed", 0), secure=case == "secure")
     return Peer(net, change.pop("make_model", network), DATA, Batches(change.pop("index", BATCHES.index)[here]), run, seeds,
@@ -139,7 +139,7 @@ def whole_run(net, case, placement):
 def test_numbers_of_the_simulator_and_the_view_of_the_account(case, tmp_path, monkeypatch):
     algorithm = CASES[case]()
     run = Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET, secure=case == "secure")
-    plain, rate = without_schedule(algorithm), RATE if algorithm is without_schedule(algorithm) else None
+    plain, rate = algorithm.plain, RATE if algorithm is algorithm.plain else None
     simulation, G = Simulation(network, DATA, BATCHES, [run], rate, 0.5, record=True), []
     start = simulation.models[0, 0].numpy().copy()
     for _ in range(T):
