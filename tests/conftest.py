@@ -84,7 +84,7 @@ def pytest_terminal_summary(terminalreporter):
     """What each part took, in seconds of all workers together."""
     seconds, tests = Counter(), Counter()
     for report in (report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "when")):
-        seconds[part(report.nodeid)] += report.duration
+        seconds[part(report.nodeid)] += getattr(report, "duration", 0.0)  # one that could not be collected has none
         tests[part(report.nodeid)] += report.when == "call"
     if len(seconds) < 2: return
     terminalreporter.section("seconds of work in each part, and tests")

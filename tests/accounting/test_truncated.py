@@ -18,7 +18,7 @@ from mfdl.accounting.truncated import OthersTold, PushesOut, TruncatedReport, am
 from mfdl.language.algorithms import dp_dsgd, mf_dsgd
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.participation import check_participation
-from mfdl.learning.data import by_lot
+from mfdl.learning.data import random_batches
 from mfdl.noise.strategies import strategy
 
 W = gossip_matrix(nx.cycle_graph(3))
@@ -160,7 +160,7 @@ def test_what_is_refused():
         (lambda: amplified_if_cut(run, LDP(), Participation.poisson(0.5, 4)), "truncated_poisson"), (lambda: check_participation(scheme), "at random"),
         (lambda: check_account(run, LDP(), scheme, 1.0, "exact"), "at random"), (lambda: expected_work(run, LDP(), scheme), "at random"),
         (lambda: strategy("mafalda", scheme, W), "at random"), (lambda: scheme.k, "at random"), (lambda: account(run, LDP(), scheme).epsilon(1e-11), "at least 1e-10"),
-        (lambda: by_lot([range(9)], scheme), "cut for 8 at most"), (lambda: Participation.truncated_poisson(0.5, 4, 8, 2, groups=3), "multiple of groups"),
+        (lambda: random_batches([range(9)], scheme), "cut for 8 at most"), (lambda: Participation.truncated_poisson(0.5, 4, 8, 2, groups=3), "multiple of groups"),
         (lambda: Participation.truncated_poisson(1.5, 4, 8, 2), "q=1.5"), (lambda: Participation.truncated_poisson(0.5, 4, 0, 2), "records=0"),
         (lambda: Participation.truncated_poisson(0.5, 4, 8, 2.5), "largest=2.5"),
     ):
