@@ -10,7 +10,7 @@ from mfdl.ground.figures import PALETTE, STYLE, method_name
 from mfdl.language.gossip import gossip_matrix
 from mfdl.language.graphs import load_graph
 from mfdl.language.participation import Participation
-from mfdl.language.streams import deal_seeds, noise_stream
+from mfdl.language.streams import NodeNoise, deal_seeds
 from mfdl.noise.strategies import STRATEGIES, strategy
 
 KEPT = "kept"
@@ -45,7 +45,7 @@ def measure(name, bands, how, k, b, dimension):
     seeds = deal_seeds(run, 1)[0]
 
     def stream():
-        return noise_stream(run, 0, seeds, dimension, regenerate=how == AGAIN)
+        return NodeNoise(run, 0, seeds, dimension, regenerate=how == AGAIN)
 
     best = strategy("mafalda", scheme, W).objective
     independent = strategy("identity", scheme, W).objective

@@ -135,7 +135,7 @@ def on_a_network(name, T, b):
     seconds = seconds_of(simulation, T)
     memory = peak_memory()
     each = simulation.test(1000)["accuracy"].mean()
-    simulation.models = simulation.models.mean(0, keepdim=True)
+    simulation.learner.models = simulation.models.mean(0, keepdim=True)
     return {
         "seconds": seconds, "per run": seconds, "GB": memory, "per step": seconds / T,
         "account": accounted, "right": each, "right, mean": simulation.test()["accuracy"].item(),
