@@ -612,8 +612,13 @@ def _protocol_of(
                              "strategy is the identity")
         names = {*KINDS, *STRATEGIES} - {"identity"}
         matrix = _MATRICES.get(check_choice("noise", noise, names), noise)
-        if matrix not in STRATEGIES: return KINDS[noise](W, scheme, nodes).protocol
-        return mf_dsgd(W, scheme.T, named_strategy(matrix, scheme, W).C, nodes=nodes)
+        try:
+            if matrix not in STRATEGIES: return KINDS[noise](W, scheme, nodes).protocol
+            return mf_dsgd(W, scheme.T, named_strategy(matrix, scheme, W).C, nodes=nodes)
+        except ValueError:
+            if scheme.separation == "exactly": raise
+            raise ValueError(f"noise={noise!r}: it is made for steps exactly b apart, and those of "
+                             "random batches are not; expected noise='independent'") from None
     expected = "a kind of which_noise, a name of mfdl.strategy, or a Protocol"
     try:
         check_protocol_type(noise, expected, sparse=True)

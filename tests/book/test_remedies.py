@@ -427,7 +427,8 @@ TRAINING = [
         *[("a number as lr", {"lr": lr}, {"lr": 0.1}) for lr in (np.array(FALLING), Schedule(0.1, momentum=0.5), Schedule(0.1, weight_decay=0.5))],
         ("no feature_norm", {"feature_norm": 2.0}, {"feature_norm": None})]],
     *[("expected noise='independent'", trains(**more), trains(**more | {"noise": "independent"})) for more in [
-        {"participation": COINS}, {"participation": ONE_LOT}, {"participation": Participation.truncated_poisson(0.5, T, 12, 9)}, {"participation": COINS, "noise": LOCAL}]],
+        {"participation": COINS}, {"participation": ONE_LOT}, {"participation": Participation.truncated_poisson(0.5, T, 12, 9)}, {"participation": COINS, "noise": LOCAL},
+        {"participation": Participation.poisson(1 / 3, T)}, {"participation": Participation.poisson(1 / 3, T), "noise": "space-time"}]],
     *[("expected a larger delta or epsilon, or batches in turn, Participation.cyclic(k, b)", trains(**BY_COINS | {"participation": scheme}, delta=1e-12),
        lambda: [trains(noise="independent", delta=1e-12, participation=Participation.cyclic(2, 2))(), trains(**BY_COINS, delta=1e-9)()])
       for scheme in (COINS, NEW_LOTS)],
