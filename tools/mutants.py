@@ -29,7 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PARTS = ["mfdl/accounting", "mfdl/noise", "mfdl/learning"]
-CHAPTER = "tests/book/test_notebooks.py::test_notebook_holds_for_the_package[{}]"
+CHAPTER = "tests/book/test_notebooks.py::test_chapter_holds_for_the_package[{}]"
 OF_NUMBERS = {"test_golden.py"}  # of the tests of the whole book; others read sources and outputs
 
 OTHER = {
@@ -234,6 +234,8 @@ class Laboratory:
         asked = [*group, "--collect-only"] if check == "import" else [check]
         if check not in self.sound:
             self.sound[check] = run_checks(self.root, asked, 1e4)[0] == "passed"
+            if check == "import" and not self.sound[check]:
+                raise RuntimeError(f"pytest cannot collect {' '.join(group)}")
         return self.sound[check]
 
     def judge(self, mutant: Mutant, seconds: float) -> tuple[str, str]:

@@ -83,3 +83,15 @@ def test_what_fails_without_a_mutant_kills_none(project, tmp_path):
     laboratory = TOOL["Laboratory"](project, tmp_path)
     mutant = TOOL["drawn"](project, ["mfdl/part/upper.py"], 1, 0)[0]
     assert laboratory.judge(mutant, 120.0) == ("unclear", "tests/part/test_upper.py::test_it")
+
+
+def test_checks_that_are_not_there_are_no_verdict(project, tmp_path):
+    (project / "mfdl/part/upper.py").write_text("# File to edit: nbs/part/1_upper.ipynb\nLARGE = 3\n")
+    mutant = TOOL["drawn"](project, ["mfdl/part/upper.py"], 1, 0)[0]
+    with pytest.raises(RuntimeError, match=r"cannot collect .*1_upper"):
+        TOOL["Laboratory"](project, tmp_path).judge(mutant, 120.0)
+
+
+def test_the_check_of_a_chapter_is_there():
+    checks = TOOL["Checks"](ROOT).of("mfdl/language/gossip.py")
+    assert TOOL["run_checks"](ROOT, [*checks[0], "--collect-only"], 120.0)[0] == "passed"
