@@ -144,8 +144,9 @@ def gossip_matrix(
     check_choice("weights", weights, WEIGHTS)
     check_graph(graph)
     if graph.is_directed():
-        raise ValueError("graph is directed: expected an undirected networkx.Graph; "
-                         "convert it with networkx.Graph(graph)")
+        raise ValueError("graph is directed: expected an undirected networkx.Graph, such as "
+                         "networkx.Graph(graph); or, where messages go one way, a gossip matrix "
+                         "of your own in its place, whose rows sum to 1")
     if not len(graph): raise ValueError("graph has 0 nodes: expected at least one")
     shares, degree = _edge_weights(graph, weights)
     _warn_if_disconnected(graph, shares)

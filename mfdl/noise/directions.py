@@ -5,9 +5,7 @@
 # %% ../../nbs/noise/57_directions.ipynb #00000001
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +14,7 @@ from scipy.linalg import hankel, schur
 from threadpoolctl import threadpool_limits
 
 from ..ground.arguments import Bools, Floats, Ints, check_choice
-from ..ground.files import progress_bar
+from ..ground.files import progress_bar, worker_threads
 from ..language.participation import Participation
 from ..language.workloads import gossip_sequence
 from .gram import sum_diagonals
@@ -437,7 +435,7 @@ def _along_directions(
     M = _aftermath(workload)
     total = np.trace(M)  # squared error of a unit of variance of all noises
     unit = total / (n * workload.T)
-    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with threadpool_limits(1), worker_threads() as pool:
         bound, blocks = _any_noise(workload, participation, _GAIN, pool.map)
         multipliers = block_multipliers(blocks).sum(axis=1)
         d = np.maximum(multipliers / multipliers.mean(), _LEAST)**_POWER
