@@ -39,7 +39,7 @@ COINS = Participation.poisson(0.5, 4)
 TURNS = Participation.cyclic_poisson(2, 2, 0.5)
 
 
-REASONS = ("at random", "secret coins", "patterns that do not overlap", "every-step, single", "made for Participation")
+REASONS = ("at random", "amplification by subsampling", "with random batches", "patterns that do not overlap", "every-step, single", "made for Participation")
 
 
 def excess(q, sigma, lengths, adjacency, epsilon):
