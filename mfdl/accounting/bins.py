@@ -78,9 +78,9 @@ def _informations(run: Protocol) -> tuple[Callable[[int], Floats], bool]:
     if new is not None: return new.information, True
     found = check_overheard(run)
     if not run.variables.held_alone:
-        raise ValueError(f"protocol={run.name!r}: with random batches, noise is proved to protect that nodes "
-                         "share, or that has a memory, but not both; expected noise of each step, "
-                         "as corn, or of each node, as mf_dsgd")
+        raise ValueError(f"protocol={run.name!r}: with random batches, noise is proved to protect "
+                         "that nodes share, or that has a memory, but not both; expected noise of "
+                         "each step, as corn, or of each node, as mf_dsgd")
     return found.information, False
 
 # %% ../../nbs/accounting/43_bins.ipynb #b43split2
@@ -111,8 +111,8 @@ def _told(report: BinsReport) -> str:
         f"once for all of {scheme.epochs} epochs")
     neighbours = report.adjacency or f"{' or '.join(ADJACENCY)}, whichever is worse"
     return "\n  ".join([
-        f"Report on {report.protocol} with random batches: an eavesdropper about {len(report.victims)} "
-        f"victims, sigma={report.sigma:.4g}",
+        f"Report on {report.protocol} with random batches: an eavesdropper about "
+        f"{len(report.victims)} victims, sigma={report.sigma:.4g}",
         f"batches: each record is assigned to one of {scheme.bins}, {when}, and nobody but its "
         "node knows to which",
         f"neighbours: {neighbours}; row sensitivity {report.row_sensitivity:.4g}, of a sum of "
@@ -212,8 +212,8 @@ def amplified_if_assigned(
 ) -> BinsReport:
     "Privacy of every node's records, which are assigned to batches at random."
     if not isinstance(participation, BinsParticipation):
-        raise ValueError(f"participation={participation!r}: expected records assigned to batches, as by "
-                         "Participation.balls_in_bins(k, b)")
+        raise ValueError(f"participation={participation!r}: expected records assigned to batches, "
+                         "as by Participation.balls_in_bins(k, b)")
     run = check_by_chance(protocol, trust, participation, sigma, _BY_ASSIGNMENT)
     cases, case = _find_mixtures(run, participation)
     return BinsReport(run.name, participation, float(sigma), tuple(run.nodes), cases, case)
