@@ -20,10 +20,10 @@ BANDS = np.array([1, 1 / 2, 1 / 4, 1 / 8])
 Q = 0.5  # of a group that is in turn
 RECORDS = 100  # of a group
 LARGEST = 60  # records of a batch that is cut
-DELTAS = {"bands": 1e-6, "bands, cut": 1e-6, "one lot": 1e-2}
+DELTAS = {"bands": 1e-6, "bands, cut": 1e-6, "assigned once": 1e-2}
 SAMPLES = 40_000  # of jax-privacy; where its bars end is four standard errors away
 CHUNK = 20_000
-SMALL = "one lot, small delta"  # by our samples alone
+SMALL = "assigned once, small delta"  # by our samples alone
 OURS = 2**20  # of them; with four times as many we see what they miss
 
 
@@ -34,7 +34,7 @@ def column():
 
 def participation(what, k, b):
     "How records take part."
-    if what == "one lot": return Participation.balls_in_bins(k, b)
+    if what == "assigned once": return Participation.balls_in_bins(k, b)
     if what == "bands": return Participation.cyclic_poisson(k, b, Q)
     return Participation.truncated_poisson(Q, k * b, b * RECORDS, LARGEST, groups=b)
 
@@ -93,7 +93,7 @@ def by_samples(k, b, sigma):
     strategy = BallsInBinsSampling(iterations=k * b, cycle_length=b)
     start = time.process_time()
     found = [losses(strategy, sigma, positive) for positive in (True, False)]
-    delta = DELTAS["one lot"]
+    delta = DELTAS["assigned once"]
     ends = {name: max(epsilon_of(one, delta, errors) for one in found)
             for name, errors in (("epsilon", 0), ("low", -4), ("high", 4))}
     return ends | {"cpu": time.process_time() - start}
@@ -101,7 +101,7 @@ def by_samples(k, b, sigma):
 
 def by_jax(what, k, b, sigma):
     "By its event for bands, or by its samples; compilation plays no part."
-    if what == "one lot": return by_samples(k, b, sigma)
+    if what == "assigned once": return by_samples(k, b, sigma)
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
     from jax_privacy.experimental import accounting
@@ -130,7 +130,7 @@ def cases(quick):
     if quick:
         yield "bands", "mfdl", 2, 4, 2.0
         yield "bands, cut", "mfdl", 2, 4, 2.0
-        yield "one lot", "mfdl", 2, 4, 2.0
+        yield "assigned once", "mfdl", 2, 4, 2.0
         yield SMALL, "mfdl", 2, 4, 2.0
         return
     for what in DELTAS:

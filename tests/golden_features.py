@@ -114,7 +114,7 @@ def in_turn(kind, k, b):
     return (*kinds, Participation.min_sep(k, b, T), Participation.min_sep(1 + k // 2, b, T))[kind]
 
 
-def by_lot(kind, k, b, q):
+def at_random(kind, k, b, q):
     """A participation at random."""
     poisson = Participation.poisson(q, k * b), Participation.cyclic_poisson(k, b, q), Participation.truncated_poisson(q, k * b, 6, 4)
     return (*poisson, Participation.balls_in_bins(k, b), Participation.balls_in_new_bins(k, b))[kind]
@@ -144,7 +144,7 @@ def case(key):
         run = ScheduledProtocol(run, Schedule(rates, momentum, bool(rng.integers(2)), decay))
     trust = LDP() if by_chance else attackers(rng, n)
     q = float(rng.uniform(0.1, 0.9))
-    scheme = by_lot(seed // 20 % 5, k, b, q) if by_chance else in_turn(rng.integers(6), k, b)
+    scheme = at_random(seed // 20 % 5, k, b, q) if by_chance else in_turn(rng.integers(6), k, b)
     constants = (Lipschitz(1), Lipschitz(float(rng.uniform(0.5, 1.5))), Lipschitz(rng.uniform(0.5, 1.5, n)), Lipschitz(1.0, 0.5))
     asked = {"sigma": float(rng.uniform(0.5, 2))}
     if by_chance: return run, trust, scheme, asked

@@ -64,7 +64,7 @@ TRAININGS = {
     "train mafalda": {}, "train identity for insiders": {"noise": "independent", "against": PNDP.each(range(N))},
     "train banded": {"noise": "banded", "lr": Schedule(0.1, momentum=0.5)},
     "train decor": {"noise": RUNS["decor"], "participation": Participation.cyclic(1, 5)},
-    "train secure": {"noise": "bsr", "secure": True}, "train by lots": {"noise": "independent", "participation": Participation.poisson(1 / 2, 4)},
+    "train secure": {"noise": "bsr", "secure": True}, "train with random batches": {"noise": "independent", "participation": Participation.poisson(1 / 2, 4)},
     "train bounded": {"noise": "independent", "against": PNDP([0]), "feature_norm": 1.0, "clip": 0.5},
     "train for zero-out": {"adjacency": "zero-out", "against": [LDP(), PNDP([1, 2])]},
 }

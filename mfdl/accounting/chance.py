@@ -244,7 +244,7 @@ def _beta(chances: _Chances, coin: Coin, sigma: float, adjacency: str, alpha: fl
     return float(max(high.max(), low.max(), sure))
 
 # %% ../../nbs/accounting/36_chance.ipynb #2671481b
-_NO_MU = ("mu is empty: with secret coins what is seen is a mixture, and no single Gaussian "
+_NO_MU = ("mu is empty: with random batches what is seen is a mixture, and no single Gaussian "
           "distance says how well it is told apart; ask for epsilon(delta), delta(epsilon) or "
           "beta(alpha)")
 _Measure = Callable[[_Chances, Coin, float, str, float], float]
@@ -299,7 +299,7 @@ def _described(found: _ByChance) -> str:
     return "\n  ".join([
         f"Report on {found.protocol} by chance: an eavesdropper about "
         f"{len(found.victims)} victims, sigma={found.sigma:.4g}",
-        f"coins: each record takes part with probability {scheme.q:.4g} in each of "
+        f"batches: each record takes part with probability {scheme.q:.4g} in each of "
         f"{scheme.chances} of {scheme.T} steps, {scheme.groups} apart, and nobody but its node "
         "knows when",
         f"neighbours: {neighbours}; row sensitivity {found.row_sensitivity:.4g}, of a sum of "
@@ -332,7 +332,7 @@ def _least_sigma(needs: Callable[[float], float], enough: float, epsilon: float)
 class AmplifiedReport(_ByChance):
     """How much an eavesdropper learns about records that take part at random.
 
-    It is made by `account`. It holds for a run whose batches are really drawn so, with coins
+    It is made by `account`. It holds for a run whose batches are really drawn so, in a way
     that only the node knows, and sums that are divided by a fixed number.
     """
 
@@ -393,7 +393,7 @@ def _check_eavesdropper(trust: TrustModel | Sequence[TrustModel]) -> None:
     "Raise a ValueError for any attacker but an eavesdropper."
     given = list(trust) if isinstance(trust, list | tuple) else [trust]
     if len(given) == 1 and getattr(given[0], "eavesdrops", False): return
-    raise ValueError(f"trust={trust!r}: amplification by secret coins is proved for an "
+    raise ValueError(f"trust={trust!r}: amplification by subsampling is proved for an "
                      "eavesdropper, who hears every model and holds no secret; nothing is proved "
                      "about insiders; expected LDP()")
 
@@ -419,7 +419,7 @@ def check_by_chance(
     return protocol
 
 _BY_CHANCE = Route(
-    "amplification by coins",
+    "amplification by Poisson subsampling",
     frozenset({
         "sparse", "rounds", "changing", "idle", "holders", "joint", "uneven", "memory", "back",
         "basis"}),

@@ -101,7 +101,7 @@ class TruncatedReport(AmplifiedReport):
     """How much an eavesdropper learns about records in batches of a largest size.
 
     It is made by `account`. It holds for a run whose batches are really drawn, and cut, as its
-    participation does it, with coins that only the node knows, for nodes that hold no more
+    participation does it, in a way that only the node knows, for nodes that hold no more
     records than it says, and for neighbours with the same number of places.
     """
     @property
@@ -119,7 +119,7 @@ class TruncatedReport(AmplifiedReport):
         assert isinstance(scheme, TruncatedParticipation)
         cut = (f"\n  cut: at most {scheme.largest} records are in a batch, picked at random of "
                f"those that come; nodes hold at most {scheme.records} records, and places that "
-               "are empty flip coins, too")
+               "are empty are drawn, too")
         return super().__repr__() + cut
 
 # %% ../../nbs/accounting/44_truncated.ipynb #c4400013
@@ -136,7 +136,7 @@ def amplified_if_cut(
     participation: TruncatedParticipation,
     sigma: float = 1.0,
 ) -> TruncatedReport:
-    "Privacy of every node's records in batches that are drawn by coins, and cut."
+    "Privacy of every node's records in batches that are drawn by Poisson subsampling, and cut."
     if not isinstance(participation, TruncatedParticipation):
         raise ValueError(f"participation={participation!r}: expected batches that are cut, such "
                          "as Participation.truncated_poisson(q, T, records, largest)")

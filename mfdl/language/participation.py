@@ -79,7 +79,7 @@ _OF_KNOWN_STEPS = ("k", "b", "separation", "count", "patterns", "max_sum")
 
 @dataclass(frozen=True)
 class RandomParticipation:
-    """Records that take part at random, by coins that no attacker knows.
+    """Records that take part at random, in batches that no attacker knows.
 
     Such a scheme has no list of steps, and is refused wherever one is needed.
     """
@@ -97,7 +97,7 @@ class RandomParticipation:
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
 # %% ../../nbs/language/18_participation.ipynb #f838346b
-def _check_coins(scheme: Any, *counts: str) -> None:
+def _check_random(scheme: Any, *counts: str) -> None:
     "Turn counts into integers and q into a float; raise a ValueError for bad ones."
     for name in counts:
         object.__setattr__(scheme, name, check_count(name, getattr(scheme, name)))
@@ -107,13 +107,13 @@ def _check_coins(scheme: Any, *counts: str) -> None:
 
 @dataclass(frozen=True)
 class PoissonParticipation(RandomParticipation):
-    "Let each record flip a coin whenever its group has its turn."
+    "Poisson subsampling of the records of a group, whenever it has its turn."
     chances: int  # how often each group has its turn
     groups: int  # the number of groups
     q: float  # the probability of taking part, in (0, 1]
 
     def __post_init__(self) -> None:
-        _check_coins(self, "chances", "groups")
+        _check_random(self, "chances", "groups")
 
     @property
     def T(self) -> int:
@@ -121,15 +121,15 @@ class PoissonParticipation(RandomParticipation):
         return self.chances * self.groups
 
     def draw(self, records: int, seed: int) -> Bools:  # (T, records)
-        "Flip the coins of some records, of which record i is in group i mod groups."
-        coins = secure_uniform(seed, 0, self.chances * records).reshape(self.chances, 1, records)
+        "Draw the steps of some records, of which record i is in group i mod groups."
+        numbers = secure_uniform(seed, 0, self.chances * records).reshape(self.chances, 1, records)
         in_turn = np.arange(self.groups)[:, None] == np.arange(records) % self.groups
-        return np.asarray((in_turn & (coins < self.q)).reshape(self.T, records))
+        return np.asarray((in_turn & (numbers < self.q)).reshape(self.T, records))
 
 # %% ../../nbs/language/18_participation.ipynb #cut44002
 @dataclass(frozen=True)
 class TruncatedParticipation(RandomParticipation):
-    "Let records flip coins as in `PoissonParticipation`, and cut large batches."
+    "Poisson subsampling as in `PoissonParticipation`, with large batches cut."
     accounted_by = "truncated:amplified_if_cut"
     chances: int  # how often each group has its turn
     groups: int  # the number of groups
@@ -138,7 +138,7 @@ class TruncatedParticipation(RandomParticipation):
     largest: int  # the largest size of a batch
 
     def __post_init__(self) -> None:
-        _check_coins(self, "chances", "groups", "records", "largest")
+        _check_random(self, "chances", "groups", "records", "largest")
 
     @property
     def T(self) -> int:
@@ -151,14 +151,14 @@ class TruncatedParticipation(RandomParticipation):
         return -(-self.records // self.groups)
 
     def draw(self, records: int, seed: int) -> Bools:  # (T, records)
-        "Flip the coins of some records, of which record i is in group i mod groups."
+        "Draw the steps of some records, of which record i is in group i mod groups."
         if records > self.records:
             raise ValueError(f"records={records}: expected at most {self.records}, for which "
                              "batches are cut")
-        coins = secure_uniform(seed, 0, self.T * self.places)
-        coins = coins.reshape(self.chances, self.places, self.groups).swapaxes(1, 2)
-        rank = coins.argsort(axis=2).argsort(axis=2)
-        came = (coins < self.q) & (rank < self.largest)
+        numbers = secure_uniform(seed, 0, self.T * self.places)
+        numbers = numbers.reshape(self.chances, self.places, self.groups).swapaxes(1, 2)
+        rank = numbers.argsort(axis=2).argsort(axis=2)
+        came = (numbers < self.q) & (rank < self.largest)
         taken = came[..., None] & np.eye(self.groups, dtype=bool)[:, None]
         return taken.reshape(self.T, self.places * self.groups)[:, :records]
 
@@ -166,10 +166,10 @@ class TruncatedParticipation(RandomParticipation):
 @dataclass(frozen=True)
 class BinsParticipation(RandomParticipation):
     "Put each record into one of the batches of an epoch at random."
-    accounted_by = "bins:amplified_by_lots"
+    accounted_by = "bins:amplified_if_assigned"
     epochs: int  # how often all batches are used
     bins: int  # the number of batches of an epoch, all equally likely
-    anew: bool = False  # whether records are put into new bins in each epoch
+    anew: bool = False  # whether records are assigned anew in each epoch
 
     def __post_init__(self) -> None:
         for name in ("epochs", "bins"):
@@ -182,7 +182,7 @@ class BinsParticipation(RandomParticipation):
         return self.epochs * self.bins
 
     def draw(self, records: int, seed: int) -> Bools:  # (T, records)
-        "Draw the bins of some records."
+        "Draw the batches of some records."
         numbers = secure_uniform(seed, 0, (self.epochs if self.anew else 1) * records)
         drawn = np.floor(numbers * self.bins).reshape(-1, 1, records)
         taken = np.broadcast_to(
@@ -219,7 +219,7 @@ class _ByChance:
 
     @classmethod
     def poisson(cls, q: float, T: int) -> PoissonParticipation:
-        "In each of T steps with probability q, by a coin of its own."
+        "In each of T steps with probability q, each record by itself."
         return PoissonParticipation(check_count("T", T), 1, q)
 
     @classmethod

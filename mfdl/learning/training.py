@@ -754,8 +754,8 @@ def train(
         steps as the participation has.
     participation : Participation, optional
         When a record takes part: Participation.cyclic(k, b) for k epochs of b batches
-        in turn, by default cyclic(20, 16); or at random, by coins (poisson,
-        cyclic_poisson, truncated_poisson) or in bins (balls_in_bins, balls_in_new_bins),
+        in turn, by default cyclic(20, 16); or at random, by subsampling (poisson,
+        cyclic_poisson, truncated_poisson) or by assignment (balls_in_bins, balls_in_new_bins),
         which each node draws in secret. That protects more against an eavesdropper,
         and against nobody else (chapters 36, 43 and 44).
     holdings : list, optional

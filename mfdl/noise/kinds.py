@@ -247,8 +247,8 @@ def _independent(known: Participation, W: Floats) -> Iterator[_Candidate]:
     "Independent noise, with batches in turn or secret."
     noise = strategy("identity", known, W)
     yield "independent, in turn", noise, known
-    yield "independent, coins", noise, Participation.poisson(1 / known.b, known.T)
-    yield "independent, new bins", noise, Participation.balls_in_new_bins(known.k, known.b)
+    yield "independent, Poisson", noise, Participation.poisson(1 / known.b, known.T)
+    yield "independent, assigned anew", noise, Participation.balls_in_new_bins(known.k, known.b)
 
 def _banded(known: Participation, W: Floats) -> Iterator[_Candidate]:
     "Noise with a memory of a power of two of steps, or of one epoch."
@@ -258,11 +258,11 @@ def _banded(known: Participation, W: Floats) -> Iterator[_Candidate]:
     for bands in [*powers, b]:
         noise = strategy("banded", known, W, bands=bands)
         if bands < b and T % bands == 0:
-            coins = Participation.cyclic_poisson(T // bands, bands, bands / b)
-            yield f"{bands} bands, coins in groups", noise, coins
+            poisson = Participation.cyclic_poisson(T // bands, bands, bands / b)
+            yield f"{bands} bands, cyclic Poisson", noise, poisson
         if (noise.C >= 0).all():
-            bins = Participation.balls_in_bins(known.k, b)
-            yield f"{bands} bands, bins", noise, bins
+            assigned = Participation.balls_in_bins(known.k, b)
+            yield f"{bands} bands, assigned once", noise, assigned
 
 def _candidates(known: Participation, W: Floats) -> Iterator[_Candidate]:
     "All that is compared."

@@ -115,8 +115,8 @@ def _committed(
     if not run.scale: return {}
     found = commitments(run.plain, seeds)
     if isinstance(batches, RandomBatches):
-        secret = f"lots {batches.secret}".encode()
-        found[f"lots of rank {rank}"] = hashlib.sha256(secret).hexdigest()
+        secret = f"lots {batches.secret}".encode()  # unchanged: `UsedSeeds` knows its hash
+        found[f"batches of rank {rank}"] = hashlib.sha256(secret).hexdigest()
     return found
 
 def _settings(peer: Peer, run: Run) -> dict[str, Any]:

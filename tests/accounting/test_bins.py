@@ -1,4 +1,4 @@
-"""Records that are put into batches by lot: bounds by Monte Carlo against quadrature, theorems against random reactions, refusals."""
+"""Records that are assigned to batches at random: bounds by Monte Carlo against quadrature, theorems against random reactions, refusals."""
 import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from scipy import stats
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, account
 from mfdl.accounting import rare
-from mfdl.accounting.bins import BinsReport, amplified_by_lots
+from mfdl.accounting.bins import BinsReport, amplified_if_assigned
 from mfdl.accounting.chance import amplified
 from mfdl.accounting.privacy import ADJACENCY, GaussianDP
 from mfdl.accounting.rare import Mixtures, SampledCurve, Sampling
@@ -66,7 +66,7 @@ TINY = {  # name -> strategy, scheme, sets of steps
 def test_a_hundred_seeds_never_undercut_the_truth(name, adjacency):
     """Not even with few samples, as failures have a probability of 1e-10; with many, zero-out bounds are tight."""
     C, scheme, sets = TINY[name]
-    report = amplified_by_lots(mf_dsgd(W, scheme.T, C), LDP(), scheme, 0.9).in_units(1.0, 1, adjacency)
+    report = amplified_if_assigned(mf_dsgd(W, scheme.T, C), LDP(), scheme, 0.9).in_units(1.0, 1, adjacency)
     known = truth(C, sets, 0.9, adjacency, 0.6, 901 if scheme.T == 2 else 161)
     tried = [report.with_samples(2**10, seed=seed).delta(0.6).max() for seed in range(100)]
     assert known < min(tried), "more is promised than is true"
@@ -75,14 +75,14 @@ def test_a_hundred_seeds_never_undercut_the_truth(name, adjacency):
 
 
 def test_two_epochs():
-    """Four steps of two epochs: one lot for both, and a lot for each."""
+    """Four steps of two epochs: one assignment for both, and one for each."""
     for scheme, sets in ((ONE(2, 2), [(0, 2), (1, 3)]), (NEW(2, 2), list(itertools.product((0, 1), (2, 3))))):
-        report = amplified_by_lots(dp_dsgd(W, 4), LDP(), scheme, 1.0).in_units(1.0, 1, "zero-out")
+        report = amplified_if_assigned(dp_dsgd(W, 4), LDP(), scheme, 1.0).in_units(1.0, 1, "zero-out")
         known = truth(np.eye(4), sets, 1.0, "zero-out", 0.5, 49)
         assert known * (1 - 1e-3) < report.with_samples(2**17).delta(0.5).max() < 1.03 * known
     C = np.eye(4) + 0.7 * np.eye(4, k=-1)
     known = truth(C, [(0, 2), (1, 3)], 1.2, "zero-out", 0.5, 49)
-    found = amplified_by_lots(mf_dsgd(W, 4, C), LDP(), ONE(2, 2), 1.2).in_units(1.0, 1, "zero-out").with_samples(2**17).delta(0.5).max()
+    found = amplified_if_assigned(mf_dsgd(W, 4, C), LDP(), ONE(2, 2), 1.2).in_units(1.0, 1, "zero-out").with_samples(2**17).delta(0.5).max()
     assert known * (1 - 1e-3) < found < 1.03 * known
 
 
@@ -119,10 +119,10 @@ def test_the_mixture_first_is_the_worse_direction(means, epsilon):
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5), st.booleans(), st.floats(0.3, 20), st.floats(1e-7, 0.1), st.sampled_from(list(ADJACENCY)))
-def test_lots_never_promise_more_than_they_may(k, b, anew, sigma, delta, adjacency):
+def test_random_batches_never_promise_more_than_they_may(k, b, anew, sigma, delta, adjacency):
     """Known steps bound them from above, batches that are known in advance too; delta, epsilon and beta are of one curve."""
     scheme = BinsParticipation(k, b, anew)
-    report = amplified_by_lots(dp_dsgd(W, k * b), LDP(), scheme, sigma).in_units(1.0, 1, adjacency).with_samples(2**12, failure=1e-9)
+    report = amplified_if_assigned(dp_dsgd(W, k * b), LDP(), scheme, sigma).in_units(1.0, 1, adjacency).with_samples(2**12, failure=1e-9)
     sure = GaussianDP(math.sqrt(k) / sigma)
     value = report.epsilon(delta).max()
     assert 0 <= value <= sure.epsilon(delta) * (1 + 1e-9)
@@ -144,7 +144,7 @@ def test_a_seed_says_what_is_drawn(monkeypatch):
     """Threads change nothing; another seed changes the number a little."""
     monkeypatch.setattr(rare, "_BATCH", 2**12)  # so that there is more than one to share
     monkeypatch.setattr(rare, "worker_threads", lambda: ThreadPoolExecutor(1))
-    report = amplified_by_lots(dp_dsgd(W, 12), LDP(), NEW(3, 4), 1.0).in_units(1.0, 1, "zero-out").with_samples(2**14)
+    report = amplified_if_assigned(dp_dsgd(W, 12), LDP(), NEW(3, 4), 1.0).in_units(1.0, 1, "zero-out").with_samples(2**14)
     once = report.epsilon(1e-5).max()
     rare._tally.cache_clear()
     monkeypatch.setattr(rare, "worker_threads", lambda: ThreadPoolExecutor(4))
@@ -158,7 +158,7 @@ def test_sums_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(rare, "_BATCH", 2**10)
     monkeypatch.setattr(rare, "_BATCHES", 2)
     rare._tally.cache_clear()
-    report = amplified_by_lots(dp_dsgd(W, 8), LDP(), ONE(2, 4), 1.0).in_units(1.0, 1, "zero-out").with_samples(2**12, keep=tmp_path)
+    report = amplified_if_assigned(dp_dsgd(W, 8), LDP(), ONE(2, 4), 1.0).in_units(1.0, 1, "zero-out").with_samples(2**12, keep=tmp_path)
     drawn, real = [], rare._added_up
 
     def breaks_off(*arguments):
@@ -182,16 +182,16 @@ def test_sums_are_kept(tmp_path, monkeypatch):
 
 
 def test_calibration_is_judged_by_samples_of_its_own():
-    report = amplified_by_lots(dp_dsgd(W, 20), LDP(), NEW(4, 5)).in_units(1.0, 1, "zero-out").with_samples(2**14)
+    report = amplified_if_assigned(dp_dsgd(W, 20), LDP(), NEW(4, 5)).in_units(1.0, 1, "zero-out").with_samples(2**14)
     enough = report.calibrate(1.0, 1e-5)
     assert enough.epsilon(1e-5).max() <= 1.0 and enough.looks > 1
-    less = amplified_by_lots(dp_dsgd(W, 20), LDP(), NEW(4, 5), enough.sigma * 0.97).in_units(1.0, 1, "zero-out").with_samples(2**16)
+    less = amplified_if_assigned(dp_dsgd(W, 20), LDP(), NEW(4, 5), enough.sigma * 0.97).in_units(1.0, 1, "zero-out").with_samples(2**16)
     assert less.epsilon(1e-5).max() > 1.0
 
 
 def test_failure_is_inside_delta():
     """A larger probability of misleading samples is a larger delta, by itself at least."""
-    report = amplified_by_lots(dp_dsgd(W, 8), LDP(), ONE(2, 4), 1.0).in_units(1.0, 1, "zero-out")
+    report = amplified_if_assigned(dp_dsgd(W, 8), LDP(), ONE(2, 4), 1.0).in_units(1.0, 1, "zero-out")
     curve = SampledCurve(report.cases[0], 1.0, report.with_samples(2**12, failure=1e-3).sampling, 2)._bounds
     loose = report.with_samples(2**12, failure=1e-3).delta(float(curve.epsilons[3])).max()
     assert loose == pytest.approx(curve.bound(3).value + 1e-3, rel=1e-9)
@@ -210,7 +210,7 @@ def test_nodes_that_are_away():
     """Fewer steps tell less; none tell nothing."""
     away = dp_dsgd(gossip_matrix(nx.cycle_graph(5)), 4, offline=[[0, 1], [0], [0], [0]])
     for scheme in (ONE(2, 2), NEW(2, 2)):
-        report = amplified_by_lots(away, LDP(), scheme, 1.0).in_units(1.0, 1, "zero-out").with_samples(2**14)
+        report = amplified_if_assigned(away, LDP(), scheme, 1.0).in_units(1.0, 1, "zero-out").with_samples(2**14)
         values = report.epsilon(1e-5)
         assert values[0] == 0 and 0 < values[1] < values[2] and report.delta(0.0)[0] == 0 and report.beta(0.2)[0] == 0.8
 
@@ -218,9 +218,9 @@ def test_nodes_that_are_away():
 def test_extremes():
     """Hardly any noise, a great deal of noise, many batches."""
     for sigma in (1e-3, 0.05, 1e3, 1e8):
-        value = amplified_by_lots(dp_dsgd(W, 6), LDP(), ONE(2, 3), sigma).with_samples(2**10).epsilon(1e-6).max()
+        value = amplified_if_assigned(dp_dsgd(W, 6), LDP(), ONE(2, 3), sigma).with_samples(2**10).epsilon(1e-6).max()
         assert 0 <= value <= GaussianDP(math.sqrt(2) / sigma).epsilon(1e-6) * (1 + 1e-9)
-    many = amplified_by_lots(dp_dsgd(W, 600), LDP(), ONE(2, 300), 1.0).in_units(1.0, 1, "zero-out").with_samples(2**14)
+    many = amplified_if_assigned(dp_dsgd(W, 600), LDP(), ONE(2, 300), 1.0).in_units(1.0, 1, "zero-out").with_samples(2**14)
     assert many.epsilon(1e-5).max() < 0.7 * GaussianDP(math.sqrt(2)).epsilon(1e-5)
 
 
@@ -233,10 +233,10 @@ def test_what_is_not_proved_is_refused():
         "bare gradients": ("covers all gradients", lambda: account(decor(W, 4, 0.0, 1.0), LDP(), scheme)),
         "shared memory": ("but not both", lambda: account(SHARED, LDP(), scheme)),
         "negative": ("nothing is proved about negative", lambda: account(mf_dsgd(W, 4, np.eye(4) - 0.3 * np.eye(4, k=-1)), LDP(), scheme)),
-        "new lots": ("b\\^k choices", lambda: account(mf_dsgd(W, 4, memory), LDP(), NEW(2, 2))),
+        "assigned anew": ("b\\^k choices", lambda: account(mf_dsgd(W, 4, memory), LDP(), NEW(2, 2))),
         "steps": ("covers 6 steps", lambda: account(dp_dsgd(W, 4), LDP(), ONE(2, 3))),
         "sigma": ("sigma=0", lambda: account(dp_dsgd(W, 4), LDP(), scheme, 0.0)),
-        "coins": ("batches by lot", lambda: amplified_by_lots(dp_dsgd(W, 4), LDP(), Participation.poisson(0.5, 4))),
+        "Poisson": ("records assigned to batches", lambda: amplified_if_assigned(dp_dsgd(W, 4), LDP(), Participation.poisson(0.5, 4))),
         "promises": ("at random", lambda: account(dp_dsgd(W, 4), LDP(), scheme, updates=Lipschitz(1))),
         "elsewhere": ("drawn at random", lambda: amplified(dp_dsgd(W, 4), LDP(), scheme)),
         "known steps": ("at random", lambda: check_participation(scheme)),

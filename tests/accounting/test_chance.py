@@ -35,11 +35,11 @@ from mfdl.workshop.names import build_algorithm
 
 W = gossip_matrix(nx.cycle_graph(3))
 RUN = dp_dsgd(W, 4)
-COINS = Participation.poisson(0.5, 4)
+POISSON = Participation.poisson(0.5, 4)
 TURNS = Participation.cyclic_poisson(2, 2, 0.5)
 
 
-REASONS = ("at random", "secret coins", "patterns that do not overlap", "every-step, single", "made for Participation")
+REASONS = ("at random", "amplification by subsampling", "with random batches", "patterns that do not overlap", "every-step, single", "made for Participation")
 
 
 def excess(q, sigma, lengths, adjacency, epsilon):
@@ -71,7 +71,7 @@ def test_steps_of_any_length_agree_with_quadrature(q, sigma, epsilon, adjacency,
 @settings(max_examples=10, deadline=None)
 @given(st.floats(0.01, 1), st.integers(1, 50), st.floats(0.3, 20), st.floats(1e-8, 0.1))
 def test_chance_never_promises_more_than_it_may(q, T, sigma, delta):
-    """Sure participation bounds it from above; more coins, less noise and smaller deltas never help."""
+    """Sure participation bounds it from above; more participation, less noise and smaller deltas never help."""
     run = dp_dsgd(W, T)
     report = account(run, LDP(), Participation.poisson(q, T), sigma)
     value = report.epsilon(delta).max()
@@ -106,7 +106,7 @@ def test_blocks_of_a_banded_strategy():
 
 
 def test_extremes():
-    """Hardly any noise, hardly any coins, and a great deal of noise."""
+    """Hardly any noise, hardly any participation, and a great deal of noise."""
     for q, sigma in ((0.5, 1e-3), (1e-9, 30.0), (0.5, 1e7), (0.2, 0.06)):
         report = account(dp_dsgd(W, 3), LDP(), Participation.poisson(q, 3), sigma)
         value = report.epsilon(1e-6).max()
@@ -115,46 +115,46 @@ def test_extremes():
     assert account(nobody, LDP(), Participation.poisson(0.5, 2), 1.0).epsilon(1e-6)[0] == 0
 
 
-@pytest.mark.parametrize("coins", [COINS, TURNS], ids=["poisson", "cyclic"])
-def test_everything_else_refuses_chance(coins, tmp_path):
+@pytest.mark.parametrize("scheme", [POISSON, TURNS], ids=["poisson", "cyclic"])
+def test_everything_else_refuses_chance(scheme, tmp_path):
     P = np.eye(4)
     known = independent(Attack(RUN, LDP()))
     at_an_insider = FromSeen(see(Attack(RUN, PNDP([0]))))
     save_strategy(strategy("identity", Participation.cyclic(2, 2), W), tmp_path / "kept.npz")
     case = worst_case(RUN, LDP(), Participation.cyclic(2, 2))
     consumers = {
-        "account against an insider": lambda: account(RUN, PNDP([0]), coins),
-        "account with a promise": lambda: account(RUN, LDP(), coins, updates=Lipschitz(1)),
-        "check_account": lambda: check_account(RUN, LDP(), coins, 1.0, "exact"),
-        "check_participation": lambda: check_participation(coins),
-        "expected_work": lambda: expected_work(RUN, LDP(), coins),
-        "expected_cost": lambda: expected_cost(see(Attack(RUN, PNDP([0]))), coins),
-        "expected_cost_in_words": lambda: expected_cost_in_words(RUN, [LDP()], coins, "exact", None),
-        "worst_sensitivity": lambda: worst_sensitivity(P, coins),
-        "worst_sensitivities": lambda: worst_sensitivities(P[None], coins),
-        "sum": lambda: known.sensitivities(np.arange(3), coins),
-        "seen": lambda: at_an_insider.sensitivities(np.array([1]), coins),
-        "promise": lambda: promise(Attack(RUN, PNDP([0])), coins, Lipschitz(1)),
-        "exposure": lambda: exposure(RUN, PNDP.each(range(3)), coins),
-        "strategy": lambda: strategy("mafalda", coins, W),
-        "identity": lambda: strategy("identity", coins),
-        "load_strategy": lambda: load_strategy(tmp_path / "kept.npz", coins),
-        "best_toeplitz": lambda: best_toeplitz(W, coins, 2),
-        "optimize": lambda: optimize(local_gram(W, 4), coins),
-        "unit_sensitivity": lambda: unit_sensitivity(P, coins),
-        "patterns_of": lambda: patterns_of(coins),
-        "pattern_blocks": lambda: pattern_blocks(coins, 3),
-        "any_noise_bound": lambda: any_noise_bound(W, coins),
-        "optimize_space_time": lambda: optimize_space_time(W, coins),
-        "exact_space_time": lambda: exact_space_time(W, coins),
-        "optimize_local": lambda: optimize_local(W, coins, LDP()),
-        "which_noise": lambda: which_noise(W, coins, 8, 1e-6),
-        "worst_case": lambda: worst_case(RUN, LDP(), coins),
-        "replay": lambda: replay(RUN, LDP(), coins, case, 1.0, 1, [1]),
-        "audit": lambda: audit(RUN, LDP(), coins),
-        "MessageLog": lambda: MessageLog(tmp_path / "log", range(3), coins),
-        "write_log": lambda: write_log(RUN, coins, 1.0, tmp_path / "log"),
-        "build_algorithm": lambda: build_algorithm("mf-dsgd", W, 4, "identity", None, coins),
+        "account against an insider": lambda: account(RUN, PNDP([0]), scheme),
+        "account with a promise": lambda: account(RUN, LDP(), scheme, updates=Lipschitz(1)),
+        "check_account": lambda: check_account(RUN, LDP(), scheme, 1.0, "exact"),
+        "check_participation": lambda: check_participation(scheme),
+        "expected_work": lambda: expected_work(RUN, LDP(), scheme),
+        "expected_cost": lambda: expected_cost(see(Attack(RUN, PNDP([0]))), scheme),
+        "expected_cost_in_words": lambda: expected_cost_in_words(RUN, [LDP()], scheme, "exact", None),
+        "worst_sensitivity": lambda: worst_sensitivity(P, scheme),
+        "worst_sensitivities": lambda: worst_sensitivities(P[None], scheme),
+        "sum": lambda: known.sensitivities(np.arange(3), scheme),
+        "seen": lambda: at_an_insider.sensitivities(np.array([1]), scheme),
+        "promise": lambda: promise(Attack(RUN, PNDP([0])), scheme, Lipschitz(1)),
+        "exposure": lambda: exposure(RUN, PNDP.each(range(3)), scheme),
+        "strategy": lambda: strategy("mafalda", scheme, W),
+        "identity": lambda: strategy("identity", scheme),
+        "load_strategy": lambda: load_strategy(tmp_path / "kept.npz", scheme),
+        "best_toeplitz": lambda: best_toeplitz(W, scheme, 2),
+        "optimize": lambda: optimize(local_gram(W, 4), scheme),
+        "unit_sensitivity": lambda: unit_sensitivity(P, scheme),
+        "patterns_of": lambda: patterns_of(scheme),
+        "pattern_blocks": lambda: pattern_blocks(scheme, 3),
+        "any_noise_bound": lambda: any_noise_bound(W, scheme),
+        "optimize_space_time": lambda: optimize_space_time(W, scheme),
+        "exact_space_time": lambda: exact_space_time(W, scheme),
+        "optimize_local": lambda: optimize_local(W, scheme, LDP()),
+        "which_noise": lambda: which_noise(W, scheme, 8, 1e-6),
+        "worst_case": lambda: worst_case(RUN, LDP(), scheme),
+        "replay": lambda: replay(RUN, LDP(), scheme, case, 1.0, 1, [1]),
+        "audit": lambda: audit(RUN, LDP(), scheme),
+        "MessageLog": lambda: MessageLog(tmp_path / "log", range(3), scheme),
+        "write_log": lambda: write_log(RUN, scheme, 1.0, tmp_path / "log"),
+        "build_algorithm": lambda: build_algorithm("mf-dsgd", W, 4, "identity", None, scheme),
         "text": lambda: Participation.parse(f"poisson:{0.5}", 4),
     }
     faults = {}
@@ -168,13 +168,13 @@ def test_everything_else_refuses_chance(coins, tmp_path):
 
 
 def test_only_known_steps_are_participations():
-    assert not isinstance(COINS, Participation) and isinstance(COINS, RandomParticipation)
+    assert not isinstance(POISSON, Participation) and isinstance(POISSON, RandomParticipation)
     with pytest.raises(ValueError, match="expected one that is drawn at random"): amplified(RUN, LDP(), RandomParticipation())
     for q in (0, -0.1, 1.1, math.nan, "half", None, True + 1):
         with pytest.raises(ValueError, match="q="): Participation.poisson(q, 4)
     for counts in ((0, 1), (2.5, 1), (1, 0)):
         with pytest.raises(ValueError): PoissonParticipation(*counts, 0.5)
-    assert isinstance(account(RUN, LDP(), COINS), AmplifiedReport)
+    assert isinstance(account(RUN, LDP(), POISSON), AmplifiedReport)
 
 
 def test_calibration_is_tight_and_on_the_safe_side():
@@ -204,7 +204,7 @@ def test_shared_noise_agrees_with_quadrature(correlation, louder, q, epsilon):
 
 
 @pytest.mark.parametrize("run", [corn(W, 4, np.diag([1.0, 2.0, 3.0]) - 0.3), decor(W, 4, 1.0, 0.7)], ids=["CorN", "DECOR"])
-def test_sure_coins_and_shared_noise_are_the_account_of_every_step(run):
+def test_sure_participation_and_shared_noise_are_the_account_of_every_step(run):
     known = account(run, LDP(), Participation.every_step(4), 2.0).in_units(1.0, 1, "zero-out").epsilon(1e-5)
     for sure in (Participation.poisson(1.0, 4), Participation.balls_in_bins(4, 1)):
         told = account(run, LDP(), sure, 2.0).in_units(1.0, 1, "zero-out").epsilon(1e-5)
@@ -219,4 +219,4 @@ def test_noise_in_space_and_time_hides_one_chance_of_a_record():
     apart = Participation.cyclic_poisson(1, 4, 1.0)
     told = account(run, LDP(), apart, 2.0).in_units(1.0, 1, "zero-out").epsilon(1e-5)
     np.testing.assert_allclose(told, [GaussianDP(one / 2).epsilon(1e-5) for one in lengths.max(axis=0)], rtol=1e-8)
-    with pytest.raises(ValueError, match="a memory of"): account(run, LDP(), COINS)
+    with pytest.raises(ValueError, match="a memory of"): account(run, LDP(), POISSON)

@@ -212,14 +212,14 @@ def step_after_step(run, trust, truth, folder):
 
 
 def same_chances(report, truth):
-    """Whether each record's chances in a report by coins are as long as the truth says."""
+    """Whether each record's chances in a report on random batches are as long as the truth says."""
     for u, case in enumerate(report.case):
         lengths = sorted(length**2 for group in report.cases[case] for length, count in group for _ in range(count))
         expected = sorted({*np.round(np.diag(truth.P[u])[np.diag(truth.P[u]) > 0], 12)})
         np.testing.assert_allclose(sorted({*np.round(lengths, 6)}), sorted({*np.round(expected, 6)}), rtol=1e-4)
 
 
-def by_coins(scheme_of):
+def by_chance(scheme_of):
     def check(run, trust, truth, folder):
         if type(trust) is not LDP: return False
         try: report = account(run, trust, scheme_of(run.T))
@@ -230,8 +230,8 @@ def by_coins(scheme_of):
     return check
 
 
-ROUTES["coins"] = chance._BY_CHANCE, by_coins(lambda T: Participation.cyclic_poisson(1, T, 0.5))
-ROUTES["cut"] = truncated._IF_CUT, by_coins(lambda T: Participation.truncated_poisson(0.5, T, 8, 6, T))
+ROUTES["Poisson"] = chance._BY_CHANCE, by_chance(lambda T: Participation.cyclic_poisson(1, T, 0.5))
+ROUTES["cut"] = truncated._IF_CUT, by_chance(lambda T: Participation.truncated_poisson(0.5, T, 8, 6, T))
 
 
 @route(chance._STEP_BY_STEP)
@@ -241,8 +241,8 @@ def new_in_every_step(run, trust, truth, folder):
     return True
 
 
-@route(bins._BY_LOT)
-def lots(run, trust, truth, folder):
+@route(bins._BY_ASSIGNMENT)
+def assigned(run, trust, truth, folder):
     if type(trust) is not LDP: return False
     try: report = account(run, trust, Participation.balls_in_bins(1, run.T))
     except ValueError: return False
@@ -363,7 +363,7 @@ def uses(run, tmp_path):
         yield lambda: next(NodeNoise(run, 0, {0: 1}, 2))
         yield lambda: run.until(1)
         yield lambda: check_run(Run("a", run), cut([[0], [1], [2]], 1), 1.0)
-    for lots in (Participation.poisson(0.5, 1), Participation.balls_in_bins(1, 1), Participation.truncated_poisson(0.5, 1, 8, 6)): yield partial(account, run, LDP(), lots)
+    for scheme in (Participation.poisson(0.5, 1), Participation.balls_in_bins(1, 1), Participation.truncated_poisson(0.5, 1, 8, 6)): yield partial(account, run, LDP(), scheme)
 
 
 FULL_OR_SPARSE = [(kind, sparse) for kind, _ in EXPLAINED for sparse in (False, True) if not sparse or kind in (Round, Noise, NoiseInTime, Step, Protocol)]

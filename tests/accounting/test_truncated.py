@@ -75,8 +75,8 @@ def test_the_better_of_two_accounts_is_never_worse_than_that_of_dp_accounting(ad
         report = account(dp_dsgd(W, T), LDP(), Participation.truncated_poisson(q, T, n, B), sigma).in_units(1.0, 1, adjacency)
         ours, other = report.epsilon(1e-6).max(), theirs.get_epsilon(1e-6)
         assert ours <= other * (1 + 1e-3)
-        by_coins = account(dp_dsgd(W, T), LDP(), Participation.poisson(q, T), sigma).in_units(1.0, 1, adjacency).epsilon(1e-6).max()
-        assert ours >= by_coins * (1 - 1e-3) or q == 1  # cuts do not make coins rarer where few are cut
+        by_chance = account(dp_dsgd(W, T), LDP(), Participation.poisson(q, T), sigma).in_units(1.0, 1, adjacency).epsilon(1e-6).max()
+        assert ours >= by_chance * (1 - 1e-3) or q == 1  # cuts do not make coins rarer where few are cut
 
 
 def over(P, Q, noise, epsilon):
@@ -131,16 +131,16 @@ def test_cuts_never_promise_more_than_they_may(q, n, T, sigma, delta, data):
 
 def test_limits():
     for q in (0.2, 1.0):
-        coins = account(dp_dsgd(W, 6), LDP(), Participation.poisson(q, 6), 1.5)
+        poisson = account(dp_dsgd(W, 6), LDP(), Participation.poisson(q, 6), 1.5)
         for B in (10, 11):
             cut = account(dp_dsgd(W, 6), LDP(), Participation.truncated_poisson(q, 6, 10, B), 1.5)
             for ask in (lambda report: report.epsilon(1e-6).max(), lambda report: report.delta(0.5).max(), lambda report: report.beta(0.2).min()):
-                assert math.isclose(ask(cut), ask(coins), rel_tol=1e-9)
+                assert math.isclose(ask(cut), ask(poisson), rel_tol=1e-9)
     far = OthersTold(1e-7, 1000, 900), PushesOut(1e-7, 1000, 900)  # probabilities below the least number
     for coin in far: assert coin.losses(1.0, "zero-out", 1e-3).get_delta_for_epsilon(0.0) < 2e-6
     for q, n, B in ((0.1, 2000, 863), (0.01, 5000, 507), (0.7, 2000, 1961), (0.9, 10000, 9910)):  # binomial probabilities without their digits
-        coins = account(dp_dsgd(W, 2), LDP(), Participation.poisson(q, 2), 1.5).epsilon(1e-6).max()
-        assert math.isclose(account(dp_dsgd(W, 2), LDP(), Participation.truncated_poisson(q, 2, n, B), 1.5).epsilon(1e-6).max(), coins, rel_tol=1e-9)
+        poisson = account(dp_dsgd(W, 2), LDP(), Participation.poisson(q, 2), 1.5).epsilon(1e-6).max()
+        assert math.isclose(account(dp_dsgd(W, 2), LDP(), Participation.truncated_poisson(q, 2, n, B), 1.5).epsilon(1e-6).max(), poisson, rel_tol=1e-9)
 
 
 def test_groups_and_bands():

@@ -170,7 +170,7 @@ def test_rows_that_are_seen():
     assert (network.degree(0), int(hub.first[-1]), str(expected_cost(hub, Participation.single(20)))) == (427, 8540, "2.4e+03 billion operations, 4.2 GB")
 
 
-def test_fewer_coins():
+def test_fewer_participations():
     says("accounting/36_chance", "(It shrinks a little, from 2.8 to 2.7.)")
     run = dp_dsgd(gossip_matrix(nx.cycle_graph(5)), 320)
     def factor(often):
@@ -225,8 +225,8 @@ def test_two_epochs_in_bins():
     says("accounting/43_bins", "(It is hardly larger: 0.49 against 0.46")
     run = dp_dsgd(gossip_matrix(nx.cycle_graph(5)), 80)
     schemes = Participation.balls_in_bins(2, 40), Participation.poisson(1 / 40, 80)
-    lot, tossed = (account(run, LDP(), scheme, sigma=2.0).in_units(1.0, 1, "zero-out") for scheme in schemes)
-    assert [round(float(one.epsilon(1e-5).max()), 2) for one in (lot.with_samples(2**15), tossed)] == [0.49, 0.46]
+    assigned, poisson = (account(run, LDP(), scheme, sigma=2.0).in_units(1.0, 1, "zero-out") for scheme in schemes)
+    assert [round(float(one.epsilon(1e-5).max()), 2) for one in (assigned.with_samples(2**15), poisson)] == [0.49, 0.46]
 
 
 def test_smaller_batches_at_most():

@@ -56,7 +56,7 @@ from mfdl import (
     zip_dl,
 )
 from mfdl.accounting.account import account_by
-from mfdl.accounting.bins import amplified_by_lots
+from mfdl.accounting.bins import amplified_if_assigned
 from mfdl.accounting.chance import amplified
 from mfdl.accounting.exposure import exposure
 from mfdl.accounting.online import restore, save
@@ -112,7 +112,7 @@ SEEN = view(dsgd(W, T), PNDP([0]))
 BETWEEN, DIRECTED = remembering(None), remembering(np.eye(3) + 0.25)
 MATRICES = Protocol.from_matrices(RUN.M_G, RUN.M_Z, RUN.messages, RUN.variables, None, T)
 FALLING = [1.0, 0.5, 0.5, 0.25]
-COINS, ONE_LOT, NEW_LOTS = Participation.poisson(0.5, T), Participation.balls_in_bins(2, 2), Participation.balls_in_new_bins(2, 2)
+POISSON, ONCE, ANEW = Participation.poisson(0.5, T), Participation.balls_in_bins(2, 2), Participation.balls_in_new_bins(2, 2)
 X = np.random.default_rng(0).normal(size=(36, 2))
 DATA = (X, (X[:, 0] > 0).astype(int)) * 2
 RECORDS = Dataset("toy", *(np.asarray(part, dtype=np.float32 if part.ndim == 2 else np.int64) for part in DATA))
@@ -130,7 +130,7 @@ def a_folder_of_its_own(tmp_path, monkeypatch):
 def by(way, run, trust=None, scheme=TWICE): return partial(account_by, way, run, PNDP([0]) if trust is None else trust, scheme)
 def accounts(run, trust=None, scheme=TWICE, **options): return partial(account, run, PNDP([0]) if trust is None else trust, scheme, **options)
 USUAL = {"model": lambda: nn.Linear(2, 2), "data": DATA, "graph": LINE, "epsilon": 5.0, "participation": Participation.cyclic(2, 2), "progress": False}
-BY_COINS = {"participation": COINS, "noise": "independent"}
+BY_POISSON = {"participation": POISSON, "noise": "independent"}
 def trains(**options): return partial(train, **USUAL | options)
 def scheduled(run=RUN, rates=FALLING, **more): return ScheduledProtocol(run, Schedule(rates, **more))
 def simulates(record, run=RUN, **more): return Simulation(lambda: nn.Linear(2, 2), RECORDS, BATCHES, [Run("toy", run, 0.1)], 0.1, 1.0, record=record, **more)
@@ -297,7 +297,7 @@ LANGUAGE = [
      lambda: audit(dp_dsgd(SPARSE, T), LDP(), TWICE, replays=8), lambda: audit(dp_dsgd(gossip_matrix(LINE, sparse=False), T), LDP(), TWICE, replays=8)),
     ("expected a Participation, such as Participation.every_step(T)", lambda: account(RUN, LDP(), "every-step"), lambda: account(RUN, LDP(), EVERY)),
     ("takes part at random, which only account(.., LDP(), ..) counts on; expected known steps, such as Participation.cyclic(k, b)",
-     lambda: strategy("bsr", COINS), lambda: [strategy("bsr", Participation.cyclic(2, 2)), account(RUN, LDP(), COINS)]),
+     lambda: strategy("bsr", POISSON), lambda: [strategy("bsr", Participation.cyclic(2, 2)), account(RUN, LDP(), POISSON)]),
     ("expected a multiple of groups={}, each of them as often in turn",
      lambda: Participation.truncated_poisson(0.5, 5, 9, 4, groups=2), lambda: Participation.truncated_poisson(0.5, 4, 9, 4, groups=2)),
     ("Expected a fixed order of batches, or an account for Participation.min_sep(k, 1, T), which allows for k epochs in any order",
@@ -383,31 +383,31 @@ REPORTS = [
 ]
 CHANCES = [
     ("C has an entry of {} (columns of length 1), and nothing is proved about negative ones; expected a strategy C >= 0, or independent noise, as of dp_dsgd",
-     accounts(BEST, LDP(), ONE_LOT), accounts(RUN, LDP(), ONE_LOT)),
+     accounts(BEST, LDP(), ONCE), accounts(RUN, LDP(), ONCE)),
     ("which are too many; expected Participation.balls_in_bins(k, b), or independent noise, as of dp_dsgd",
-     accounts(PREFIX, LDP(), NEW_LOTS), lambda: [account(PREFIX, LDP(), Participation.balls_in_bins(2, 2)), account(RUN, LDP(), NEW_LOTS)]),
+     accounts(PREFIX, LDP(), ANEW), lambda: [account(PREFIX, LDP(), Participation.balls_in_bins(2, 2)), account(RUN, LDP(), ANEW)]),
     ("but not both; expected noise of each step, as corn, or of each node, as mf_dsgd",
-     accounts(DIRECTED, LDP(), ONE_LOT), lambda: [account(SHARED, LDP(), ONE_LOT), account(PREFIX, LDP(), ONE_LOT)]),
-    ("expected batches by lot, such as Participation.balls_in_bins(k, b)",
-     lambda: amplified_by_lots(RUN, LDP(), COINS), lambda: amplified_by_lots(RUN, LDP(), Participation.balls_in_bins(2, 2))),
-    ("nothing is proved about insiders; expected LDP()", accounts(RUN, PNDP([0]), COINS), accounts(RUN, LDP(), COINS)),
+     accounts(DIRECTED, LDP(), ONCE), lambda: [account(SHARED, LDP(), ONCE), account(PREFIX, LDP(), ONCE)]),
+    ("expected records assigned to batches, as by Participation.balls_in_bins(k, b)",
+     lambda: amplified_if_assigned(RUN, LDP(), POISSON), lambda: amplified_if_assigned(RUN, LDP(), Participation.balls_in_bins(2, 2))),
+    ("nothing is proved about insiders; expected LDP()", accounts(RUN, PNDP([0]), POISSON), accounts(RUN, LDP(), POISSON)),
     ("expected chances at least {} steps apart, such as Participation.cyclic_poisson(k, b, q) with so large a b, or independent noise, as of dp_dsgd",
-     accounts(BANDED, LDP(), COINS), lambda: [account(BANDED, LDP(), Participation.cyclic_poisson(2, 2, 0.5)), account(RUN, LDP(), COINS)]),
+     accounts(BANDED, LDP(), POISSON), lambda: [account(BANDED, LDP(), Participation.cyclic_poisson(2, 2, 0.5)), account(RUN, LDP(), POISSON)]),
     ("expected chances at least 2 steps apart",
      accounts(BANDED, LDP(), Participation.truncated_poisson(0.5, T, 9, 4)), accounts(BANDED, LDP(), Participation.truncated_poisson(0.5, T, 9, 4, groups=2))),
     ("expected such a run, as dp_dsgd, mf_dsgd or corn if every node has a neighbour",
-     accounts(mf_dsgd(np.eye(3), T, np.tril(np.ones((T, T)))), LDP(), ONE_LOT), accounts(PREFIX, LDP(), ONE_LOT)),
+     accounts(mf_dsgd(np.eye(3), T, np.tril(np.ones((T, T)))), LDP(), ONCE), accounts(PREFIX, LDP(), ONCE)),
     ("a run in which an eavesdropper hears every model, as dp_dsgd, mf_dsgd or corn",
-     accounts(LOCAL, LDP(), COINS), lambda: [account(run, LDP(), ONE_LOT) for run in (RUN, PREFIX, SHARED)]),
-    ("expected at least {}, or q=1", lambda: account(RUN, LDP(), COINS).epsilon(1e-12), lambda: account(RUN, LDP(), Participation.poisson(1, T)).epsilon(1e-12)),
+     accounts(LOCAL, LDP(), POISSON), lambda: [account(run, LDP(), ONCE) for run in (RUN, PREFIX, SHARED)]),
+    ("expected at least {}, or q=1", lambda: account(RUN, LDP(), POISSON).epsilon(1e-12), lambda: account(RUN, LDP(), Participation.poisson(1, T)).epsilon(1e-12)),
     ("expected at least {}, or a smaller failure",
-     lambda: account(RUN, LDP(), ONE_LOT).epsilon(1.5e-10), lambda: account(RUN, LDP(), ONE_LOT).with_samples(failure=1e-12).epsilon(1.5e-10)),
-    ("expected only a protocol, LDP(), a participation and sigma", accounts(RUN, LDP(), COINS, method="bound"), accounts(RUN, LDP(), COINS, sigma=2.0)),
-    ("such as dp_dsgd(W, T); of matrices from elsewhere it is not known who draws which noise", accounts(MATRICES, LDP(), COINS), accounts(dp_dsgd(W, T), LDP(), COINS)),
+     lambda: account(RUN, LDP(), ONCE).epsilon(1.5e-10), lambda: account(RUN, LDP(), ONCE).with_samples(failure=1e-12).epsilon(1.5e-10)),
+    ("expected only a protocol, LDP(), a participation and sigma", accounts(RUN, LDP(), POISSON, method="bound"), accounts(RUN, LDP(), POISSON, sigma=2.0)),
+    ("such as dp_dsgd(W, T); of matrices from elsewhere it is not known who draws which noise", accounts(MATRICES, LDP(), POISSON), accounts(dp_dsgd(W, T), LDP(), POISSON)),
     ("expected one that is drawn at random, such as Participation.poisson(q, T)",
      lambda: amplified(RUN, LDP(), TWICE), lambda: amplified(RUN, LDP(), Participation.poisson(0.5, T))),
     ("such as Participation.truncated_poisson(q, T, records, largest)",
-     lambda: amplified_if_cut(RUN, LDP(), COINS), lambda: amplified_if_cut(RUN, LDP(), Participation.truncated_poisson(0.5, T, 9, 4))),
+     lambda: amplified_if_cut(RUN, LDP(), POISSON), lambda: amplified_if_cut(RUN, LDP(), Participation.truncated_poisson(0.5, T, 9, 4))),
 ]
 TRAINING = [
     ("nothing has to be estimated; expected estimate=False", trains(estimate=True), trains(estimate=False)),
@@ -421,21 +421,21 @@ TRAINING = [
     ("or no feature_norm: what noisy gradients tell holds for any model",
      trains(model=lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), feature_norm=2.0),
      trains(model=lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)))),
-    ("nothing is estimated about random batches; expected estimate=False", trains(**BY_COINS, estimate=True), trains(**BY_COINS)),
-    *[(f"with random batches nothing is proved about {{}}; expected {said}", trains(**BY_COINS, **wrong), trains(**BY_COINS, **mended)) for said, wrong, mended in [
+    ("nothing is estimated about random batches; expected estimate=False", trains(**BY_POISSON, estimate=True), trains(**BY_POISSON)),
+    *[(f"with random batches nothing is proved about {{}}; expected {said}", trains(**BY_POISSON, **wrong), trains(**BY_POISSON, **mended)) for said, wrong, mended in [
         ("against=LDP()", {"against": PNDP([0])}, {"against": LDP()}),
         *[("a number as lr", {"lr": lr}, {"lr": 0.1}) for lr in (np.array(FALLING), Schedule(0.1, momentum=0.5), Schedule(0.1, weight_decay=0.5))],
         ("no feature_norm", {"feature_norm": 2.0}, {"feature_norm": None})]],
     *[("expected noise='independent'", trains(**more), trains(**more | {"noise": "independent"})) for more in [
-        {"participation": COINS}, {"participation": ONE_LOT}, {"participation": Participation.truncated_poisson(0.5, T, 12, 9)}, {"participation": COINS, "noise": LOCAL},
+        {"participation": POISSON}, {"participation": ONCE}, {"participation": Participation.truncated_poisson(0.5, T, 12, 9)}, {"participation": POISSON, "noise": LOCAL},
         {"participation": Participation.poisson(1 / 3, T)}, {"participation": Participation.poisson(1 / 3, T), "noise": "space-time"}]],
-    *[("expected a larger delta or epsilon, or batches in turn, Participation.cyclic(k, b)", trains(**BY_COINS | {"participation": scheme}, delta=1e-12),
-       lambda: [trains(noise="independent", delta=1e-12, participation=Participation.cyclic(2, 2))(), trains(**BY_COINS, delta=1e-9)()])
-      for scheme in (COINS, NEW_LOTS)],
-    ("expected batches in turn", trains(**BY_COINS, secure=True), trains(noise="independent", secure=True)),
+    *[("expected a larger delta or epsilon, or batches in turn, Participation.cyclic(k, b)", trains(**BY_POISSON | {"participation": scheme}, delta=1e-12),
+       lambda: [trains(noise="independent", delta=1e-12, participation=Participation.cyclic(2, 2))(), trains(**BY_POISSON, delta=1e-9)()])
+      for scheme in (POISSON, ANEW)],
+    ("expected batches in turn", trains(**BY_POISSON, secure=True), trains(noise="independent", secure=True)),
     ("a node holds {} records; expected Participation.truncated_poisson({}, {}, {}, {}, {})",
-     trains(**BY_COINS | {"participation": Participation.truncated_poisson(0.5, T, 11, 9)}),
-     trains(**BY_COINS | {"participation": Participation.truncated_poisson(0.5, 4, 12, 9, 1)})),
+     trains(**BY_POISSON | {"participation": Participation.truncated_poisson(0.5, T, 11, 9)}),
+     trains(**BY_POISSON | {"participation": Participation.truncated_poisson(0.5, 4, 12, 9, 1)})),
     ("expected a Participation, such as Participation.cyclic(k, b) for k epochs of b batches", trains(participation=2), trains(participation=Participation.cyclic(2, 2))),
     ("so that steps of a record are exactly b apart; expected Participation.cyclic({}, {})",
      trains(participation=Participation.min_sep(1, 2, T)), trains(participation=Participation.cyclic(2, 2))),
@@ -553,7 +553,7 @@ COMMANDS = [
      lambda: _check_records([[0], [2, 3]] * 2, TWICE, 2), lambda: _check_records([[0, 1], [2, 3]] * 2, TWICE, 2)),
     ("train(.., participation=Participation.poisson(q, T)) draws such batches, and account(.., LDP(), Participation.poisson(q, T)) is its account",
      lambda: _check_records(loads(batch_sampler=UniformWithReplacementSampler(4)), TWICE, 2),
-     lambda: [trains(**BY_COINS)(), account(RUN, LDP(), Participation.poisson(0.5, T))]),
+     lambda: [trains(**BY_POISSON)(), account(RUN, LDP(), Participation.poisson(0.5, T))]),
 ]
 ROWS = [*GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *COMMANDS]
 

@@ -117,9 +117,9 @@ ELSEWHERE = {  # why -> names without a campaign here
     "names.aside names.completes names.LineCommand",
     "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "chance.* participation.RandomParticipation "
     "participation.PoissonParticipation",
-    "lots against quadrature, and what refuses them: tests/accounting/test_bins.py": "bins.* rare.* participation.BinsParticipation",
+    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "bins.* rare.* participation.BinsParticipation",
     "batches that are cut: tests/accounting/test_truncated.py": "truncated.* participation.TruncatedParticipation",
-    "lots that are drawn: tests/workshop/test_lots.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
+    "batches that are drawn: tests/workshop/test_random_batches.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
     "by what is read with them: nbs/ground/07_characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
 }

@@ -28,5 +28,5 @@ def test_candidates_use_each_record_equally_often(name, scheme):
 
 def test_all_ways_to_draw_batches_are_among_the_candidates():
     kinds = {name.partition(", ")[2] for name, _ in CANDIDATES}
-    assert kinds == {"in turn", "coins", "new bins", "coins in groups", "bins"}
+    assert kinds == {"in turn", "Poisson", "assigned anew", "cyclic Poisson", "assigned once"}
     assert len({name for name, _ in CANDIDATES}) == len(CANDIDATES)

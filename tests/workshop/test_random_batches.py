@@ -1,4 +1,4 @@
-"""Batches that nodes draw by lot: as the schemes say, the same in plain loops, simulator and processes, and nowhere to be read."""
+"""Batches that nodes draw at random: as the schemes say, the same in plain loops, simulator and processes, and nowhere to be read."""
 import math
 import pickle
 
@@ -25,8 +25,8 @@ from mfdl.learning.noise_sources import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.workshop.distributed import Peer
 
-SCHEMES = {"coins": Participation.poisson(0.3, 6), "groups": Participation.cyclic_poisson(3, 2, 0.6),
-           "one lot": Participation.balls_in_bins(2, 3), "new lots": Participation.balls_in_new_bins(2, 3)}
+SCHEMES = {"Poisson": Participation.poisson(0.3, 6), "groups": Participation.cyclic_poisson(3, 2, 0.6),
+           "assigned once": Participation.balls_in_bins(2, 3), "assigned anew": Participation.balls_in_new_bins(2, 3)}
 CUT = Participation.truncated_poisson(0.6, 6, 9, 5)
 HELD = [list(range(u, 45, 5)) for u in range(5)]
 schemes = st.one_of(st.builds(PoissonParticipation, st.integers(1, 5), st.integers(1, 4), st.floats(0.01, 1)),
@@ -35,7 +35,7 @@ schemes = st.one_of(st.builds(PoissonParticipation, st.integers(1, 5), st.intege
 
 @settings(max_examples=60, deadline=None)
 @given(schemes, st.integers(1, 30), st.integers(0, 2**128 - 1))
-def test_lots_are_what_the_schemes_say(scheme, records, seed):
+def test_batches_are_what_the_schemes_say(scheme, records, seed):
     taken = scheme.draw(records, seed)
     assert taken.shape == (scheme.T, records) and taken.dtype == bool and (taken == scheme.draw(records, seed)).all()
     if isinstance(scheme, BinsParticipation):
@@ -47,8 +47,8 @@ def test_lots_are_what_the_schemes_say(scheme, records, seed):
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_lots_are_fair_and_independent(name):
-    """Each step as likely as its scheme says, and pairs of records as often together as independent lots are: exact binomial tests, one in 10^6 each."""
+def test_batches_are_fair_and_independent(name):
+    """Each step as likely as its scheme says, and pairs of records as often together as independent records are: exact binomial tests, one in 10^6 each."""
     scheme, many = SCHEMES[name], 20_000
     taken = scheme.draw(many, 5)
     share = 1 / 3 if isinstance(scheme, BinsParticipation) else scheme.q / scheme.groups
@@ -58,29 +58,29 @@ def test_lots_are_fair_and_independent(name):
     both = (chances[0, ::2] & chances[0, 1::2]).sum()
     single = scheme.q if isinstance(scheme, PoissonParticipation) else 1 / 3
     assert stats.binomtest(int(both), chances.shape[1] // 2, single**2).pvalue > 1e-6
-    if name in ("coins", "new lots"):
+    if name in ("Poisson", "assigned anew"):
         again = (taken[0] & taken[step]).sum()
         assert stats.binomtest(int(again), many, single**2).pvalue > 1e-6
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), st.floats(0.01, 1), st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**128 - 1), st.data())
-def test_batches_are_cut_to_the_smallest_coins(chances, groups, q, records, largest, seed, data):
-    """Plain loops over steps and places; whoever holds fewer records has the same coins, and leaves places empty."""
+def test_batches_are_cut_to_the_smallest_numbers(chances, groups, q, records, largest, seed, data):
+    """Plain loops over steps and places; whoever holds fewer records draws the same, and leaves places empty."""
     scheme = TruncatedParticipation(chances, groups, q, records, largest)
     places = math.ceil(records / groups)
-    coins = secure_uniform(seed, 0, chances * groups * places).reshape(chances, places * groups)
+    numbers = secure_uniform(seed, 0, chances * groups * places).reshape(chances, places * groups)
     held = data.draw(st.integers(1, records))
     taken = scheme.draw(held, seed)
     for t in range(scheme.T):
         turn, group = divmod(t, groups)
-        came = sorted((coins[turn, i], i) for i in range(group, places * groups, groups) if coins[turn, i] < q)
+        came = sorted((numbers[turn, i], i) for i in range(group, places * groups, groups) if numbers[turn, i] < q)
         assert set(np.flatnonzero(taken[t])) == {i for _, i in came[:largest] if i < held}
     with pytest.raises(ValueError, match="for which batches are cut"): scheme.draw(records + 1, seed)
 
 
 def test_every_record_is_as_likely_to_be_kept():
-    """Exact binomial tests, one in 10^6 each: alone, and pairs, which a cut makes rarer than independent coins."""
+    """Exact binomial tests, one in 10^6 each: alone, and pairs, which a cut makes rarer than independent records."""
     scheme = TruncatedParticipation(20_000, 1, 0.5, 8, 3)
     taken = scheme.draw(8, 11)
     sizes = np.minimum(np.arange(9), 3)
@@ -146,28 +146,28 @@ def drawn_alone(u, name): return random_batches([HELD[u]], {**SCHEMES, "cut": CU
 
 
 def traces_of(u, name):
-    """What would tell of a node's coins: its secret as text and as bytes, and the batches of two records and more."""
-    secret, lots = secret_of(u), drawn_alone(u, name)
-    batches = [lots.at(t)[0] for t in range(6)]
+    """What would tell of a node's batches: its secret as text and as bytes, and the batches of two records and more."""
+    secret, drawn = secret_of(u), drawn_alone(u, name)
+    batches = [drawn.at(t)[0] for t in range(6)]
     tables = [batch.astype(kind).tobytes() for batch in batches if (batch >= 0).sum() > 1 for kind in (np.int64, np.int32)]
     return [str(secret).encode(), f"{secret:x}".encode(), *(secret.to_bytes(16, order) for order in ("big", "little")), *tables]
 
 
 def lone_rank(net, name, folder):
-    run = Run("lots", dp_dsgd(W, 6), 0.3)
+    run = Run("drawn", dp_dsgd(W, 6), 0.3)
     seeds = {net.rank: deal_seeds(run.protocol, SECRET)[net.rank]}
     peer = Peer(net, network, DATA, drawn_alone(net.rank, name), run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}", record=True)
     peer.run()
     return peer.models[:, 0].numpy()[0], pickle.dumps(peer.transcript)
 
 
-@pytest.mark.parametrize("name", ["coins", "new lots", "cut"])
+@pytest.mark.parametrize("name", ["Poisson", "assigned anew", "cut"])
 def test_processes_that_draw_alone(name, tmp_path):
-    """Each rank knows its own lots only; all together learn what the simulator learns. Neither files nor transcripts tell of coins."""
+    """Each rank knows its own batches only; all together learn what the simulator learns. Neither files nor transcripts tell of batches."""
     found = together(5, lone_rank, name, tmp_path)
     for answer in found:
         if isinstance(answer, Exception): raise answer
-    simulation = Simulation(network, DATA, Together([drawn_alone(u, name) for u in range(5)]), [Run("lots", dp_dsgd(W, 6), 0.3, secret=SECRET)], RATE, 0.5)
+    simulation = Simulation(network, DATA, Together([drawn_alone(u, name) for u in range(5)]), [Run("drawn", dp_dsgd(W, 6), 0.3, secret=SECRET)], RATE, 0.5)
     simulation.run(progress=False)
     np.testing.assert_allclose(np.array([models for models, _ in found]), simulation.models[:, 0].numpy(), atol=3e-5)
     kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] + [transcript for _, transcript in found]
@@ -176,35 +176,35 @@ def test_processes_that_draw_alone(name, tmp_path):
 
 
 def rank_with(net, folder, secrets, names):
-    "A rank that draws its lots with a secret and a scheme of its own choice."
-    run = Run("lots", dp_dsgd(W, 6), 0.3)
-    lots = random_batches([HELD[net.rank]], SCHEMES[names[net.rank]], secret=secrets[net.rank], size=3)
+    "A rank that draws its batches with a secret and a scheme of its own choice."
+    run = Run("drawn", dp_dsgd(W, 6), 0.3)
+    batches = random_batches([HELD[net.rank]], SCHEMES[names[net.rank]], secret=secrets[net.rank], size=3)
     seeds = {net.rank: deal_seeds(run.protocol, secrets[5])[net.rank]}
-    Peer(net, network, DATA, lots, run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}")
+    Peer(net, network, DATA, batches, run, seeds, RATE, 0.5, placement=list(range(5)), folder=f"{folder}/{net.rank}")
 
 
-def test_lots_are_for_one_rank_and_one_run_and_drawn_alike(tmp_path, monkeypatch):
+def test_batches_are_for_one_rank_and_one_run_and_drawn_alike(tmp_path, monkeypatch):
     monkeypatch.setenv("MFDL_STATE", str(tmp_path / "state"))
-    alike = ["coins"] * 5
-    for secrets, names, message in [([1, 2, 1, 3, 4, 5], alike, "the same seed for row lots of rank 2"), ([1, 2, 3, 4, 5, 6], ["coins", *["groups"] * 4], "has batches")]:
+    alike = ["Poisson"] * 5
+    for secrets, names, message in [([1, 2, 1, 3, 4, 5], alike, "the same seed for row batches of rank 2"), ([1, 2, 3, 4, 5, 6], ["Poisson", *["groups"] * 4], "has batches")]:
         for error in together(5, rank_with, tmp_path / "refused", secrets, names): assert isinstance(error, ValueError) and message in str(error), error
     assert together(5, rank_with, tmp_path / "first", [1, 2, 3, 4, 5, 7], alike) == [None] * 5
     again = together(5, rank_with, tmp_path / "second", [1, 12, 13, 14, 15, 8], alike)
-    assert any("has used those of rows lots of rank 0" in str(error) for error in again), again
+    assert any("has used those of rows batches of rank 0" in str(error) for error in again), again
 
 
 def model(): return torch.nn.Linear(4, 3)
 
 
-KNOWN, COINS, ONE_LOT, NEW_LOTS = Participation.cyclic(3, 3), Participation.poisson(1 / 3, 9), Participation.balls_in_bins(3, 3), Participation.balls_in_new_bins(3, 3)
+KNOWN, POISSON, ONCE, ANEW = Participation.cyclic(3, 3), Participation.poisson(1 / 3, 9), Participation.balls_in_bins(3, 3), Participation.balls_in_new_bins(3, 3)
 
 
 def trained(**change):
-    usual = {"epsilon": 8, "noise": "independent", "holdings": HELD, "participation": COINS, "secret": 5, "progress": False}
+    usual = {"epsilon": 8, "noise": "independent", "holdings": HELD, "participation": POISSON, "secret": 5, "progress": False}
     return train(model, DATA, nx.house_graph(), **usual | change)
 
 
-@pytest.mark.parametrize("scheme, kind", [(COINS, AmplifiedReport), (ONE_LOT, BinsReport), pytest.param(NEW_LOTS, BinsReport, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("scheme, kind", [(POISSON, AmplifiedReport), (ONCE, BinsReport), pytest.param(ANEW, BinsReport, marks=pytest.mark.nightly)])
 def test_training_with_random_batches_is_accounted_for_as_they_are_drawn(scheme, kind):
     """Noise is what the report asks for, less than for known steps; the batches are those of the scheme, and forgotten with the secret."""
     done, known = trained(participation=scheme), trained(participation=KNOWN)
@@ -232,8 +232,8 @@ def test_training_with_a_largest_batch_is_accounted_for_as_it_is_cut():
             trained(participation=Participation.truncated_poisson(1 / 3, 9, records, 4))
 
 
-def test_other_settings_have_other_lots():
-    """Lots of two runs with one secret are independent, as their noise is: or two accounts could not be added up."""
+def test_other_settings_have_other_batches():
+    """Batches of two runs with one secret are independent, as their noise is: or two accounts could not be added up."""
     def table(**change):
         batches = trained(**change).simulation.batches
         return [batches.at(t).tolist() for t in range(9)]
@@ -242,14 +242,14 @@ def test_other_settings_have_other_lots():
     for change in ({"secret": 6}, {"epsilon": 7}, {"lr": 0.2}, {"clip": 0.5}, {"seed": 1}): assert table(**change) != first
 
 
-def test_checkpoints_hold_no_lots_and_go_on_with_the_same(tmp_path):
+def test_checkpoints_hold_no_batches_and_go_on_with_the_same(tmp_path):
     whole = trained().models[0].weight
     kept = tmp_path / "kept"
     trained(checkpoint=kept)
     drawn = trained().simulation.batches.at(0).astype(np.int64).tobytes()
     assert kept.exists() and drawn not in kept.read_bytes()
     assert (trained(checkpoint=kept).models[0].weight == whole).all()
-    with pytest.raises(ValueError): trained(checkpoint=kept, participation=NEW_LOTS)
+    with pytest.raises(ValueError): trained(checkpoint=kept, participation=ANEW)
 
 
 def test_what_is_refused():
@@ -257,10 +257,10 @@ def test_what_is_refused():
         ({"participation": "shuffled"}, "expected a Participation"), ({"lr": Schedule(0.1, momentum=0.5)}, "nothing is proved"),
         ({"lr": np.geomspace(0.1, 0.01, 9)}, "nothing is proved"),
         ({"feature_norm": 1.0}, "nothing is proved"), ({"noise": "mafalda"}, "a memory of|nothing is proved"),
-        ({"participation": NEW_LOTS, "noise": "mafalda"}, "b\\^k|nothing is proved"),
+        ({"participation": ANEW, "noise": "mafalda"}, "b\\^k|nothing is proved"),
     ):
         with pytest.raises(ValueError, match=words): trained(**change)
-    with pytest.raises(ValueError, match="drawn for 6 steps"): Simulation(model, DATA, random_batches(HELD, SCHEMES["coins"], 1), [Run("r", dsgd(W, 12))], 0.1, 1.0)
+    with pytest.raises(ValueError, match="drawn for 6 steps"): Simulation(model, DATA, random_batches(HELD, SCHEMES["Poisson"], 1), [Run("r", dsgd(W, 12))], 0.1, 1.0)
     for bad, words in (({"scheme": Participation.cyclic(2, 3)}, "expected random steps"), ({"size": 0}, "size"), ({"holdings": [[0], [0]]}, "more than one place")):
-        with pytest.raises(ValueError, match=words): random_batches(**{"holdings": HELD, "scheme": SCHEMES["coins"]} | bad)
-    assert math.isclose(random_batches(HELD, SCHEMES["coins"], 1).b, 3, abs_tol=0.5)
+        with pytest.raises(ValueError, match=words): random_batches(**{"holdings": HELD, "scheme": SCHEMES["Poisson"]} | bad)
+    assert math.isclose(random_batches(HELD, SCHEMES["Poisson"], 1).b, 3, abs_tol=0.5)
