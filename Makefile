@@ -16,8 +16,8 @@ help:
 	@echo "make nightly    set up, with Chromium, then everything: notebooks in JupyterLab, the site, slow cells, campaigns, benchmarks in small (ninety minutes)"
 	@echo "make lint       set up, then run ruff, and name places that a maintainer may want to look at (seconds)"
 	@echo "make export     write mfdl/ from the notebooks"
-	@echo "make chapter    begin a new chapter: NAME=accounting/45_price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
-	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=language/10_graphs"
+	@echo "make chapter    begin a new chapter: NAME=noise/methods/price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
+	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=protocol/methods/graphs"
 	@echo "make hooks      set up, then check what is quick to check before every commit"
 	@echo "make contents   write the tables of chapters in nbs/index.ipynb from the chapters, then the README"
 	@echo "make readme     write README.md from nbs/index.ipynb"
@@ -83,7 +83,7 @@ export: setup
 chapter: setup
 	@$(BIN)/python tools/chapter.py "$$NAME" "$$TITLE" "$$QUESTION" "$$EXPORT"
 
-NOTEBOOKS = $(if $(NAME),nbs/$(NAME).ipynb,$(filter-out nbs/app/%,$(wildcard nbs/*.ipynb nbs/*/*.ipynb)))
+NOTEBOOKS = $(if $(NAME),nbs/$(NAME).ipynb,$(filter-out nbs/app/%,$(wildcard nbs/*.ipynb nbs/*/*.ipynb nbs/*/methods/*.ipynb)))
 refresh: setup
 	@test -z "$$NAME" -o -f "nbs/$$NAME.ipynb" || $(BIN)/python tools/near.py "$$NAME"
 	@$(BIN)/nbdev_export
@@ -97,7 +97,7 @@ contents: setup
 readme: setup
 	@$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --output-dir . --output README \
 	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns='^#\|\s*hide' nbs/index.ipynb
-	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((where\.ipynb|(ground|language|accounting|first_run|noise|learning|evidence|workshop|tutorials|projects|experiments)/))#](nbs/\1#g' README.md && rm README.md.bak
+	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((where\.ipynb|(base|protocol|accounting|start|noise|learning|evidence|tools|tutorials|projects|experiments)/))#](nbs/\1#g' README.md && rm README.md.bak
 
 docs: setup
 	@echo "building the site (a few minutes)"

@@ -9,11 +9,11 @@ from harness import ONE_THREAD, main
 from scipy.linalg import toeplitz
 
 from mfdl.accounting.account import account
-from mfdl.ground.figures import PALETTE, STYLE
-from mfdl.language.algorithms import mf_dsgd
-from mfdl.language.attackers import LDP
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
+from mfdl.base.figures import PALETTE, STYLE
+from mfdl.protocol.algorithms import mf_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP
 
 COLUMNS = ("what", "how", "k", "b", "sigma")
 BANDS = np.array([1, 1 / 2, 1 / 4, 1 / 8])

@@ -7,9 +7,9 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main, peak_memory
 
-from mfdl.ground.figures import PALETTE, STYLE
-from mfdl.language.gossip import gossip_matrix
+from mfdl.base.figures import PALETTE, STYLE
 from mfdl.noise.covariance import optimize_covariance
+from mfdl.protocol.gossip import gossip_matrix
 
 COLORS = {"mfdl": PALETTE["ours"], "Clarabel": PALETTE["ldp"], "SCS": PALETTE["squared"]}
 

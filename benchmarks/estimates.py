@@ -8,8 +8,8 @@ from harness import ONE_THREAD, main
 
 from mfdl import LDP, PNDP, Participation, account, dp_dsgd, gossip_matrix, load_graph
 from mfdl.accounting.account import expected_work
-from mfdl.ground.figures import PALETTE, STYLE
-from mfdl.workshop.names import build_algorithm
+from mfdl.base.figures import PALETTE, STYLE
+from mfdl.tools.names import build_algorithm
 
 COLUMNS = ("algorithm", "attacker", "graph", "k", "b")
 NOTED = 1.0  # seconds from which an estimate matters

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from mfdl.ground.figures import save_figure
-from mfdl.ground.files import progress_bar
+from mfdl.base.figures import save_figure
+from mfdl.base.files import progress_bar
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1",

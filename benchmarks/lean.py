@@ -6,12 +6,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.ground.figures import PALETTE, STYLE, method_name
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.graphs import load_graph
-from mfdl.language.participation import Participation
-from mfdl.language.streams import NodeNoise, deal_seeds
-from mfdl.noise.strategies import STRATEGIES, strategy
+from mfdl.base.figures import PALETTE, STYLE, method_name
+from mfdl.noise.methods.strategies import STRATEGIES, strategy
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.graphs import load_graph
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.participation import Participation
 
 KEPT = "kept"
 AGAIN = "drawn again"

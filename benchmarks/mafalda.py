@@ -7,12 +7,12 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.ground.figures import PALETTE, STYLE
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.noise.gram import gram_factor, local_gram, modes
-from mfdl.noise.newton import optimize
-from mfdl.noise.strategies import best_toeplitz, toeplitz_error
+from mfdl.base.figures import PALETTE, STYLE
+from mfdl.noise.lemma12 import gram_factor, local_gram, modes
+from mfdl.noise.mafalda import optimize
+from mfdl.noise.methods.strategies import best_toeplitz, toeplitz_error
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import Participation
 
 COLORS = {
     "mfdl": PALETTE["ours"], "jax-privacy": PALETTE["squared"],

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.ground.figures import COLORMAPS, PALETTE, STYLE
+from mfdl.base.figures import COLORMAPS, PALETTE, STYLE
 
 ENVIRONMENT = {**ONE_THREAD, "GLOO_SOCKET_IFNAME": "lo"}
 BAND = 8  # steps whose noise is in each step
@@ -29,7 +29,7 @@ def graph(name):
 
 def peer_of(way):
     "The class of a node: one that draws noise while messages travel, or after them."
-    from mfdl.workshop.distributed import Peer
+    from mfdl.tools.distributed import Peer
 
     class InTurn(Peer):
         "First the messages, then the noise."
@@ -49,8 +49,8 @@ def peer_of(way):
 
 def algorithm_on(name, T):
     "Noise of eight steps in each."
-    from mfdl.language.algorithms import mf_dsgd
-    from mfdl.language.gossip import gossip_matrix
+    from mfdl.protocol.algorithms import mf_dsgd
+    from mfdl.protocol.gossip import gossip_matrix
     strategy = np.linalg.inv(sum(np.eye(T, k=-k) * 0.5**k for k in range(BAND)))
     return mf_dsgd(gossip_matrix(graph(name)), T, np.tril(strategy))
 
@@ -69,10 +69,10 @@ def rank_main(rank, name, d, T, way, port, folder, answers):
     import torch.distributed as dist
     from torch import nn
 
-    from mfdl.language.streams import deal_seeds
     from mfdl.learning.data import cut
-    from mfdl.learning.noise_sources import Run
-    from mfdl.workshop.network import join
+    from mfdl.learning.methods.noise_supply import Run
+    from mfdl.protocol.methods.streams import deal_seeds
+    from mfdl.tools.network import join
 
     algorithm = algorithm_on(name, T)
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
@@ -99,7 +99,7 @@ def measure(name, d, T, way):
     nodes = graph(name)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("forkserver")
-    preloaded = ["__main__", "torch.distributed", "mfdl.workshop.distributed"]
+    preloaded = ["__main__", "torch.distributed", "mfdl.tools.distributed"]
     context.set_forkserver_preload(preloaded)
     answers = context.Queue()
     with tempfile.TemporaryDirectory(dir=".") as folder:

@@ -6,15 +6,15 @@ import networkx as nx
 from harness import ONE_THREAD, main
 from torch import nn
 
-from mfdl.ground.figures import PALETTE, STYLE, method_name
-from mfdl.ground.randomness import draw_block
-from mfdl.language.algorithms import dp_dsgd, mf_dsgd
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
+from mfdl.base.figures import PALETTE, STYLE, method_name
+from mfdl.base.randomness import draw_block
 from mfdl.learning.data import cut, load_data, round_robin
-from mfdl.learning.noise_sources import Run
+from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
-from mfdl.noise.strategies import strategy
+from mfdl.noise.methods.strategies import strategy
+from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import Participation
 
 DIMENSIONS = (650, 10_000, 100_000)
 

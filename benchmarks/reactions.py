@@ -8,10 +8,10 @@ from harness import main, peak_memory
 from scipy.sparse import coo_array, csr_array, diags_array
 
 from mfdl import PNDP, Lipschitz, Participation, account, dp_dsgd, gossip_matrix, load_graph
-from mfdl.accounting.paths import Paths
-from mfdl.accounting.reactions import best_plans
-from mfdl.ground.downloads import find_file
-from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.accounting.flow_theorem import best_plans
+from mfdl.accounting.methods.paths import Paths
+from mfdl.base.downloads import find_file
+from mfdl.base.figures import PALETTE, STYLE
 
 T = {"all attackers": 10, "pairs": 20}
 

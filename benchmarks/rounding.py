@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from harness import ONE_THREAD, main
 
-from mfdl.ground.figures import PALETTE, STYLE
+from mfdl.base.figures import PALETTE, STYLE
 
 TOLERANCE = 1e-9
 

@@ -6,12 +6,12 @@ import networkx as nx
 import numpy as np
 from harness import main, peak_memory
 
-from mfdl.ground.figures import PALETTE, STYLE
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.graphs import load_graph
-from mfdl.language.participation import Participation
-from mfdl.noise.directions import optimize_space_time
-from mfdl.noise.objectives import Objective
+from mfdl.base.figures import PALETTE, STYLE
+from mfdl.noise.methods.objectives import Objective
+from mfdl.noise.methods.spectral import optimize_space_time
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.graphs import load_graph
+from mfdl.protocol.participation import Participation
 
 COLORS = {"exact": PALETTE["squared"], "directions": PALETTE["ours"]}
 

@@ -9,16 +9,16 @@ from harness import main
 
 from mfdl import account
 from mfdl.accounting.account import account_by
-from mfdl.accounting.filters import Filter
-from mfdl.accounting.sensitivities import worst_sensitivities
-from mfdl.accounting.state_space import state_space
-from mfdl.accounting.streaming import gramian_rows, stream
-from mfdl.ground.figures import PALETTE, STYLE
-from mfdl.language.algorithms import dp_dsgd
-from mfdl.language.attackers import PNDP, Attack, view
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.graphs import load_graph
-from mfdl.language.participation import Participation
+from mfdl.accounting.methods.filters import Filter
+from mfdl.accounting.methods.state_space import state_space
+from mfdl.accounting.methods.streaming import gramian_rows, stream
+from mfdl.accounting.sensitivity import worst_sensitivities
+from mfdl.base.figures import PALETTE, STYLE
+from mfdl.protocol.algorithms import dp_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.graphs import load_graph
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import PNDP, Attack, view
 
 ROUTES = {
     "pseudo-inverse": PALETTE["ldp"], "dense": PALETTE["squared"], "auto": PALETTE["ours"]}

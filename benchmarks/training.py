@@ -8,14 +8,14 @@ from harness import main, peak_memory
 from torch import nn
 
 from mfdl import LDP, account
-from mfdl.accounting.privacy import row_sensitivity
-from mfdl.ground.figures import PALETTE, STYLE
-from mfdl.language.algorithms import dp_dsgd, muffliato
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.graphs import SOCIAL, load_graph
+from mfdl.accounting.gaussian_dp import row_sensitivity
+from mfdl.base.figures import PALETTE, STYLE
 from mfdl.learning.data import Dataset, cut, load_data, round_robin
-from mfdl.learning.noise_sources import Run
+from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
+from mfdl.protocol.algorithms import dp_dsgd, muffliato
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.graphs import SOCIAL, load_graph
 
 CLIP = 1.0
 RATE = 0.1

@@ -1,4 +1,4 @@
-"""Build the site: `make docs`. `python docs/build.py FOLDER language/10_graphs` builds one page of it (and the first) in seconds, with links that lead nowhere.
+"""Build the site: `make docs`. `python docs/build.py FOLDER protocol/methods/graphs` builds one page of it (and the first) in seconds, with links that lead nowhere.
 
 Sphinx reads what is written into _proc/ first: notebooks without the directives of nbdev, a page of reference for each module, the pages beside the book.
 """
@@ -15,8 +15,8 @@ from nbdev.process import NBProcessor
 from nbdev.processors import hide_, mk_cell, write_nb
 from sphinx.cmd.build import build_main
 
-from mfdl.ground.files import progress_bar
-from mfdl.workshop.cli import app
+from mfdl.base.files import progress_bar
+from mfdl.tools.cli import app
 
 ROOT = Path(__file__).parent.parent
 APART = {"app", ".ipynb_checkpoints"}  # folders of notebooks that are no pages

@@ -7,5 +7,5 @@ __all__ = []
 
 # %% ../nbs/where.ipynb #27b820c6
 if __name__ == "__main__" and __package__ == "mfdl":
-    from mfdl.workshop.cli import app
+    from mfdl.tools.cli import app
     app(prog_name="mfdl")

@@ -15,14 +15,16 @@ import pytest
 from hypothesis import settings
 
 import mfdl
-from mfdl.ground.downloads import find_file
+from mfdl.base.downloads import find_file
 
 matplotlib.use("Agg")
 settings.register_profile("mfdl", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("mfdl")
 
 ROOT = Path(__file__).parent.parent
-CHAPTERS = sorted((ROOT / "nbs").glob("*/[0-9][0-9]_*.ipynb"))
+CORE = sorted((ROOT / "nbs").glob("*/[0-9][0-9]_*.ipynb"))
+APART = {"tutorials", "experiments", "projects", "app", ".ipynb_checkpoints"}
+CHAPTERS = sorted(path for path in (ROOT / "nbs").glob("*/**/[!.]*.ipynb") if not APART & set(path.parts))  # those of the core, and those on the shelves
 MODULES = [module.name.removeprefix("mfdl.") for module in pkgutil.walk_packages(mfdl.__path__, "mfdl.") if not module.ispkg and "._" not in module.name]
 DOCUMENTED = [module for module in MODULES if re.search(rf"^    from mfdl\.{re.escape(module)} import", (ROOT / "mfdl" / "__init__.py").read_text(), re.M)]  # by public names
 FIGURES = sorted((ROOT / "figures").glob("*.json"))  # the records of how they came about

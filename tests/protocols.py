@@ -2,7 +2,7 @@
 import numpy as np
 
 from mfdl import Protocol, Round, Step
-from mfdl.language.steps import Noise
+from mfdl.protocol.methods.steps import Noise
 
 
 def random_protocol(seed: int) -> Protocol:

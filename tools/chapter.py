@@ -1,4 +1,4 @@
-"""Write the skeleton of a new chapter: `make chapter NAME=accounting/45_price TITLE="The price" QUESTION="What does a node cost?" EXPORT=yes`."""
+"""Write the skeleton of a new chapter: `make chapter NAME=accounting/methods/price TITLE="The price" QUESTION="What does a node cost?" EXPORT=yes`."""
 import keyword
 import re
 import sys
@@ -19,8 +19,8 @@ IMPORTS = """import matplotlib.pyplot as plt
 import networkx as nx
 from fastcore.test import test_close
 
-from mfdl.ground.figures import PALETTE, STYLE
-from mfdl.language.gossip import gossip_matrix
+from mfdl.base.figures import PALETTE, STYLE
+from mfdl.protocol.gossip import gossip_matrix
 
 plt.rcParams.update(STYLE)"""
 
@@ -32,7 +32,7 @@ The claim here: *averaging with neighbours brings nodes together.*"""
 CODE = """def spread(
     models: np.ndarray,  # float (nodes,)
 ) -> float:
-    "How far the models of nodes are apart, at most (chapter {number})."
+    "How far the models of nodes are apart, at most."
     return float(models.max() - models.min())"""
 
 EXAMPLE = """graph = nx.path_graph(3)
@@ -59,34 +59,33 @@ TRY_IT = """## Try it
 - Change the graph to `nx.cycle_graph(3)`. What you will see: one round is enough.
 - Change it to `nx.path_graph(6)`. What you will see: after 8 rounds the ends are still 0.294 apart.
 
-Next: [all chapters](../index.ipynb)."""
+Next: [all chapters]({up}/index.ipynb)."""
 
 
-PARTS = (
-    "ground", "language", "accounting", "first_run", "noise", "learning", "evidence", "workshop")
+PARTS = ("base", "protocol", "accounting", "start", "noise", "learning", "evidence", "tools")
 
 
-def check_name(nbs: Path, name: str) -> tuple[str, str, str]:
-    """Part, number and module of a chapter that does not exist yet.
+def check_name(nbs: Path, name: str) -> str:
+    """The module of a chapter that does not exist yet: of the core, with a number, or without.
 
     Raises ValueError for any other name.
     """
-    found = re.fullmatch(rf"({'|'.join(PARTS)})/(\d\d)_([a-z][a-z0-9_]*)", name)
+    found = re.fullmatch(rf"({'|'.join(PARTS)})/(?:(\d\d)_|methods/)?([a-z][a-z0-9_]*)", name)
     if not found:
-        expected = "a part, two digits and lower-case letters, such as noise/59_price"
+        expected = "a part and a name, such as noise/28_price, noise/methods/price or tools/price"
         raise ValueError(f"NAME={name!r}: expected {expected}")
-    part, number, module = found.groups()
+    _, number, module = found.groups()
     if keyword.iskeyword(module):
         wrong = f"{module} is a word of Python; expected a name for a module"
         raise ValueError(f"NAME={name!r}: {wrong}")
-    for there in nbs.glob("*/[0-9][0-9]_*.ipynb"):
-        if there.stem[:2] == number:
+    for there in sorted(nbs.glob("*/**/*.ipynb")):
+        if number and there.stem[:2] == number:
             taken = f"chapter {number} is {there.name}; expected a new number"
             raise ValueError(f"NAME={name!r}: {taken}")
-        if there.stem[3:] == module:
-            taken = f"{module} is {there.parent.name}/{there.name}; expected a new name"
+        if re.sub(r"^\d\d_", "", there.stem) == module:
+            taken = f"{module} is {there.relative_to(nbs)}; expected a new name"
             raise ValueError(f"NAME={name!r}: {taken}")
-    return part, number, module
+    return re.sub(r"\d\d_", "", name).replace("/", ".")
 
 
 def write_chapter(nbs: Path, name: str, title: str, question: str, export: str) -> Path:
@@ -95,7 +94,7 @@ def write_chapter(nbs: Path, name: str, title: str, question: str, export: str) 
     With `export`, a module of its name is made of it. Raises ValueError before anything
     is written.
     """
-    part, number, module = check_name(nbs, name)
+    module = check_name(nbs, name)
     path = nbs / f"{name}.ipynb"
     question = question or "Which question does this chapter answer?"
     if not title.strip(): raise ValueError(f"TITLE={title!r}: expected the title of the chapter")
@@ -106,16 +105,16 @@ def write_chapter(nbs: Path, name: str, title: str, question: str, export: str) 
     exported = "#| exporti\n" if export else ""
     cells = [v4.new_markdown_cell(OPENING.format(title=title, question=question))]
     if export:
-        cells.append(v4.new_code_cell(f"#| default_exp {part}.{module}"))
+        cells.append(v4.new_code_cell(f"#| default_exp {module}"))
     cells += map(v4.new_code_cell, [f"{exported}import numpy as np", IMPORTS])
-    claimed = exported + CODE.format(number=number)
     cells.append(v4.new_markdown_cell(CLAIM))
-    cells += map(v4.new_code_cell, [claimed, EXAMPLE, PICTURE, CHECK])
-    cells += map(v4.new_markdown_cell, [TAKE_AWAY, TRY_IT])
+    cells += map(v4.new_code_cell, [exported + CODE, EXAMPLE, PICTURE, CHECK])
+    up = "/".join([".."] * name.count("/"))
+    cells += map(v4.new_markdown_cell, [TAKE_AWAY, TRY_IT.format(up=up)])
     for number, cell in enumerate(cells):
         cell.id = f"{number:08x}"
     kernel = {"kernelspec": {"display_name": "python3", "language": "python", "name": "python3"}}
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(writes(v4.new_notebook(cells=cells, metadata=kernel)) + "\n")
     return path
 

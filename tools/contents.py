@@ -7,15 +7,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 INDEX = ROOT / "nbs" / "index.ipynb"
 PARTS = {
-    "language": "Language: what a run is",
+    "start": "A first run",
+    "protocol": "Protocols: what a run is",
     "accounting": "Accounting: who learns how much",
-    "first_run": "A first run: why all this",
     "noise": "Noise: how little will do",
     "learning": "Learning: from a budget to a model",
     "evidence": "Evidence: is it true?",
-    "workshop": "Workshop: how it is built",
-    "ground": "Ground: what all of it stands on",
 }
+SHELVES = {f"{part}/methods": f"Methods of {part}" for part in PARTS if part != "start"} | {
+    "tools": "Tools: how it is built", "base": "Base: what all of it stands on"}
 BEGIN = "## The chapters\n"
 END = "\nExperiments rest on all of them"
 
@@ -26,20 +26,22 @@ def opening(path: Path) -> str:
 
 
 def row(path: Path) -> str:
-    "A chapter's row: number, title, module and question."
+    "A notebook's row: title (of a chapter with its number), module and question."
     title, question = re.match(r"# (.+)\n\n> (.+)", opening(path)).groups()
     exported = re.search(r"#\| default_exp (\S+?)[\"\\\n]", path.read_text())
     module = f"`mfdl.{exported[1]}`" if exported else ""
     module = module.replace(".__init__", "")
     where = path.relative_to(INDEX.parent).as_posix()
-    return f"| [{path.name[:2]} {title}]({where}) | {module} | {question} |"
+    number = re.match(r"\d\d ", path.name.replace("_", " "))
+    return f"| [{number[0] if number else ''}{title}]({where}) | {module} | {question} |"
 
 
 def contents() -> str:
-    "All tables, a part after the other."
+    "All tables: the core, a part after the other, then the shelves."
     tables = []
-    for part, heading in PARTS.items():
-        rows = [row(path) for path in sorted((INDEX.parent / part).glob("[0-9][0-9]_*.ipynb"))]
+    for folder, heading in (PARTS | SHELVES).items():
+        names = "[0-9][0-9]_*.ipynb" if folder in PARTS else "[!.]*.ipynb"
+        rows = [row(path) for path in sorted((INDEX.parent / folder).glob(names))]
         head = [f"### {heading}", "", "| chapter | module | question |", "|---|---|---|"]
         tables.append("\n".join(head + rows))
     return "\n\n".join(tables)

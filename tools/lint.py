@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LINE, CELL, FUNCTION, FIRST_PICTURE = 100, 60, 60, 8
-REFERENCE = "76_reference"  # the chapter with the table of symbols
-PALETTE = "04_figures"  # the chapter that defines colours
+REFERENCE = "symbols"  # the chapter with the table of symbols
+PALETTE = "figures"  # the chapter that defines colours
 A_LIST = r"\n+(?:[^#\n].*\n+)*?(?:[-*]|\d+\.) "
 PARTS = {
     "a first cell with '# Title' and '> the question?'": r"\A# \S.*\n\n> \S.*\?",

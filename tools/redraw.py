@@ -14,7 +14,7 @@ from pathlib import Path
 
 from show import code_cells, experiment_of, given_to, show
 
-from mfdl.workshop.experiments import Result, code_digest, reproduce
+from mfdl.tools.experiments import Result, code_digest, reproduce
 
 
 def text(cell: dict) -> str:

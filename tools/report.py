@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
@@ -131,7 +132,7 @@ def document(outline: str, folder: Path) -> str:
     chapters: dict[str, tuple[str, str]] = {}
     computing = (table, frame, shown, found, power, power_up, down, up)
     names = {one.__name__: one for one in computing} | {"pd": pd}
-    names["chapters"] = lambda: pd.DataFrame(dict(sorted(chapters.values())), ["chapter"]).T
+    names["chapters"] = lambda: pd.DataFrame(dict(sorted(filter(itemgetter(0), chapters.values()))), ["chapter"]).T
     code = r"^```python\n(.*?)^```\n"
     for one in re.findall(code, outline, re.M | re.S):
         exec(one, names)

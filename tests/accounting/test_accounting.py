@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from mfdl import account
 from mfdl.accounting.account import account_by
-from mfdl.accounting.reactions import Lipschitz
-from mfdl.accounting.sensitivities import sensitivity, worst_sensitivity
-from mfdl.accounting.solver import certify
-from mfdl.ground.randomness import derive_seed, draw
-from mfdl.language.algorithms import (
+from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.accounting.lemma14 import NotFactorizable, decompose, factorize
+from mfdl.accounting.methods.solver import certify
+from mfdl.accounting.sensitivity import sensitivity, worst_sensitivity
+from mfdl.base.randomness import derive_seed, draw
+from mfdl.protocol.algorithms import (
     anti_pgd,
     corn,
     decor,
@@ -25,12 +26,11 @@ from mfdl.language.algorithms import (
     muffliato,
     zip_dl,
 )
-from mfdl.language.attackers import LDP, PNDP, SecLDP, SecureSum, view
-from mfdl.language.factorization import NotFactorizable, decompose, factorize
-from mfdl.language.gossip import churn, gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.protocol import Protocol
-from mfdl.language.streams import NodeNoise, deal_seeds
+from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.protocols import Protocol
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP, SecureSum, view
 
 TOL = 1e-8
 
@@ -151,7 +151,7 @@ def test_an_algorithm_stopped_early_is_its_beginning(case, data):
 
 
 def test_two_processes_draw_the_same_secret():
-    code = "from mfdl.ground.randomness import draw; print(draw(11, 5, 3).tolist())"
+    code = "from mfdl.base.randomness import draw; print(draw(11, 5, 3).tolist())"
     first, second = (subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout for _ in range(2))
     assert first == second and eval(first) == draw(11, 5, 3).tolist() != draw(11, 6, 3).tolist() != draw(12, 5, 3).tolist()
 

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, account
-from mfdl.accounting import rare
-from mfdl.accounting.bins import BinsReport, amplified_if_assigned
-from mfdl.accounting.chance import amplified
-from mfdl.accounting.privacy import ADJACENCY, GaussianDP
-from mfdl.accounting.rare import Mixtures, SampledCurve, Sampling
-from mfdl.language.algorithms import anti_pgd, decor, dp_dsgd, mf_dsgd
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import BinsParticipation, check_participation
-from mfdl.language.protocol import Protocol
-from mfdl.language.steps import Round, Step, fresh_noise
-from mfdl.noise.directions import optimize_space_time
+from mfdl.accounting.gaussian_dp import ADJACENCY, GaussianDP
+from mfdl.accounting.methods import importance_sampling as rare
+from mfdl.accounting.methods.importance_sampling import Mixtures, SampledCurve, Sampling
+from mfdl.accounting.methods.poisson import amplified
+from mfdl.accounting.methods.random_batches import BinsReport, amplified_if_assigned
+from mfdl.noise.methods.spectral import optimize_space_time
+from mfdl.protocol.algorithms import anti_pgd, decor, dp_dsgd, mf_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.steps import Round, Step, fresh_noise
+from mfdl.protocol.participation import BinsParticipation, check_participation
+from mfdl.protocol.protocols import Protocol
 
 W = gossip_matrix(nx.cycle_graph(3))
 LAZY = (np.eye(3) + W) / 2

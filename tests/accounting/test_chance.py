@@ -10,28 +10,28 @@ from scipy import stats
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, account, audit
 from mfdl.accounting.account import check_account, expected_work
-from mfdl.accounting.chance import AmplifiedReport, amplified
-from mfdl.accounting.exposure import exposure
-from mfdl.accounting.overheard import independent
-from mfdl.accounting.privacy import GaussianDP
-from mfdl.accounting.promises import promise
-from mfdl.accounting.seen import FromSeen, expected_cost, see
-from mfdl.accounting.sensitivities import worst_sensitivities, worst_sensitivity
-from mfdl.evidence.auditing import replay, worst_case
-from mfdl.language.algorithms import corn, decor, dp_dsgd, mf_dsgd
-from mfdl.language.attackers import Attack
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import PoissonParticipation, RandomParticipation, check_participation
-from mfdl.noise.directions import any_noise_bound, optimize_space_time
-from mfdl.noise.gram import local_gram
-from mfdl.noise.insiders import optimize_local
-from mfdl.noise.kinds import which_noise
-from mfdl.noise.newton import optimize, unit_sensitivity
+from mfdl.accounting.gaussian_dp import GaussianDP
+from mfdl.accounting.methods.all_attackers import exposure
+from mfdl.accounting.methods.eavesdropper import independent
+from mfdl.accounting.methods.flow_plans import promise
+from mfdl.accounting.methods.poisson import AmplifiedReport, amplified
+from mfdl.accounting.methods.sparse_view import FromSeen, expected_cost, see
+from mfdl.accounting.sensitivity import worst_sensitivities, worst_sensitivity
+from mfdl.evidence.audit import replay, worst_case
+from mfdl.noise.lemma12 import local_gram
+from mfdl.noise.mafalda import optimize, unit_sensitivity
+from mfdl.noise.methods.insiders import optimize_local
+from mfdl.noise.methods.spectral import any_noise_bound, optimize_space_time
+from mfdl.noise.methods.strategies import best_toeplitz, load_strategy, save_strategy, strategy
 from mfdl.noise.space_time import exact_space_time, pattern_blocks, patterns_of
-from mfdl.noise.strategies import best_toeplitz, load_strategy, save_strategy, strategy
-from mfdl.workshop.answers import expected_cost_in_words
-from mfdl.workshop.logs import MessageLog, write_log
-from mfdl.workshop.names import build_algorithm
+from mfdl.noise.which_noise import which_noise
+from mfdl.protocol.algorithms import corn, decor, dp_dsgd, mf_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import PoissonParticipation, RandomParticipation, check_participation
+from mfdl.protocol.threat_models import Attack
+from mfdl.tools.answers import expected_cost_in_words
+from mfdl.tools.logs import MessageLog, write_log
+from mfdl.tools.names import build_algorithm
 
 W = gossip_matrix(nx.cycle_graph(3))
 RUN = dp_dsgd(W, 4)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mfdl import PNDP, Lipschitz, Participation, Schedule, ScheduledProtocol, account, dp_dsgd, gossip_matrix, load_graph
-from mfdl.accounting.promises import promise
-from mfdl.accounting.reactions import SMOOTHNESS
-from mfdl.language.attackers import Attack
+from mfdl.accounting.flow_theorem import SMOOTHNESS
+from mfdl.accounting.methods.flow_plans import promise
+from mfdl.protocol.threat_models import Attack
 
 SEEDS = st.integers(0, 2**32 - 1)
 FLORENCE = load_graph("florentine")
@@ -208,8 +208,8 @@ def test_what_is_asked_beside_promises_is_for_the_steps():
 
 def test_the_signed_route_takes_rates_from_the_run():
     """Called by itself it derives the same constants as the account."""
-    from mfdl.accounting.paths import paths_of
-    from mfdl.accounting.signed import all_cases, best_signed
+    from mfdl.accounting.methods.paths import paths_of
+    from mfdl.accounting.methods.signed import all_cases, best_signed
     rates, ridge = np.geomspace(1, 0.2, 5), Lipschitz.of("logistic", 1, 1.0, ridge=0.3)
     paths = paths_of(Attack(dp_dsgd(gossip_matrix(nx.path_graph(4)), 5), PNDP([0])), rates / rates.mean())
     cases = all_cases(paths, np.array([2, 3]), [(0,), (2,)])

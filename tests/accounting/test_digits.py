@@ -7,16 +7,16 @@ from scipy.linalg import solve_triangular, toeplitz
 from scipy.sparse import csr_array
 
 from mfdl import account
-from mfdl.accounting.overheard import overheard
-from mfdl.accounting.paths import paths_of
-from mfdl.accounting.seen import FromSeen, see
-from mfdl.accounting.state_space import Doubtful, state_space, strategy_in_time
-from mfdl.accounting.streaming import stream
-from mfdl.language.algorithms import mf_dsgd
-from mfdl.language.attackers import LDP, PNDP, Attack, view
-from mfdl.language.factorization import decompose
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
+from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.methods.eavesdropper import overheard
+from mfdl.accounting.methods.paths import paths_of
+from mfdl.accounting.methods.sparse_view import FromSeen, see
+from mfdl.accounting.methods.state_space import Doubtful, state_space, strategy_in_time
+from mfdl.accounting.methods.streaming import stream
+from mfdl.protocol.algorithms import mf_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP, PNDP, Attack, view
 
 TRUE = 1e-7  # relative error of information, some digits above half of all
 PATH = gossip_matrix(nx.path_graph(3), "uniform")

@@ -10,24 +10,33 @@ import rationals
 from scipy.sparse import csr_array
 
 from mfdl import LDP, PNDP, Lipschitz, OnlineAccountant, Participation, Protocol, Round, Schedule, ScheduledProtocol, SecLDP, Step, account
-from mfdl.accounting import bins, chance, exact, online, overheard, paths, promises, schedules, seen, signed, state_space, truncated
-from mfdl.accounting import exposure as many
 from mfdl.accounting.account import account_by
-from mfdl.accounting.chance import step_by_step
-from mfdl.accounting.exposure import exposure
-from mfdl.accounting.privacy import GaussianDP
-from mfdl.accounting.sensitivities import worst_sensitivities
-from mfdl.accounting.streaming import stream
-from mfdl.language import attackers, protocol, steps
-from mfdl.language.factorization import decompose
-from mfdl.language.protocol import MatrixProtocol, Messages, Variables, with_full_matrices
-from mfdl.language.steps import FEATURES, Noise, NoiseInTime, Route, refuse
-from mfdl.language.streams import NodeNoise, deal_seeds
+from mfdl.accounting.gaussian_dp import GaussianDP
+from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.methods import accountant as online
+from mfdl.accounting.methods import all_attackers as many
+from mfdl.accounting.methods import eavesdropper as overheard
+from mfdl.accounting.methods import exact, paths, schedules, signed, state_space
+from mfdl.accounting.methods import flow_plans as promises
+from mfdl.accounting.methods import poisson as chance
+from mfdl.accounting.methods import random_batches as bins
+from mfdl.accounting.methods import sparse_view as seen
+from mfdl.accounting.methods import truncated_poisson as truncated
+from mfdl.accounting.methods.all_attackers import exposure
+from mfdl.accounting.methods.poisson import step_by_step
+from mfdl.accounting.methods.streaming import stream
+from mfdl.accounting.sensitivity import worst_sensitivities
 from mfdl.learning.data import cut
-from mfdl.learning.noise_sources import Run, check_run
+from mfdl.learning.methods.noise_supply import Run, check_run
 from mfdl.learning.training import train
-from mfdl.workshop import logs
-from mfdl.workshop.logs import read_log, write_log
+from mfdl.protocol import protocols as protocol
+from mfdl.protocol import threat_models as attackers
+from mfdl.protocol.methods import steps
+from mfdl.protocol.methods.steps import FEATURES, Noise, NoiseInTime, Route, refuse
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.protocols import MatrixProtocol, Messages, Variables, with_full_matrices
+from mfdl.tools import logs
+from mfdl.tools.logs import read_log, write_log
 
 OF_STEPS = ("sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint", "uneven", "memory", "back", "basis")
 OF_RUNS = ("matrices", "rates", "momentum", "decay")

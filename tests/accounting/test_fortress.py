@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mfdl import LDP, PNDP, Participation, Protocol, Round, SecLDP, Step, account, corn, dsgd, mf_dsgd
 from mfdl.accounting.account import account_by
-from mfdl.accounting.solver import certify
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.steps import fresh_noise
+from mfdl.accounting.methods.solver import certify
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.steps import fresh_noise
 
 
 def test_no_noise_far_away_leaks():
@@ -127,7 +127,7 @@ def wrapped():
 
 def simulation(make, data, clip, **more):
     from mfdl.learning.data import cut, round_robin
-    from mfdl.learning.noise_sources import Run
+    from mfdl.learning.methods.noise_supply import Run
     from mfdl.learning.simulator import Simulation
     run = dsgd(gossip_matrix(nx.path_graph(2)), 2)
     return Simulation(make, data, cut(round_robin(len(data.y), 2), 2), [Run("a", run)], 0.1, clip, **more)
@@ -211,7 +211,7 @@ def npy(header, data=b""):
 def test_forged_archives_are_refused_at_once(tmp_path, header):
     import tracemalloc
 
-    from mfdl.ground.files import seal, unseal
+    from mfdl.base.files import seal, unseal
     good = seal(tmp_path / "good", {}, {"x": np.arange(3.0)})
     assert unseal(good)[1]["x"].tolist() == [0.0, 1.0, 2.0]
     path = tmp_path / "forged"
@@ -225,7 +225,7 @@ def test_forged_archives_are_refused_at_once(tmp_path, header):
 def test_threads_that_save_at_once_leave_a_whole_file(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
-    from mfdl.ground.files import seal, unseal
+    from mfdl.base.files import seal, unseal
     path = tmp_path / "state"
     with ThreadPoolExecutor(8) as pool: list(pool.map(lambda k: seal(path, {"k": k}, {"x": np.full(2000, k)}), range(120)))
     about, arrays = unseal(path)
@@ -236,7 +236,7 @@ def test_threads_that_save_at_once_leave_a_whole_file(tmp_path):
 @pytest.mark.parametrize("seed", [165, 183, 502, 1308])
 def test_budgets_far_apart_end_in_the_documented_error(seed):
     from mfdl import optimize_local
-    from mfdl.noise.certificates import NotConverged
+    from mfdl.noise.methods.certificates import NotConverged
     rng = np.random.default_rng(seed)
     n, T = int(rng.integers(2, 5)), int(rng.integers(2, 7))
     W = gossip_matrix(nx.path_graph(n) if rng.random() < 0.5 else nx.complete_graph(n))
@@ -249,7 +249,7 @@ def test_budgets_far_apart_end_in_the_documented_error(seed):
 @pytest.mark.parametrize("bound", [1e4, 1e10, 1e12, 1e14])
 def test_a_lower_bound_is_never_above_the_objective(bound):
     from mfdl import optimize_covariance
-    from mfdl.noise.certificates import NotConverged
+    from mfdl.noise.methods.certificates import NotConverged
     converged = 0
     for graph in (nx.path_graph(2), nx.path_graph(5), nx.cycle_graph(4), nx.star_graph(4), nx.complete_graph(3)):
         for weights in ("uniform", "metropolis"):
@@ -285,7 +285,7 @@ def test_what_would_lose_its_meaning_is_refused(tmp_path):
     import pandas as pd
 
     from mfdl import optimize
-    from mfdl.workshop.sweeps import sweep
+    from mfdl.tools.sweeps import sweep
     W, single = gossip_matrix(nx.path_graph(3)), Participation.single(2)
     masked = lambda array: np.ma.masked_array(array, mask=np.eye(len(array)))  # noqa: E731
     frame = pd.DataFrame(W, index=[0, 1, 2], columns=[0, 1, 2])

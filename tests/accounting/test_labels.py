@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from mfdl import account, train
-from mfdl.accounting.exposure import exposure, share_beyond
-from mfdl.accounting.online import OnlineAccountant, restore, save
-from mfdl.accounting.overheard import independent, overheard
-from mfdl.accounting.reactions import Lipschitz
-from mfdl.accounting.report import in_short
-from mfdl.accounting.seen import FromSeen, see
-from mfdl.language.algorithms import anti_pgd, decor, dp_dsgd, muffliato
-from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.protocol import Protocol
-from mfdl.language.steps import Noise, Round, Step, fresh_noise
-from mfdl.workshop.logs import MessageLog, read_log, write_log
+from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.accounting.methods.accountant import OnlineAccountant, restore, save
+from mfdl.accounting.methods.all_attackers import exposure, share_beyond
+from mfdl.accounting.methods.eavesdropper import independent, overheard
+from mfdl.accounting.methods.report import in_short
+from mfdl.accounting.methods.sparse_view import FromSeen, see
+from mfdl.protocol.algorithms import anti_pgd, decor, dp_dsgd, muffliato
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.steps import Noise, Round, Step, fresh_noise
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.protocols import Protocol
+from mfdl.protocol.threat_models import LDP, PNDP, Attack, SecLDP
+from mfdl.tools.logs import MessageLog, read_log, write_log
 
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 4), (1, 4)]
 ORDERS = [[3, 0, 1, 2, 4]]

@@ -17,19 +17,19 @@ from scipy.sparse import csr_array
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, SecureSum, account
 from mfdl.accounting.account import account_by
-from mfdl.accounting.exposure import exposure
-from mfdl.accounting.overheard import independent
-from mfdl.accounting.promises import promise
-from mfdl.accounting.seen import FromSeen, expected_cost, see
-from mfdl.accounting.state_space import NotStreamable
-from mfdl.language.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
-from mfdl.language.attackers import Attack, coalition_mask, parse_attackers, view
-from mfdl.language.factorization import decompose
-from mfdl.language.gossip import check_gossip, gossip_matrix
-from mfdl.language.protocol import Protocol, check_protocol_type
-from mfdl.language.steps import Noise, NoiseInTime, Round, Step
-from mfdl.language.workloads import gossip_kinds
-from mfdl.workshop.cli import app
+from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.methods.all_attackers import exposure
+from mfdl.accounting.methods.eavesdropper import independent
+from mfdl.accounting.methods.flow_plans import promise
+from mfdl.accounting.methods.sparse_view import FromSeen, expected_cost, see
+from mfdl.accounting.methods.state_space import NotStreamable
+from mfdl.protocol.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
+from mfdl.protocol.gossip import check_gossip, gossip_matrix
+from mfdl.protocol.methods.steps import Noise, NoiseInTime, Round, Step
+from mfdl.protocol.protocols import Protocol, check_protocol_type
+from mfdl.protocol.threat_models import Attack, coalition_mask, parse_attackers, view
+from mfdl.protocol.workload import gossip_kinds
+from mfdl.tools.cli import app
 
 
 def changing(W, T, rng):
@@ -196,7 +196,7 @@ def test_a_job_of_many_attackers_is_shared_out_and_gone_on_with(tmp_path):
     with pytest.raises(ValueError, match="is no file of results"): exposure(run, PNDP.each(graph), scheme, results=results)
 
 
-def command(*arguments): return [sys.executable, "-c", "from mfdl.workshop.cli import app; app()", *map(str, arguments)]
+def command(*arguments): return [sys.executable, "-c", "from mfdl.tools.cli import app; app()", *map(str, arguments)]
 
 
 def test_a_view_that_is_too_large_is_refused_before_any_work():
@@ -314,7 +314,7 @@ def test_promises_near_and_far_are_proved_and_close_to_those_of_plans_for_everyb
     (full, sparse), trust, scheme, updates = any_network(rng)
     best = promise(Attack(full, trust), scheme, updates)
     with pytest.MonkeyPatch.context() as patch:  # so that only some victims have plans of their own
-        patch.setattr("mfdl.accounting.promises.KEPT_PROOFS", int(rng.choice([0, full.T * (full.n // 2)**2 * scheme.b])))
+        patch.setattr("mfdl.accounting.methods.flow_plans.KEPT_PROOFS", int(rng.choice([0, full.T * (full.n // 2)**2 * scheme.b])))
         made = promise(Attack(sparse, trust), scheme, updates)
     assert made.verify() < 1e-9 and (best.victims == made.victims).all()
     finite = np.isfinite(best.sensitivity)
@@ -341,7 +341,7 @@ def test_promises_near_and_far_are_proved_and_close_to_those_of_plans_for_everyb
 
 
 def test_promises_of_a_network_of_thousands(monkeypatch):
-    monkeypatch.setattr("mfdl.accounting.promises.KEPT_PROOFS", 2**20)
+    monkeypatch.setattr("mfdl.accounting.methods.flow_plans.KEPT_PROOFS", 2**20)
     graph = nx.random_regular_graph(4, 2500, seed=0)
     run = dp_dsgd(gossip_matrix(graph), 12)
     report = account(run, PNDP([0]), Participation.cyclic(2, 6), updates=Lipschitz(1))

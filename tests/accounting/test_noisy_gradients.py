@@ -8,7 +8,7 @@ from protocols import random_protocol
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, Protocol, SecLDP, SecureSum, account, anti_pgd, decor, dp_dsgd, gossip_matrix, local_dsgd, mf_dsgd, zip_dl
 from mfdl.accounting.account import noisy_gradients_account
-from mfdl.accounting.schedules import Schedule, ScheduledProtocol
+from mfdl.accounting.methods.schedules import Schedule, ScheduledProtocol
 
 
 def additions(run):
@@ -192,7 +192,7 @@ def test_a_budget_is_kept_by_what_is_proved():
 
 
 def test_step_by_step_it_is_the_same():
-    from mfdl.accounting.online import OnlineAccountant
+    from mfdl.accounting.methods.accountant import OnlineAccountant
     W = gossip_matrix(nx.cycle_graph(5))
     changing = Protocol(None, [*dp_dsgd(W, 2).steps, *decor(W, 2, 2.0, 0.0).steps])
     for run in (changing, decor(W, 4, 0.5, 2.0), local_dsgd(W, 4, every=2)):
@@ -205,7 +205,7 @@ def test_step_by_step_it_is_the_same():
 
 
 def test_rounds_are_counted_by_what_is_proved():
-    from mfdl.accounting.online import OnlineAccountant
+    from mfdl.accounting.methods.accountant import OnlineAccountant
     run = local_dsgd(gossip_matrix(nx.cycle_graph(4)), 5, every=5)
     online = OnlineAccountant(LDP(), b=5)
     assert online.feed(run).worst.mu < 0.5
@@ -223,9 +223,9 @@ def test_a_command_and_a_page_keep_a_budget_by_what_is_proved():
 
     from click.testing import CliRunner
 
-    from mfdl.workshop.cli import app
-    from mfdl.workshop.settings import Settings, explore, table_of_pairs
-    from mfdl.workshop.view import answer, caution
+    from mfdl.tools.cli import app
+    from mfdl.tools.settings import Settings, explore, table_of_pairs
+    from mfdl.tools.view import answer, caution
     asked = ["account", "ring:n=4", "-a", "local-dsgd:every=5", "--trust", "secldp", "--attackers", "0", "-p", "cyclic:4,5"]
     plain, kept, wished = (CliRunner().invoke(app, asked + more).stdout for more in ([], ["--epsilon", "8"], ["--epsilon", "8", "--estimate"]))
     assert "mu=0.8944 by an estimate; proved for training: mu=2" in plain and "estimated_epsilon" in plain and not re.search(r"\bepsilon\b(?!=)", plain.split("\n\n")[1])
@@ -246,7 +246,7 @@ def test_a_command_and_a_page_keep_a_budget_by_what_is_proved():
 def test_results_of_earlier_versions_are_refused(tmp_path):
     import json
 
-    from mfdl.accounting.exposure import exposure
+    from mfdl.accounting.methods.all_attackers import exposure
     run, scheme, path = dp_dsgd(gossip_matrix(nx.path_graph(4)), 4), Participation.every_step(4), tmp_path / "kept.jsonl"
     found = exposure(run, PNDP.each(range(4)), scheme, results=path)
     assert found.worst.mu == pytest.approx(2) and found.table.largest.max() <= 2 * (1 + 1e-9) and exposure(run, PNDP.each(range(4)), scheme, results=path).worst == found.worst
@@ -257,7 +257,7 @@ def test_results_of_earlier_versions_are_refused(tmp_path):
 
 def test_of_whom_nothing_ever_comes_nothing_is_learned():
     """Two networks without a path between them: for any reactions, at once and step by step; within one, the number stays."""
-    from mfdl.accounting.online import OnlineAccountant
+    from mfdl.accounting.methods.accountant import OnlineAccountant
     W = np.kron(np.eye(2), gossip_matrix(nx.path_graph(3)))
     run, trusts = dp_dsgd(W, 4), [PNDP([0]), SecLDP([0], "received"), SecureSum([0])]
     for report in (account(run, trusts, Participation.cyclic(2, 2)), OnlineAccountant(trusts, b=2).feed(run)):

@@ -34,12 +34,12 @@ from mfdl import (
     random_walk,
     zip_dl,
 )
-from mfdl.accounting.paths import paths_of
-from mfdl.accounting.promises import new_differences, promise
-from mfdl.accounting.reactions import best_plans, plan_at, plan_cost
-from mfdl.accounting.sensitivities import worst_sensitivities
-from mfdl.language.attackers import Attack, coalition_mask
-from mfdl.workshop.cli import app
+from mfdl.accounting.flow_theorem import best_plans, plan_at, plan_cost
+from mfdl.accounting.methods.flow_plans import new_differences, promise
+from mfdl.accounting.methods.paths import paths_of
+from mfdl.accounting.sensitivity import worst_sensitivities
+from mfdl.protocol.threat_models import Attack, coalition_mask
+from mfdl.tools.cli import app
 
 SEEDS = st.integers(0, 2**32 - 1)
 MAKERS = {
@@ -178,7 +178,7 @@ def test_a_later_pattern_costs_no_more(scheme, monkeypatch):
     for updates in (Lipschitz(1), Lipschitz(1, 0.8)):
         quick = promise(Attack(run, PNDP([0])), scheme, updates, tol=1e-6).sensitivity
         with monkeypatch.context() as patch:
-            patch.setattr("mfdl.accounting.paths.Paths.begins_anywhere", False)
+            patch.setattr("mfdl.accounting.methods.paths.Paths.begins_anywhere", False)
             slow = promise(Attack(run, PNDP([0])), scheme, updates, tol=1e-6).sensitivity
         if scheme.separation == "exactly": np.testing.assert_allclose(quick, slow, rtol=1e-4)
         else: assert (quick >= slow * (1 - 1e-4)).all() and (quick <= 1.05 * slow).all()

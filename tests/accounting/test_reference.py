@@ -6,11 +6,11 @@ import pytest
 from conftest import ROOT
 
 from mfdl import account
-from mfdl.accounting.earlier import VARIANTS, message_by_message
-from mfdl.language.algorithms import dp_dsgd
-from mfdl.language.attackers import PNDP
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
+from mfdl.accounting.methods.per_message_baseline import VARIANTS, message_by_message
+from mfdl.protocol.algorithms import dp_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import PNDP
 
 GRAPH = nx.florentine_families_graph()
 

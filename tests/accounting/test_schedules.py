@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from protocols import random_protocol
 
 from mfdl.accounting.account import account, account_by, expected_work
-from mfdl.accounting.online import OnlineAccountant
-from mfdl.accounting.paths import paths_of
-from mfdl.accounting.promises import promise
-from mfdl.accounting.reactions import Lipschitz
-from mfdl.accounting.schedules import Schedule, ScheduledProtocol, same_account
-from mfdl.accounting.sensitivities import worst_sensitivity
-from mfdl.accounting.state_space import NotStreamable, state_space
-from mfdl.language.algorithms import dp_dsgd, mf_dsgd, muffliato, zip_dl
-from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP, SecureSum, view
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.protocol import Protocol
-from mfdl.language.steps import Noise, Round, Step
-from mfdl.noise.objectives import Objective, model_workload
+from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.accounting.methods.accountant import OnlineAccountant
+from mfdl.accounting.methods.flow_plans import promise
+from mfdl.accounting.methods.paths import paths_of
+from mfdl.accounting.methods.schedules import Schedule, ScheduledProtocol, same_account
+from mfdl.accounting.methods.state_space import NotStreamable, state_space
+from mfdl.accounting.sensitivity import worst_sensitivity
+from mfdl.noise.methods.objectives import Objective, model_workload
+from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.steps import Noise, Round, Step
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.protocols import Protocol
+from mfdl.protocol.threat_models import LDP, PNDP, Attack, SecLDP, SecureSum, view
 
 RING = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
 N, T = 5, 6
@@ -79,7 +79,7 @@ def test_matrices_are_those_of_loops_in_fractions(seed, data):
 def test_everything_that_runs_agrees_for_any_schedule(seed, data):
     """The simulator (in float32) and the streams of noise, for random protocols: gradients, noise of models and noise of messages."""
     pytest.importorskip("torch")
-    from mfdl.learning.checking import check_protocol
+    from mfdl.learning.methods.checking import check_protocol
     protocol = random_protocol(seed)
     moving = data.draw(st.booleans())
     if moving: protocol = training(protocol)
@@ -251,8 +251,8 @@ SCHEDULES = {
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_simulator_is_plain_loops(name):
     torch = pytest.importorskip("torch")
-    from mfdl.language.streams import NodeNoise, deal_seeds
-    from mfdl.learning.noise_sources import Run
+    from mfdl.learning.methods.noise_supply import Run
+    from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
     schedule, protocol = SCHEDULES[name], mf_dsgd(W, T, C)
     run = Run("run", ScheduledProtocol(protocol, schedule), 0.3, 1)
     simulation, X, y, batches = simulated(run)
@@ -276,7 +276,7 @@ def test_the_simulator_is_plain_loops(name):
 
 def test_velocities_are_kept_and_belong_to_the_run(tmp_path):
     pytest.importorskip("torch")
-    from mfdl.learning.noise_sources import Run
+    from mfdl.learning.methods.noise_supply import Run
     def fresh(schedule=SCHEDULES["all"]): return simulated(Run("run", ScheduledProtocol(dp_dsgd(W, T), schedule), 0.3, 1))[0]
     whole, half = fresh(), fresh()
     whole.run(progress=False)
@@ -292,7 +292,7 @@ def test_velocities_are_kept_and_belong_to_the_run(tmp_path):
 
 def test_learning_rates_alone_are_what_lr_was():
     pytest.importorskip("torch")
-    from mfdl.learning.noise_sources import Run
+    from mfdl.learning.methods.noise_supply import Run
     rates = np.geomspace(0.3, 0.05, T)
     scheduled = simulated(Run("run", ScheduledProtocol(dp_dsgd(W, T), Schedule(rates)), 0.3, 1))[0]
     given = simulated(Run("run", dp_dsgd(W, T), 0.3, 1), lr=rates)[0]
@@ -303,8 +303,8 @@ def test_learning_rates_alone_are_what_lr_was():
 
 def test_training_refuses_what_does_not_fit():
     pytest.importorskip("torch")
-    from mfdl.evidence.reconstruction import play
-    from mfdl.learning.noise_sources import Run, schedule_of
+    from mfdl.evidence.methods.reconstruction import play
+    from mfdl.learning.methods.noise_supply import Run, schedule_of
     carried, plain = ScheduledProtocol(dp_dsgd(W, T), Schedule(0.1, 0.8)), dp_dsgd(W, T)
     with pytest.raises(ValueError, match="expected None"): simulated(Run("run", carried, 0.3, 1), lr=0.1)
     with pytest.raises(ValueError, match="lr"): simulated(Run("run", plain, 0.3, 1))

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from mfdl import account
 from mfdl.accounting.account import account_by
-from mfdl.accounting.exact import exact
-from mfdl.accounting.filters import Filter, innovation_rows
-from mfdl.accounting.online import OnlineAccountant, restore, save
-from mfdl.accounting.reactions import Lipschitz
-from mfdl.accounting.solver import certify
-from mfdl.accounting.state_space import NotStreamable, state_space
-from mfdl.accounting.streaming import gramian_rows, stream
-from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
-from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP
-from mfdl.language.gossip import churn, gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.steps import Noise, Round, Step
+from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.accounting.methods.accountant import OnlineAccountant, restore, save
+from mfdl.accounting.methods.exact import exact
+from mfdl.accounting.methods.filters import Filter, innovation_rows
+from mfdl.accounting.methods.solver import certify
+from mfdl.accounting.methods.state_space import NotStreamable, state_space
+from mfdl.accounting.methods.streaming import gramian_rows, stream
+from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.steps import Noise, Round, Step
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP, PNDP, Attack, SecLDP
 
 FAST = settings(deadline=None, max_examples=40)
 

@@ -12,14 +12,14 @@ from scipy import stats
 
 from mfdl import LDP, PNDP, Participation, account
 from mfdl.accounting.account import check_account, expected_work
-from mfdl.accounting.chance import amplified
-from mfdl.accounting.privacy import ADJACENCY, GaussianDP
-from mfdl.accounting.truncated import OthersTold, PushesOut, TruncatedReport, amplified_if_cut
-from mfdl.language.algorithms import dp_dsgd, mf_dsgd
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import check_participation
+from mfdl.accounting.gaussian_dp import ADJACENCY, GaussianDP
+from mfdl.accounting.methods.poisson import amplified
+from mfdl.accounting.methods.truncated_poisson import OthersTold, PushesOut, TruncatedReport, amplified_if_cut
 from mfdl.learning.data import random_batches
-from mfdl.noise.strategies import strategy
+from mfdl.noise.methods.strategies import strategy
+from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import check_participation
 
 W = gossip_matrix(nx.cycle_graph(3))
 

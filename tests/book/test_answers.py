@@ -10,36 +10,36 @@ from conftest import ROOT
 from scipy import stats
 
 from mfdl.accounting.account import account
-from mfdl.accounting.chance import amplified
-from mfdl.accounting.earlier import message_by_message
-from mfdl.accounting.exposure import exposure
-from mfdl.accounting.filters import Filter
-from mfdl.accounting.online import OnlineAccountant
-from mfdl.accounting.paths import paths_of
-from mfdl.accounting.privacy import GaussianDP, calibrate_sigma
-from mfdl.accounting.promises import promise
-from mfdl.accounting.reactions import Lipschitz
-from mfdl.accounting.seen import expected_cost, see
-from mfdl.accounting.signed import all_cases, best_signed
-from mfdl.accounting.solver import certify
-from mfdl.accounting.state_space import state_space
-from mfdl.language.algorithms import dp_dsgd, muffliato
-from mfdl.language.attackers import LDP, PNDP, Attack, view
-from mfdl.language.factorization import factorize
-from mfdl.language.gossip import churn, gossip_matrix
-from mfdl.language.graphs import load_graph
-from mfdl.language.participation import Participation
+from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.accounting.gaussian_dp import GaussianDP, calibrate_sigma
+from mfdl.accounting.lemma14 import factorize
+from mfdl.accounting.methods.accountant import OnlineAccountant
+from mfdl.accounting.methods.all_attackers import exposure
+from mfdl.accounting.methods.filters import Filter
+from mfdl.accounting.methods.flow_plans import promise
+from mfdl.accounting.methods.paths import paths_of
+from mfdl.accounting.methods.per_message_baseline import message_by_message
+from mfdl.accounting.methods.poisson import amplified
+from mfdl.accounting.methods.signed import all_cases, best_signed
+from mfdl.accounting.methods.solver import certify
+from mfdl.accounting.methods.sparse_view import expected_cost, see
+from mfdl.accounting.methods.state_space import state_space
 from mfdl.noise.coalitions import optimize_coalition, seed_groups
 from mfdl.noise.covariance import optimize_covariance
-from mfdl.noise.directions import _best_along, any_noise_bound, optimize_space_time
-from mfdl.noise.gram import local_gram
-from mfdl.noise.insiders import optimize_local
-from mfdl.noise.kinds import which_noise
-from mfdl.noise.newton import optimize
-from mfdl.noise.objectives import AgeWorkload, Objective
+from mfdl.noise.lemma12 import local_gram
+from mfdl.noise.mafalda import optimize
+from mfdl.noise.methods.insiders import optimize_local
+from mfdl.noise.methods.objectives import AgeWorkload, Objective
+from mfdl.noise.methods.spectral import _best_along, any_noise_bound, optimize_space_time
+from mfdl.noise.methods.strategies import strategy
 from mfdl.noise.space_time import exact_space_time
-from mfdl.noise.strategies import strategy
-from mfdl.workshop.intervals import paired_interval
+from mfdl.noise.which_noise import which_noise
+from mfdl.protocol.algorithms import dp_dsgd, muffliato
+from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.graphs import load_graph
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP, PNDP, Attack, view
+from mfdl.tools.intervals import paired_interval
 
 FLORENCE = load_graph("florentine")
 FAMILIES = list(FLORENCE)
@@ -55,12 +55,12 @@ def says(chapter, *phrases):
 
 
 def test_privacy_of_a_thousandth_of_delta():
-    says("accounting/20_privacy", "From 4.9 to 6.2")
+    says("accounting/08_gaussian_dp", "From 4.9 to 6.2")
     assert [round(GaussianDP(1).epsilon(delta), 1) for delta in (1e-6, 1e-9)] == [4.9, 6.2]
 
 
 def test_shifts_of_another_neighbour():
-    says("accounting/23_sensitivities", "it is 56.85, and the exact value 47.45", "$-0.89$, then $0.58$")
+    says("accounting/10_sensitivity", "it is 56.85, and the exact value 47.45", "$-0.89$, then $0.58$")
     def information(name): return factorize(view(dp_dsgd(UNIFORM, 50, nodes=FLORENCE), PNDP([name]))).information(FAMILIES.index("Medici"))
     P = information("Ridolfi")
     assert [round(np.abs(P).sum(), 2), round(certify(P).upper, 2)] == [56.85, 47.45]
@@ -68,13 +68,13 @@ def test_shifts_of_another_neighbour():
 
 
 def test_narrower_counterexample():
-    says("accounting/24_theorem8", "(0.08, the chance")
+    says("accounting/11_theorem8", "(0.08, the chance")
     assert round(2 * stats.norm.cdf(0.1) - 1, 2) == 0.08
 
 
 def test_hidden_models_of_a_ring_of_eight():
-    says("accounting/26_state_space", "(2, 4, 6, and then 7, the number of hidden models, from $K = 4$ on.)")
-    says("accounting/28_streaming", "(At $K = 4$, when everything has come around.)")
+    says("accounting/methods/state_space", "(2, 4, 6, and then 7, the number of hidden models, from $K = 4$ on.)")
+    says("accounting/methods/streaming", "(At $K = 4$, when everything has come around.)")
     runs = [muffliato(gossip_matrix(nx.cycle_graph(8)), 3, K) for K in range(1, 6)]
     assert [len(state_space(Attack(run, PNDP([0]))).stages[0].H) for run in runs] == [2, 4, 6, 7, 7]
     learned = np.array([account(run, PNDP([0]), Participation.every_step(3)).worst.mu for run in runs])
@@ -82,16 +82,16 @@ def test_hidden_models_of_a_ring_of_eight():
 
 
 def test_filters_of_barbells_settle_late():
-    says("accounting/28_streaming", "(About 190, 365 and 560 for a gap of 0, 1 and 2 nodes")
+    says("accounting/methods/streaming", "(About 190, 365 and 560 for a gap of 0, 1 and 2 nodes")
     runs = [dp_dsgd(gossip_matrix(nx.barbell_graph(5, gap), "uniform"), 800) for gap in range(3)]
     found = [len({id(gain) for gain in Filter(state_space(Attack(run, PNDP([0])))).gains}) for run in runs]
     np.testing.assert_allclose(found, [190, 365, 560], atol=5)
 
 
 def test_other_pushes_and_a_thrifty_plan():
-    says("accounting/30_reactions", "it costs 0.107, about a quarter of the plan", "above the account from about $r = 0.9$ on")
+    says("accounting/13_flow_theorem", "it costs 0.107, about a quarter of the plan", "above the account from about $r = 0.9$ on")
     chapter = {"np": np}
-    exec(next(cell for cell in cells_of("accounting/30_reactions", "code") if cell.startswith("def reacting")), chapter)
+    exec(next(cell for cell in cells_of("accounting/13_flow_theorem", "code") if cell.startswith("def reacting")), chapter)
     star = gossip_matrix(nx.star_graph(3))[np.ix_([1, 0, 2, 3], [1, 0, 2, 3])]  # the centre is node 1
     report = account(dp_dsgd(star, 20), PNDP([2]), Participation.every_step(20))
     claimed = report.sensitivity[report.victims.index(0)]**2
@@ -109,7 +109,7 @@ def test_other_pushes_and_a_thrifty_plan():
 
 
 def test_one_round_of_multipliers():
-    says("accounting/31_signed", "at $\\eta\\beta = 1.8$ the bounds on $\\mu$ are 1.3 to 3.1 times as large")
+    says("accounting/methods/signed", "at $\\eta\\beta = 1.8$ the bounds on $\\mu$ are 1.3 to 3.1 times as large")
     paths = paths_of(Attack(dp_dsgd(METROPOLIS, 10, nodes=FLORENCE), PNDP(["Acciaiuoli"])))
     far = [v for v, name in enumerate(FAMILIES) if name not in ("Acciaiuoli", "Medici")]
     everybody, once = all_cases(paths, far, [(0,)])
@@ -119,7 +119,7 @@ def test_one_round_of_multipliers():
 
 
 def test_promises_for_other_updates():
-    says("accounting/32_promises", "take $c = 1.5$: two hops away the promise is still below 1", "a `ridge`", "fall below the account")
+    says("accounting/methods/flow_plans", "take $c = 1.5$: two hops away the promise is still below 1", "a `ridge`", "fall below the account")
     run, spy, once = dp_dsgd(UNIFORM, 10, nodes=FLORENCE), PNDP(["Acciaiuoli"]), Participation.single(10)
     plain = account(run, spy, once)
     def promised(updates): return promise(Attack(run, spy), once, updates, tol=1e-4).sensitivity
@@ -129,7 +129,7 @@ def test_promises_for_other_updates():
 
 
 def test_reports_of_six_steps_and_of_less_epsilon():
-    says("accounting/35_report", "something arrives from everybody, and no $\\mu$ is 0", "Calibrate for $\\varepsilon = 4$ in place of 8", "less than a factor of two")
+    says("accounting/methods/report", "something arrives from everybody, and no $\\mu$ is 0", "Calibrate for $\\varepsilon = 4$ in place of 8", "less than a factor of two")
     def each(T): return account(dp_dsgd(UNIFORM, T, nodes=FLORENCE), PNDP.each(FLORENCE), Participation.every_step(T))
     assert each(6).mu.min() > 0 == each(3).mu.min()
     tight, loose = (each(3).calibrate(epsilon=epsilon, delta=1e-6).sigma for epsilon in (4, 8))
@@ -137,30 +137,30 @@ def test_reports_of_six_steps_and_of_less_epsilon():
 
 
 def test_an_eavesdropper_has_no_distance():
-    says("accounting/40_exposure", "a single line, of 15 victims, and its distance is `nan`")
+    says("accounting/methods/all_attackers", "a single line, of 15 victims, and its distance is `nan`")
     table = exposure(dp_dsgd(UNIFORM, 10, nodes=FLORENCE), [LDP()], Participation.every_step(10)).table
     assert table.victims.tolist() == [15] and table.distance.isna().all()
 
 
 @pytest.mark.nightly
 def test_two_hundred_attackers_hear_no_more_than_twenty():
-    says("accounting/40_exposure", "Draw 200 attackers", "No: it is 1")
+    says("accounting/methods/all_attackers", "Draw 200 attackers", "No: it is 1")
     network = nx.barabasi_albert_graph(3000, 3, seed=0)
     found = exposure(dp_dsgd(gossip_matrix(network), 10), PNDP.sample(network, 200, seed=0), Participation.single(10))
     assert found.table.largest.max() == pytest.approx(1)
 
 
 def test_intervals_of_wrong_pairs_and_of_more_confidence():
-    says("workshop/93_intervals", "Compare `paired_interval(np.sort(better), plain)`", "Set `confidence` to 0.999", "It does not")
+    says("tools/intervals", "Compare `paired_interval(np.sort(better), plain)`", "Set `confidence` to 0.999", "It does not")
     chapter = {"np": np}
-    exec(next(cell for cell in cells_of("workshop/93_intervals", "code") if cell.startswith("plain = ")).partition("fig, ax")[0], chapter)
+    exec(next(cell for cell in cells_of("tools/intervals", "code") if cell.startswith("plain = ")).partition("fig, ax")[0], chapter)
     plain, better = chapter["plain"], chapter["better"]
     assert paired_interval(better, plain)[2] < 0
     for _, low, high in (paired_interval(np.sort(better), plain), paired_interval(better, plain, confidence=0.999)): assert low < 0 < high
 
 
 def test_rows_that_are_seen():
-    says("accounting/33_seen", "(55% of them", "(8,540 numbers, from 427 neighbours; 2,400 billion operations and 4.2 GB.)")
+    says("accounting/methods/sparse_view", "(55% of them", "(8,540 numbers, from 427 neighbours; 2,400 billion operations and 4.2 GB.)")
     network = nx.barabasi_albert_graph(10_000, 3, seed=0)
     run = dp_dsgd(gossip_matrix(network), 20)
     curious = next(v for v in network if network.degree(v) == 6)
@@ -171,7 +171,7 @@ def test_rows_that_are_seen():
 
 
 def test_fewer_participations():
-    says("accounting/36_chance", "(It shrinks a little, from 2.8 to 2.7.)")
+    says("accounting/methods/poisson", "(It shrinks a little, from 2.8 to 2.7.)")
     run = dp_dsgd(gossip_matrix(nx.cycle_graph(5)), 320)
     def factor(often):
         tossed = amplified(run, LDP(), Participation.poisson(often / 320, 320), sigma=2.0).in_units(1.0, 16, "zero-out").calibrate(8, 1e-6)
@@ -180,7 +180,7 @@ def test_fewer_participations():
 
 
 def test_two_attackers_and_other_weights():
-    says("accounting/38_account", "(That of the Bischeri, from 0.59 to 3.10", "a family two hops away learns half as much about them. Their row hardly changes.")
+    says("accounting/12_account", "(That of the Bischeri, from 0.59 to 3.10", "a family two hops away learns half as much about them. Their row hardly changes.")
     every = Participation.every_step(10)
     def learned(W, attackers): return account(dp_dsgd(W, 10, nodes=FLORENCE), attackers, every).to_frame()
     alone, both = (learned(UNIFORM, PNDP(them)).set_index("victim").mu for them in (["Medici"], ["Medici", "Strozzi"]))
@@ -191,7 +191,7 @@ def test_two_attackers_and_other_weights():
 
 
 def test_rounds_that_come_late():
-    says("accounting/39_online", "$\\mu^2$ grows from 1.2 to 5.1 in the first of these rounds, then by 1 a round", "$\\mu = \\sqrt 8$ after eight rounds")
+    says("accounting/methods/accountant", "$\\mu^2$ grows from 1.2 to 5.1 in the first of these rounds, then by 1 a round", "$\\mu = \\sqrt 8$ after eight rounds")
     away = churn(FLORENCE, [[FAMILIES[(4 * t) % 15]] for t in range(30)], "uniform")
     online = OnlineAccountant(PNDP(["Medici"]), FLORENCE)
     for step in dp_dsgd(away, 30).steps: report = online.feed(step)
@@ -205,7 +205,7 @@ def test_rounds_that_come_late():
 
 
 def test_messages_as_they_were_drawn():
-    says("accounting/41_earlier", "for half of the pairs it is more than twenty times the exact value", "(They do: the more messages there are")
+    says("accounting/methods/per_message_baseline", "for half of the pairs it is more than twenty times the exact value", "(They do: the more messages there are")
     def account_of(T): return account(dp_dsgd(UNIFORM, T, nodes=FLORENCE), PNDP.each(FLORENCE), Participation.every_step(T)).mu.reshape(15, 14)**2
     def added(T, variant): return np.array([np.delete(message_by_message(UNIFORM, T, v, variant), v) for v in range(15)])
     ours, plotted = account_of(10), added(10, "as_plotted")
@@ -214,7 +214,7 @@ def test_messages_as_they_were_drawn():
 
 
 def test_a_curve_that_is_moved_too_little():
-    says("accounting/42_rare", "(Only 14 of 100 are")
+    says("accounting/methods/importance_sampling", "(Only 14 of 100 are")
     order, epsilon = 2, GaussianDP(1.0).epsilon(1e-6)
     loss = np.random.default_rng(order).normal(order, 1, (100, 10_000)) - 0.5
     averages = (np.exp(order * (order - 1) / 2 - order * loss) * np.maximum(np.exp(loss) - np.exp(epsilon), 0)).mean(axis=1)
@@ -222,7 +222,7 @@ def test_a_curve_that_is_moved_too_little():
 
 
 def test_two_epochs_in_bins():
-    says("accounting/43_bins", "(It is hardly larger: 0.49 against 0.46")
+    says("accounting/methods/random_batches", "(It is hardly larger: 0.49 against 0.46")
     run = dp_dsgd(gossip_matrix(nx.cycle_graph(5)), 80)
     schemes = Participation.balls_in_bins(2, 40), Participation.poisson(1 / 40, 80)
     assigned, poisson = (account(run, LDP(), scheme, sigma=2.0).in_units(1.0, 1, "zero-out") for scheme in schemes)
@@ -230,7 +230,7 @@ def test_two_epochs_in_bins():
 
 
 def test_smaller_batches_at_most():
-    says("accounting/44_truncated", "(By 9%, instead of 29% in this chapter.)",
+    says("accounting/methods/truncated_poisson", "(By 9%, instead of 29% in this chapter.)",
          "(By a factor of 1.5 for replaced records, and of 2.1 for zero-out neighbours.)",
          "where about half of the batches are cut")
     assert [round(3 * stats.binom.std(n, 1 / 16) / (n / 16), 2) for n in (16_000, 1_600)] == [0.09, 0.29]
@@ -242,7 +242,7 @@ def test_smaller_batches_at_most():
 
 
 def test_gram_matrices_of_nodes():
-    says("noise/51_gram", "(By a factor of 2.4 on the Florentine graph and 2.2 on a star of ten nodes, but not at all on a ring.)")
+    says("noise/14_lemma12", "(By a factor of 2.4 on the Florentine graph and 2.2 on a star of ten nodes, but not at all on a ring.)")
     def spread(graph):
         traces = np.trace(local_gram(gossip_matrix(load_graph(graph)), 60, per_node=True), axis1=1, axis2=2)
         return round(traces.max() / traces.min(), 1)
@@ -250,8 +250,8 @@ def test_gram_matrices_of_nodes():
 
 
 def test_optima_in_time():
-    says("noise/52_newton", "The squared error is 2.8% above the optimum", "(0.189 of the squared error of independent noise is left, where a ring of thirty nodes leaves 0.309.)")
-    says("noise/53_strategies", "four bands leave 30% more squared error than the optimum, and all eight leave 4% more")
+    says("noise/16_mafalda", "The squared error is 2.8% above the optimum", "(0.189 of the squared error of independent noise is left, where a ring of thirty nodes leaves 0.309.)")
+    says("noise/methods/strategies", "four bands leave 30% more squared error than the optimum, and all eight leave 4% more")
     eight = Participation.cyclic(8, 8)
     complete, ring = (local_gram(W, 64) for W in (np.full((30, 30), 1 / 30), gossip_matrix(nx.cycle_graph(30))))
     assert [round(optimize(H, eight).objective / (8 * np.trace(H)), 3) for H in (complete, ring)] == [0.189, 0.309]
@@ -262,7 +262,7 @@ def test_optima_in_time():
 
 
 def test_leaves_add_less_noise():
-    says("noise/53_strategies", "with a standard deviation of 4.5 instead of 5.5", "saves half a percent")
+    says("noise/methods/strategies", "with a standard deviation of 4.5 instead of 5.5", "saves half a percent")
     half, star = Participation.cyclic(10, 19), gossip_matrix(nx.star_graph(9))
     each = strategy("mafalda_l", half, star)
     assert [round(np.sqrt((np.linalg.inv(C)**2).sum(axis=1)).mean(), 1) for C in each.C[:2]] == [5.5, 4.5]
@@ -270,7 +270,7 @@ def test_leaves_add_less_noise():
 
 
 def test_covariances_of_other_weights_and_horizons():
-    says("noise/54_covariance", "from $-0.56$ to $-0.78$", "68% of the independent noise are left instead of 79%")
+    says("noise/17_covariance", "from $-0.56$ to $-0.78$", "68% of the independent noise are left instead of 79%")
     i, j = map(FAMILIES.index, ("Pazzi", "Salviati"))
     def correlation(R): return round(R[i, j] / math.sqrt(R[i, i] * R[j, j]), 2)
     assert [correlation(optimize_covariance(METROPOLIS, horizon=h).R) for h in (1, 30)] == [-0.56, -0.78]
@@ -278,7 +278,7 @@ def test_covariances_of_other_weights_and_horizons():
 
 
 def test_more_seeds_and_larger_windows():
-    says("noise/55_coalitions", "0.76 of the independent noise is left instead of 0.82",
+    says("noise/19_coalitions", "0.76 of the independent noise is left instead of 0.82",
          "from 0.74 for size 3 to 0.63",
          "seven are best (0.970), and nine are no better than three (0.999 and 0.998)")
     W = gossip_matrix(load_graph("erdos-renyi:n=10,p=0.5,seed=1"))
@@ -293,7 +293,7 @@ def test_more_seeds_and_larger_windows():
 
 
 def test_noise_in_time_and_space_on_other_graphs():
-    says("noise/56_space_time", "leaves 39% of the squared error of independent noise, where MAFALDA leaves 41%",
+    says("noise/18_space_time", "leaves 39% of the squared error of independent noise, where MAFALDA leaves 41%",
          "On a ring of ten it is 21% instead of 41%.", "Independent noise leaves a fifth more squared error", "27% instead of 28%")
     scheme = Participation.cyclic(3, 8)
     def left(W):
@@ -309,16 +309,16 @@ def test_noise_in_time_and_space_on_other_graphs():
 
 
 def test_noise_of_whole_runs_on_rare_participation():
-    says("noise/59_kinds", "0.957 of independent noise, where noise between nodes still leaves 0.618, and both together 0.571")
+    says("noise/20_which_noise", "0.957 of independent noise, where noise between nodes still leaves 0.618, and both together 0.571")
     relative = which_noise(METROPOLIS, Participation.every_step(20), epsilon=4, delta=1e-6).relative
     assert relative[["mafalda", "space", "space-time"]].round(3).tolist() == [0.957, 0.618, 0.571]
     ring = which_noise(gossip_matrix(nx.cycle_graph(16)), Participation.cyclic(4, 5), epsilon=4, delta=1e-6).relative
-    says("noise/59_kinds", "noise between nodes gains as much as MAFALDA, 0.47, and DECOR nearly as much")
+    says("noise/20_which_noise", "noise between nodes gains as much as MAFALDA, 0.47, and DECOR nearly as much")
     assert ring[["mafalda", "space"]].round(2).tolist() == [0.47, 0.47] and 0.47 < ring["decor"] < 0.52
 
 
 def test_directions_of_a_star_and_a_path():
-    says("noise/57_directions", "(0.331 and 0.330, with a bound of 0.330)", "(0.212 and 0.167, with a bound of 0.165)", "weighs some fifty times as much")
+    says("noise/methods/spectral", "(0.331 and 0.330, with a bound of 0.330)", "(0.212 and 0.167, with a bound of 0.165)", "weighs some fifty times as much")
     scheme = Participation.cyclic(5, 8)
     for graph, said in ((nx.star_graph(14), [0.331, 0.330, 0.330]), (nx.path_graph(15), [0.212, 0.167, 0.165])):
         W = gossip_matrix(graph)
@@ -333,7 +333,7 @@ def test_directions_of_a_star_and_a_path():
 
 @pytest.mark.nightly
 def test_budgets_of_pairs_and_coalitions_of_two():
-    says("noise/58_insiders", "(0.960, as before)", "(0.83)", "(1.00)", "(0.84)")
+    says("noise/methods/insiders", "(0.960, as before)", "(0.83)", "(1.00)", "(0.84)")
     scheme = Participation.cyclic(2, 5)
     hops = np.maximum(np.array(nx.floyd_warshall_numpy(FLORENCE)), 1)
     kept = optimize_local(METROPOLIS, scheme, PNDP.each(range(15)), hops, tol=0.02).objective / optimize_local(METROPOLIS, scheme, LDP()).objective
@@ -345,14 +345,14 @@ def test_budgets_of_pairs_and_coalitions_of_two():
 
 
 def test_users_whose_friends_have_ties():
-    says("language/10_graphs", "3,963 of the 4,039 users")
+    says("protocol/methods/graphs", "3,963 of the 4,039 users")
     assert len(load_graph("facebook")) == 3963
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("graph", ["facebook-414", "facebook-0"])
 def test_filters_of_facebook_do_not_settle(graph):
-    says("accounting/28_streaming", "for the first node of either Facebook graph, the filter does not settle within a thousand steps")
+    says("accounting/methods/streaming", "for the first node of either Facebook graph, the filter does not settle within a thousand steps")
     network = load_graph(graph)
     space = state_space(Attack(dp_dsgd(gossip_matrix(network), 1000, nodes=network), PNDP([list(network)[0]])))
     assert len({id(gain) for gain in Filter(space).gains}) == 1000

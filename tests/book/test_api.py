@@ -7,12 +7,12 @@ from dataclasses import fields, is_dataclass
 
 import numpy as np
 import pytest
-from conftest import CHAPTERS, MODULES, defined
+from conftest import CORE, MODULES, defined
 
 import mfdl
 
 PAPER = r"\b(?:U|C), (?:Theorem|Lemma|Proposition|Corollary|Definition|Remark|Eq\.|Eqs\.|Appendix|Algorithm|Figure|Table|Section)\s?\S"
-SOURCE = rf"{PAPER}|et al\.,? \d{{4}}|[A-Z]\w+(?: (?:and|&) [A-Z]\w+)?,? (?:19|20)\d\d|\bchapter \d\d\b|arXiv \d{4}\.\d{5}"
+SOURCE = rf"{PAPER}|et al\.,? \d{{4}}|[A-Z]\w+(?: (?:and|&) [A-Z]\w+)?,? (?:19|20)\d\d|\bchapter \d\d\b|`[a-z]+\.(?:methods\.)?[a-z_]+`|arXiv \d{4}\.\d{5}"
 ARRAY = r"ndarray|Tensor|csr_array|Floats|Ints|Bools|ArrayLike"
 SHAPE = r"\(\s*[\w.*+/^-]+(?:\s+[\w*+/-]+)*\s*,[^()]*\)|scalar|same shape|any shape"  # (n, n), (T,), (k T, m)
 
@@ -58,8 +58,9 @@ def test_what_documentation_lacks_is_noticed():
 
 
 def test_chapters_that_docstrings_name_exist():
-    chapters = {path.name[:2] for path in CHAPTERS}
-    wrong = {name: said for name, thing in PUBLIC.items() if (said := set(re.findall(r"\bchapter (\d\d)\b", thing.__doc__ or "")) - chapters)}
+    known = {*MODULES} | {path.name[:2] for path in CORE}
+    named = {name: re.findall(r"\bchapter (\d\d)\b|`(\w+\.methods\.\w+)`", thing.__doc__ or "") for name, thing in PUBLIC.items()}
+    wrong = {name: found for name, pairs in named.items() if (found := {one for pair in pairs for one in pair if one} - known)}
     assert not wrong
 
 

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from mfdl.workshop.experiments import experiments
+from mfdl.tools.experiments import experiments
 
 TABLE = pd.read_csv(ROOT / "figures" / "claims.csv").fillna({"except_for": "", "holds": ""})
-PAGE = nbformat.read(ROOT / "nbs" / "evidence" / "69_claims.ipynb", as_version=4)
+PAGE = nbformat.read(ROOT / "nbs" / "evidence" / "26_claims.ipynb", as_version=4)
 VERDICTS = {"confirmed", "confirmed in part", "false as stated", "not confirmed", "not reproduced", "not tried"}
 ABOUT_ALL = re.compile(r"\b(?:every|all|always|any|regardless|tightest)\b")
 
@@ -89,7 +89,7 @@ def test_confirmed_rows_have_a_computation():
 def test_commands_name_experiments():
     for command in set(TABLE.command):
         named = re.findall(r"mfdl reproduce (\w+)", command)
-        assert set(named) <= set(experiments()) and (named or command == "chapter 69"), command
+        assert set(named) <= set(experiments()) and (named or command == "chapter 26"), command
 
 
 def test_page_shows_every_row():

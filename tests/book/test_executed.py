@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from conftest import FIGURES, ROOT
 
-from mfdl.workshop.experiments import check_parameters, code_digest, experiment_parameters, result_stem
+from mfdl.tools.experiments import check_parameters, code_digest, experiment_parameters, result_stem
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from conftest import FIGURES, ROOT, printed
 from scipy import stats
 
 from mfdl import Participation, gossip_matrix, load_graph, strategy
-from mfdl.noise.gram import local_gram
-from mfdl.noise.objectives import Objective
-from mfdl.workshop.intervals import differences_over_seeds, mean_interval, means_over_seeds
+from mfdl.noise.lemma12 import local_gram
+from mfdl.noise.methods.objectives import Objective
+from mfdl.tools.intervals import differences_over_seeds, mean_interval, means_over_seeds
 
 SMALL = "ring-n-16-florentine-erdos-renyi-n-20"
 
@@ -352,11 +352,11 @@ def test_streaming_is_as_fast_as_chapters_28_and_38_say():
 
 
 def test_gaps_of_noise_in_time_and_space_on_facebook_are_those_of_the_benchmark():
-    """What chapter 57 quotes."""
+    """What `noise.methods.spectral` quotes."""
     table = pd.read_csv(ROOT / "benchmarks" / "space_time.csv").query("graph == 'facebook-414'").set_index(["made for", "weights", "T"])
     said = {("all models", "metropolis", 320): 0.7, ("all models", "uniform", 320): 3.2, ("last model", "uniform", 160): 2.6, ("last model", "metropolis", 160): 9.0}
     for where, gap in said.items(): assert round(100 * table.gap[where], 1) == gap
-    assert [round(table["cpu seconds"]["all models", weights, 320] / 60) for weights in ("metropolis", "uniform")] == [7, 9]  # chapter 76
+    assert [round(table["cpu seconds"]["all models", weights, 320] / 60) for weights in ("metropolis", "uniform")] == [7, 9]  # `evidence.methods.symbols`
 
 
 def test_noise_for_the_last_model_is_predicted_to_beat_bsr():
@@ -636,7 +636,7 @@ def test_intervals_of_audits_contain_the_claims():
     assert (table["best low"] <= table.claimed).all() and (np.isinf(table.claimed) | (table.claimed <= table["best high"])).all()
     assert (len(table), len(set(table.algorithm)), len(set(table.trust))) == (36, 9, 4) and (table["best low"][np.isinf(table.claimed)] > 48).all()
     finite = table[np.isfinite(table.claimed)]
-    assert 0.05 < (finite["best estimate"] / finite.claimed - 1).abs().max() < 0.06  # chapter 76
+    assert 0.05 < (finite["best estimate"] / finite.claimed - 1).abs().max() < 0.06  # `evidence.methods.symbols`
 
 
 def test_nine_algorithms_under_four_trust_models():
@@ -647,7 +647,7 @@ def test_nine_algorithms_under_four_trust_models():
 
 
 def test_times_of_the_optimum_in_time_are_those_of_the_benchmark():
-    """What chapter 53 quotes."""
+    """What `noise.methods.strategies` quotes."""
     table = pd.read_csv(ROOT / "benchmarks" / "mafalda.csv").query("how == 'mfdl'").set_index(["workload", "T"]).cpu
     assert 28 < table["florentine", 1024] < 29
     assert round(table["florentine", 1024] / table["florentine", 380]) == 50
@@ -656,6 +656,6 @@ def test_times_of_the_optimum_in_time_are_those_of_the_benchmark():
 
 
 def test_neighbours_on_the_facebook_network():
-    """What chapter 26 quotes: rows that one attacker hears in a hundred steps."""
+    """What `accounting.methods.state_space` quotes: rows that one attacker hears in a hundred steps."""
     degrees = [degree for _, degree in load_graph("facebook-414").degree()]
     assert round(np.mean(degrees)) == 23

@@ -5,13 +5,13 @@ import re
 import runpy
 from collections import Counter
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 
 import nbformat
-from conftest import CHAPTERS, MODULES, ROOT, defined
+from conftest import CHAPTERS, CORE, MODULES, ROOT, defined
 
 NOTEBOOKS = sorted((ROOT / "nbs").glob("**/[!.]*.ipynb"))
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")])
-NUMBERS = {path.stem[3:]: int(path.name[:2]) for path in CHAPTERS}
 
 
 def imported(tree):
@@ -21,24 +21,38 @@ def imported(tree):
     for child in ast.iter_child_nodes(tree): yield from imported(child)
 
 
-def backwards(source, name):
-    """The modules that the module `name` imports from chapters that are not before its own."""
+def used(source, name):
+    """The modules of the package that the module `name` imports from, and parts of the package that it imports from as a whole."""
     for level, module, names in imported(ast.parse(source)):
-        for used in [module.rpartition(".")[2]] if "." in module or level == 1 and module else names:
-            if used in NUMBERS and NUMBERS[used] >= NUMBERS[name]: yield used
+        package = name.split(".")[:-level]
+        below = ".".join([*package, *filter(None, [module])])
+        yield from [below] if below in MODULES else (f"{below}.{one}".lstrip(".") for one in names)
+
+
+PARTS = ["base", "protocol", "accounting", "start", "noise", "learning", "evidence", "tools"]
+
+
+def backwards(sources):
+    """Imports from a later part, as (module, from where); and modules that import each other in a circle."""
+    graph = {name: {*used(source, name)} for name, source in sources.items()}
+    late = {(name, one) for name, found in graph.items() for one in found if PARTS.index(one.split(".")[0]) > PARTS.index(name.split(".")[0])}
+    try: TopologicalSorter(graph).prepare()
+    except CycleError as error: return late | {tuple(error.args[1])}
+    return late
 
 
 def test_imports_run_one_way():
-    """A module imports only from chapters before its own."""
-    sources = {module: (ROOT / "mfdl" / f"{module.replace('.', '/')}.py").read_text() for module in MODULES}
-    wrong = {module: found for module, source in sources.items() if (found := list(backwards(source, module.rpartition(".")[2])))}
-    assert not wrong, f"imported from later chapters: {wrong}"
+    """A module imports from its own part and from parts before it, and never in a circle."""
+    assert {module.split(".")[0] for module in MODULES} == {*PARTS}
+    assert not backwards({module: (ROOT / "mfdl" / f"{module.replace('.', '/')}.py").read_text() for module in MODULES})
 
 
-def test_an_import_of_a_later_chapter_is_noticed():
-    late = ("from ..accounting.account import account", "from .account import account", "from ..accounting import account", "def f():\n    from .account import account")
-    assert [list(backwards(source, "graphs")) for source in late] == [["account"]] * 4
-    assert not list(backwards("from ..ground.files import needed_for\nif TYPE_CHECKING:\n    from .account import account", "graphs"))
+def test_an_import_of_a_later_part_and_a_circle_are_noticed():
+    late = ("from ...accounting.account import account", "from ...accounting import account", "def f():\n    from ...accounting.account import account")
+    assert [backwards({"protocol.methods.graphs": source}) for source in late] == [{("protocol.methods.graphs", "accounting.account")}] * 3
+    early = "from ...base.files import needed_for\nif TYPE_CHECKING:\n    from ...accounting.account import account"
+    assert not backwards({"protocol.methods.graphs": early, "protocol.gossip": "from .methods.graphs import load_graph"})
+    assert backwards({"protocol.methods.graphs": "from ..gossip import gossip_matrix", "protocol.gossip": "from .methods.graphs import load_graph"})
 
 
 TRUST = {"TrustModel", "LDP", "PNDP", "SecLDP", "SecureSum"}
@@ -60,7 +74,7 @@ def test_only_attackers_asks_for_the_type_of_a_trust_model():
     """What is asked of a trust model it says itself, so that a new one touches no other module."""
     sources = {module: (ROOT / "mfdl" / f"{module.replace('.', '/')}.py").read_text() for module in MODULES}
     asked = {module: found for module, source in sources.items() if (found := list(asks_for_type(source)))}
-    assert {*asked} <= {"language.attackers"}, asked
+    assert {*asked} <= {"protocol.threat_models"}, asked
 
 
 def test_a_question_for_a_type_is_noticed():
@@ -74,18 +88,19 @@ def test_a_trust_model_is_named_in_two_modules():
     """Where it is, and where the command line finds it by a word; the one import lists it, too."""
     sources = {module: (ROOT / "mfdl" / f"{module.replace('.', '/')}.py").read_text() for module in MODULES}
     def named(source): return {getattr(node, "id", getattr(node, "name", None)) for node in ast.walk(ast.parse(source))}
-    assert {module for module, source in sources.items() if "SecureSum" in named(source)} == {"language.attackers", "workshop.names"}
+    assert {module for module, source in sources.items() if "SecureSum" in named(source)} == {"protocol.threat_models", "tools.names"}
 
 
-def test_numbers_of_chapters_are_used_once():
-    twice = {number for number, count in Counter(path.name[:2] for path in CHAPTERS).items() if count > 1}
-    assert not twice and len(NUMBERS) == len(CHAPTERS)
+def test_the_core_is_numbered_without_a_gap():
+    core = [path.name[:2] for path in sorted(CORE, key=lambda path: path.name)]
+    assert core == [f"{number:02}" for number in range(1, len(core) + 1)]
+    assert len({path.stem.lstrip("0123456789_") for path in CHAPTERS}) == len(CHAPTERS)
 
 
 def test_a_chapter_exports_the_module_of_its_name():
     exported = {path: re.search(r"#\| default_exp ([\w.]+)", path.read_text()) for path in CHAPTERS}
-    wrong = {path.stem: found[1] for path, found in exported.items() if found and found[1] != f"{path.parent.name}.{path.stem[3:]}"}
-    assert wrong == {"89_import": "__init__"}
+    places = {path: ".".join([*path.relative_to(ROOT / "nbs").parent.parts, path.stem.lstrip("0123456789_")]) for path in CHAPTERS}
+    assert {path.stem: found[1] for path, found in exported.items() if found and found[1] != places[path]} == {"one_import": "__init__"}
 
 
 def test_no_two_things_share_a_name():
@@ -125,9 +140,9 @@ def test_links_lead_somewhere():
 
 
 def test_a_link_that_leads_nowhere_is_noticed():
-    right = "[a](11_gossip.ipynb), ![b](../../figures/claims.csv), [c](#Try-it), [d](../../CONTRIBUTING.md#what-stays-as-it-is), [e](https://x.org/y), `[f](g)`"
-    wrong = "[a](11_gossips.ipynb), [c](#Nothing), [d](11_gossip.ipynb#No-such-heading), [e](../../CONTRIBUTING.md#nothing)"
-    path = ROOT / "nbs" / "language" / "10_graphs.ipynb"
+    right = "[a](02_gossip.ipynb), ![b](../../figures/claims.csv), [c](#Try-it), [d](../../CONTRIBUTING.md#what-stays-as-it-is), [e](https://x.org/y), `[f](g)`"
+    wrong = "[a](11_gossips.ipynb), [c](#Nothing), [d](02_gossip.ipynb#No-such-heading), [e](../../CONTRIBUTING.md#nothing)"
+    path = ROOT / "nbs" / "protocol" / "02_gossip.ipynb"
     assert not list(astray(path, right)) and len(list(astray(path, wrong))) == 4
 
 
@@ -141,11 +156,12 @@ def places(tmp_path, *sources):
 
 
 def test_lint_sees_what_it_looks_for(tmp_path):
-    words = "# Title\n\n> Which?\n\n![a](b.png) $W = \\mathrm{Q}x_{R}$\n\n## What to take away\n\n- One.\n\n## Try it\n\n- Two.\n\nNext: [10](10_graphs.ipynb)."
+    words = "# Title\n\n> Which?\n\n![a](b.png) $W = \\mathrm{Q}x_{R}$\n\n## What to take away\n\n- One.\n\n## Try it\n\n- Two.\n\nNext: [all chapters](index.ipynb)."
     assert not places(tmp_path, words, "x = 1  # red", "color = '#666666'")
     for wrong, said in {
         words.replace("Which?", "Which."): "'> the question?'", words.replace("![a](b.png)", ""): "a picture", words.replace("- One.", ""): "What to take away",
-        words.replace("- Two.", ""): "Try it", words.replace("[10]", "[11]"): "says 11 leads to 10_graphs", words.replace("$W", "$V"): "no table explains: V",
+        words.replace("- Two.", ""): "Try it", words.replace("[all chapters](index", "[11](12_account"): "says 11 leads to 12_account",
+        words.replace("$W", "$V"): "no table explains: V",
     }.items(): assert [said in line for line in places(tmp_path, wrong)] == [True], said
     for wrong, said in {"x = 1\n" * 61: "61 lines", f"x = '{'a' * 100}'": "106 characters", "plot(color='C0')": "C0", "def f():\n" + "    x = 1\n" * 61: "f has 61 lines"}.items():
         assert any(said in line for line in places(tmp_path, words, wrong)), said

@@ -93,5 +93,5 @@ def test_checks_that_are_not_there_are_no_verdict(project, tmp_path):
 
 
 def test_the_check_of_a_chapter_is_there():
-    checks = TOOL["Checks"](ROOT).of("mfdl/language/gossip.py")
+    checks = TOOL["Checks"](ROOT).of("mfdl/protocol/gossip.py")
     assert TOOL["run_checks"](ROOT, [*checks[0], "--collect-only"], 120.0)[0] == "passed"

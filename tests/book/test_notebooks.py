@@ -10,8 +10,8 @@ from conftest import ROOT
 from nbclient import NotebookClient
 from traitlets.config import Config
 
-from mfdl.ground.downloads import find_file
-from mfdl.workshop.experiments import experiments, reproduce
+from mfdl.base.downloads import find_file
+from mfdl.tools.experiments import experiments, reproduce
 
 CHAPTERS = [path for path in sorted((ROOT / "nbs").rglob("[!.]*.ipynb")) if not {"app", "experiments", ".ipynb_checkpoints"} & set(path.parts)]
 SMOKE = {  # a size at which each experiment takes seconds

@@ -15,8 +15,8 @@ from torch import nn
 
 from mfdl import LDP, PNDP, Participation, account, dp_dsgd, dsgd, gossip_matrix, mf_dsgd, strategy, train, which_noise
 from mfdl.learning.data import Dataset
-from mfdl.noise.kinds import KINDS
-from mfdl.workshop.cli import app
+from mfdl.noise.which_noise import KINDS
+from mfdl.tools.cli import app
 
 WEIGHTS = ("metropolis", "uniform")
 SCHEMES = {"cyclic:2,3": Participation.cyclic(2, 3), "every-step": Participation.every_step(6), "single": Participation.single(6)}

@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner
 from conftest import ROOT
 
-from mfdl.workshop.cli import app
-from mfdl.workshop.experiments import experiments
+from mfdl.tools.cli import app
+from mfdl.tools.experiments import experiments
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = {"numpy", "scipy", "networkx", "pandas", "click", "tqdm", "threadpoolctl", "platformdirs", "python-flint", "lazy-loader"}
@@ -108,25 +108,26 @@ def parts(module, source):
             if own: yield from [absolute[0]] if absolute and absolute[0] else (alias.name for alias in node.names)
 
 
-PARTS = {path.parent.name for path in (ROOT / "mfdl").glob("*/__init__.py")} - {"workshop"}
+PARTS = {path.parent.name for path in (ROOT / "mfdl").glob("*/__init__.py")} - {"tools"}
 
 
-def test_no_part_before_the_workshop_imports_it():
-    paths = [path for part in PARTS for path in (ROOT / "mfdl" / part).glob("*.py")]
+def test_no_part_before_the_tools_imports_them():
+    paths = [path for part in PARTS for path in (ROOT / "mfdl" / part).rglob("*.py")]
     used = {path.relative_to(ROOT / "mfdl"): set(parts(path.relative_to(ROOT / "mfdl"), path.read_text())) for path in paths}
     assert len(PARTS) == 7 and sum(map(bool, used.values())) > 60
     assert not {module: found for module, found in used.items() if not found <= PARTS}
-    for late in ("from ..workshop.cli import app", "from ..workshop import cli", "from .. import workshop", "def f(): import mfdl.workshop.cli", "from mfdl import workshop"):
-        assert list(parts(Path("ground/files.py"), late)) == ["workshop"], late
+    for late in ("from ..tools.cli import app", "from ..tools import cli", "from .. import tools", "def f(): import mfdl.tools.cli", "from mfdl import tools"):
+        assert list(parts(Path("base/files.py"), late)) == ["tools"], late
+    assert list(parts(Path("noise/methods/insiders.py"), "from ...tools import cli")) == ["tools"]
 
 
 def test_whatever_the_core_installs_is_imported_without_an_extra():
-    """By a part before the workshop; only click, of which the command is made, is the workshop's."""
-    brought, found = packages_distributions(), {"core": set(), "workshop": set()}
+    """By a part before the tools; only click, of which the command is made, is theirs."""
+    brought, found = packages_distributions(), {"core": set(), "tools": set()}
     for path in (ROOT / "mfdl").rglob("*.py"):
         plain = {normal(name) for module, extra, _ in imports(ast.parse(path.read_text())) if extra is None for name in brought.get(module, [])}
-        found["workshop" if path.parent.name == "workshop" else "core"] |= plain & CORE
-    assert found["core"] == CORE - {"click"} and "click" in found["workshop"]
+        found["tools" if path.parent.name == "tools" else "core"] |= plain & CORE
+    assert found["core"] == CORE - {"click"} and "click" in found["tools"]
 
 
 ALONE = """
@@ -139,8 +140,8 @@ import json, os, tempfile
 import numpy as np
 import mfdl
 from mfdl import *
-from mfdl.ground.downloads import fetch
-from mfdl.workshop.cli import app
+from mfdl.base.downloads import fetch
+from mfdl.tools.cli import app
 from click.testing import CliRunner
 os.environ["MFDL_DATA"] = tempfile.mkdtemp()
 W = gossip_matrix(load_graph("florentine"))
@@ -153,10 +154,10 @@ def command(*words):
     told = CliRunner().invoke(app, words)
     raise ImportError(told.output + told.stderr)
 def cluster():
-    from mfdl.workshop.sweeps import dask_client
+    from mfdl.tools.sweeps import dask_client
     with dask_client("tcp://127.0.0.1:9"): pass
 def write():
-    from mfdl.workshop.sweeps import write_table
+    from mfdl.tools.sweeps import write_table
     write_table(table, "table.parquet")
 refused = {}
 for extra, ask in {
@@ -219,7 +220,7 @@ import importlib, json, pkgutil
 from importlib.metadata import distributions
 import mfdl
 for module in pkgutil.walk_packages(mfdl.__path__, "mfdl."): importlib.import_module(module.name)
-print(json.dumps([mfdl.__file__, [d.name for d in distributions()], sorted(mfdl.workshop.experiments.experiments())]))
+print(json.dumps([mfdl.__file__, [d.name for d in distributions()], sorted(mfdl.tools.experiments.experiments())]))
 """
 LACKING = {  # command: what it ends with
     "account florentine -o picture.png": "error: drawing needs matplotlib: pip install 'mfdl[notebooks]'",

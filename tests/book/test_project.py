@@ -18,8 +18,8 @@ from execnb.nbio import nb2str, read_nb
 from nbdev.clean import clean_nb
 from packaging.specifiers import SpecifierSet
 
-from mfdl.workshop.cli import app
-from mfdl.workshop.experiments import experiments
+from mfdl.tools.cli import app
+from mfdl.tools.experiments import experiments
 
 
 def test_package_is_what_the_notebooks_export(tmp_path):
@@ -57,14 +57,14 @@ def test_notebooks_are_clean():
 
 
 def test_a_notebook_that_is_not_clean_is_noticed(tmp_path):
-    dirty = json.loads((ROOT / "nbs" / "language" / "10_graphs.ipynb").read_text())
+    dirty = json.loads((ROOT / "nbs" / "protocol" / "methods" / "graphs.ipynb").read_text())
     cell = next(cell for cell in dirty["cells"] if cell["cell_type"] == "code")
     cell |= {"execution_count": 7, "source": [f"# {ROOT}"]}
-    (tmp_path / "10_graphs.ipynb").write_text(json.dumps(dirty))
-    assert len(list(unclean(tmp_path / "10_graphs.ipynb"))) == 2
+    (tmp_path / "graphs.ipynb").write_text(json.dumps(dirty))
+    assert len(list(unclean(tmp_path / "graphs.ipynb"))) == 2
 
 
-def workshop(folder, *names):
+def checkout(folder, *names):
     """Files and folders of the project in another folder, where `make` finds this environment and sets up nothing."""
     for name in names: (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
     (folder / "Makefile").write_text((ROOT / "Makefile").read_text().replace(": setup\n", ":\n"))
@@ -77,7 +77,7 @@ def make(folder, *arguments): return subprocess.run(["make", *arguments], cwd=fo
 
 def test_readme_comes_from_the_index(tmp_path):
     (tmp_path / "nbs").mkdir()
-    workshop(tmp_path, "nbs/index.ipynb")
+    checkout(tmp_path, "nbs/index.ipynb")
     assert make(tmp_path, "readme").returncode == 0
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text(), "run make readme"
 
@@ -86,23 +86,23 @@ def test_the_tables_of_the_index_are_the_chapters():
     rewritten = runpy.run_path(str(ROOT / "tools" / "contents.py"))["rewritten"]
     text = next(cell.source for cell in read_nb(ROOT / "nbs" / "index.ipynb").cells if "## The chapters" in cell.source)
     assert rewritten(text) == text, "run make contents"
-    assert rewritten(text.replace("| [10 Graphs]", "| [10 Grphs]")) == text
+    assert rewritten(text.replace("| [02 Graphs", "| [02 Grphs")) == text
 
 
 @pytest.mark.nightly
 def test_a_chapter_begins_with_one_command_and_runs_with_another(tmp_path):
     for folder in ("nbs", "mfdl"): (tmp_path / folder).mkdir()
-    workshop(tmp_path, "tools", "settings.ini", "pyproject.toml", "nbs/index.ipynb", "mfdl/__init__.py")
+    checkout(tmp_path, "tools", "settings.ini", "pyproject.toml", "nbs/index.ipynb", "mfdl/__init__.py")
     title = "A node's \"own\" view of $5"
-    made = make(tmp_path, "chapter", "NAME=workshop/98_trial", f"TITLE={title.replace('$', '$$')}", "QUESTION=What can one see from there?", "EXPORT=yes")
-    assert made.returncode == 0 and "make refresh NAME=workshop/98_trial" in made.stdout and "nbs/index.ipynb" in made.stdout, made.stderr
-    again = make(tmp_path, "chapter", "NAME=workshop/98_trial", "TITLE=Another")
-    assert again.returncode and again.stderr.startswith("error: NAME='workshop/98_trial': chapter 98 is 98_trial.ipynb")
-    chapter = tmp_path / "nbs" / "workshop" / "98_trial.ipynb"
+    made = make(tmp_path, "chapter", "NAME=tools/trial", f"TITLE={title.replace('$', '$$')}", "QUESTION=What can one see from there?", "EXPORT=yes")
+    assert made.returncode == 0 and "make refresh NAME=tools/trial" in made.stdout and "nbs/index.ipynb" in made.stdout, made.stderr
+    again = make(tmp_path, "chapter", "NAME=tools/trial", "TITLE=Another")
+    assert again.returncode and again.stderr.startswith("error: NAME='tools/trial': trial is tools/trial.ipynb")
+    chapter = tmp_path / "nbs" / "tools" / "trial.ipynb"
     assert read_nb(chapter).cells[0].source.startswith(f"# {title}\n\n> What can one see from there?\n")
-    refreshed = make(tmp_path, "refresh", "NAME=workshop/98_trial")
+    refreshed = make(tmp_path, "refresh", "NAME=tools/trial")
     assert refreshed.returncode == 0, refreshed.stderr
-    assert "def spread(" in (tmp_path / "mfdl" / "workshop" / "trial.py").read_text() and "0.039 after 8 rounds" in chapter.read_text()
+    assert "def spread(" in (tmp_path / "mfdl" / "tools" / "trial.py").read_text() and "0.039 after 8 rounds" in chapter.read_text()
     of_notebook = runpy.run_path(str(ROOT / "tools" / "lint.py"))["of_notebook"]
     assert not list(of_notebook(chapter, set())) and not subprocess.run([sys.executable, "-m", "ruff", "check", "-q", tmp_path / "nbs"]).returncode
 
@@ -113,13 +113,14 @@ def test_a_chapter_begins_with_one_command_and_runs_with_another(tmp_path):
     (["98_trial", "T"], "NAME='98_trial': expected a part"),
     (["noise/98_class", "T"], "NAME='noise/98_class': class is a word of Python"),
     (["noise/98_trial", ""], "TITLE=''"),
-    (["noise/10_trial", "T"], "NAME='noise/10_trial': chapter 10 is 10_graphs.ipynb"),
-    (["noise/98_graphs", "T"], "NAME='noise/98_graphs': graphs is language/10_graphs.ipynb"),
+    (["noise/02_trial", "T"], "NAME='noise/02_trial': chapter 02 is 02_gossip.ipynb"),
+    (["noise/98_gossip", "T"], "NAME='noise/98_gossip': gossip is protocol/02_gossip.ipynb"),
+    (["noise/methods/gossip", "T"], "NAME='noise/methods/gossip': gossip is protocol/02_gossip.ipynb"),
     (["noise/98_trial", "T", "No."], "QUESTION='No.'"),
     (["noise/98_trial", "T", "", "graphs"], "EXPORT='graphs': expected yes"),
 ])
 def test_a_chapter_that_cannot_be_is_refused(tmp_path, given, message):
-    there, before = tmp_path / "nbs" / "language" / "10_graphs.ipynb", ROOT / "nbs" / "language" / "10_graphs.ipynb"
+    there, before = tmp_path / "nbs" / "protocol" / "02_gossip.ipynb", ROOT / "nbs" / "protocol" / "02_gossip.ipynb"
     there.parent.mkdir(parents=True)
     shutil.copy(before, there)
     write_chapter = runpy.run_path(str(ROOT / "tools" / "chapter.py"))["write_chapter"]
@@ -129,10 +130,10 @@ def test_a_chapter_that_cannot_be_is_refused(tmp_path, given, message):
 
 
 def test_refresh_names_a_notebook_that_is_not_there(tmp_path):
-    (tmp_path / "nbs" / "language").mkdir(parents=True)
-    workshop(tmp_path, "tools", "nbs/language/10_graphs.ipynb")
-    for name, says in (("graph", "did you mean language/10_graphs?"), ("language/11_graphs", "did you mean language/10_graphs?"),
-                       ("nbs/language/10_graphs.ipynb", "did you mean language/10_graphs?"), ("nope", "expected a part and a notebook")):
+    (tmp_path / "nbs" / "protocol" / "methods").mkdir(parents=True)
+    checkout(tmp_path, "tools", "nbs/protocol/methods/graphs.ipynb")
+    for name, says in (("graph", "did you mean protocol/methods/graphs?"), ("protocol/graphs", "did you mean protocol/methods/graphs?"),
+                       ("nbs/protocol/methods/graphs.ipynb", "did you mean protocol/methods/graphs?"), ("nope", "expected a part and a notebook")):
         refused = make(tmp_path, "refresh", f"NAME={name}")
         assert refused.returncode and f"NAME={name}: there is no nbs/{name}.ipynb; {says}" in refused.stderr
 
@@ -141,14 +142,14 @@ def test_refresh_names_a_notebook_that_is_not_there(tmp_path):
 def test_hooks_pass_and_notice(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
     for name in ("nbs", "mfdl"): shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
-    workshop(tmp_path, ".pre-commit-config.yaml", ".gitignore", "settings.ini", "pyproject.toml", "README.md")
+    checkout(tmp_path, ".pre-commit-config.yaml", ".gitignore", "settings.ini", "pyproject.toml", "README.md")
     env = {**os.environ, "PRE_COMMIT_HOME": str(tmp_path / ".venv-hooks"), "GIT_CONFIG_GLOBAL": os.devnull}
     def hooks(): return subprocess.run([sys.executable, "-m", "pre_commit", "run", "--all-files"], cwd=tmp_path, env=env, capture_output=True, text=True)
     for command in ("init -q", "add ."): subprocess.run(["git", *command.split()], cwd=tmp_path, env=env, check=True)
     passed = hooks()
     assert passed.returncode == 0, passed.stdout
-    (tmp_path / "mfdl" / "language" / "graphs.py").write_text("by_hand = 1\n")
-    chapter = tmp_path / "nbs" / "language" / "10_graphs.ipynb"
+    (tmp_path / "mfdl" / "protocol" / "methods" / "graphs.py").write_text("by_hand = 1\n")
+    chapter = tmp_path / "nbs" / "protocol" / "methods" / "graphs.ipynb"
     dirty = json.loads(chapter.read_text())
     next(cell for cell in dirty["cells"] if cell["cell_type"] == "code")["execution_count"] = 7
     chapter.write_text(json.dumps(dirty))
@@ -256,8 +257,8 @@ def test_import_is_light():
 
 def test_accounting_does_without_torch():
     heavy = run_python(
-        "import sys; from mfdl import account; from mfdl.language.algorithms import dp_dsgd; from mfdl.language.attackers import PNDP\n"
-        "from mfdl.language.gossip import gossip_matrix; from mfdl.language.graphs import load_graph; from mfdl.language.participation import Participation\n"
+        "import sys; from mfdl import account; from mfdl.protocol.algorithms import dp_dsgd; from mfdl.protocol.threat_models import PNDP\n"
+        "from mfdl.protocol.gossip import gossip_matrix; from mfdl.protocol.methods.graphs import load_graph; from mfdl.protocol.participation import Participation\n"
         "r = account(dp_dsgd(gossip_matrix(load_graph('ring:n=5')), 3), PNDP([0]), Participation.every_step(3)); r.to_frame(); r.epsilon(1e-6)\n"
         "print([m for m in ('torch', 'matplotlib', 'papermill', 'cvxpy') if m in sys.modules])")
     assert heavy == "[]"

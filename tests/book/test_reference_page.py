@@ -4,8 +4,8 @@ import re
 import nbformat
 from conftest import ROOT
 
-FOLDER = ROOT / "nbs" / "evidence"
-PAGE = "\n\n".join(cell.source for cell in nbformat.read(FOLDER / "76_reference.ipynb", as_version=4).cells if cell.cell_type == "markdown")
+FOLDER = ROOT / "nbs" / "evidence" / "methods"
+PAGE = "\n\n".join(cell.source for cell in nbformat.read(FOLDER / "symbols.ipynb", as_version=4).cells if cell.cell_type == "markdown")
 LINK = re.compile(r"\]\(([\w./]+\.ipynb)(?:#([^)|]+?))?\)(?= *(?:\||,|$|\.))", re.M)
 
 
@@ -78,7 +78,7 @@ def test_numbers_of_both_versions_stand_here_and_nowhere_else():
     assert others == ["Theorem 5", "Theorem 7", "Lemma 10", "Lemma 11"]
     named = re.compile(r"\b(" + "|".join(others) + r")\b(?!\.)")
     for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
-        if path.name == "76_reference.ipynb" or "_proc" in path.parts: continue
+        if path.name == "symbols.ipynb" or "_proc" in path.parts: continue
         for cell in nbformat.read(path, as_version=4).cells: assert not named.search(cell.source), (path.name, cell.source)
 
 
@@ -88,5 +88,5 @@ def test_words_are_sorted_and_defined_once():
 
 
 def test_a_wrong_link_is_noticed():
-    assert not section("../accounting/24_theorem8.ipynb", "No-such-heading") and not checks(section("../index.ipynb", "Licence"))
-    for link in ("", "[24](../accounting/24_theorem8.ipynb#No-such-heading)", "[Licence](../index.ipynb#Licence)"): assert len(list(faults(["A departure", link]))) == 1
+    assert not section("../../accounting/11_theorem8.ipynb", "No-such-heading") and not checks(section("../../index.ipynb", "Licence"))
+    for link in ("", "[24](../../accounting/11_theorem8.ipynb#No-such-heading)", "[Licence](../../index.ipynb#Licence)"): assert len(list(faults(["A departure", link]))) == 1

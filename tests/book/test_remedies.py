@@ -56,34 +56,34 @@ from mfdl import (
     zip_dl,
 )
 from mfdl.accounting.account import account_by
-from mfdl.accounting.bins import amplified_if_assigned
-from mfdl.accounting.chance import amplified
-from mfdl.accounting.exposure import exposure
-from mfdl.accounting.online import restore, save
-from mfdl.accounting.sensitivities import worst_sensitivity
-from mfdl.accounting.truncated import amplified_if_cut
-from mfdl.evidence.auditing import audit
-from mfdl.evidence.reconstruction import estimate, play
-from mfdl.ground.arguments import real_array
-from mfdl.language.attackers import parse_attackers, view
-from mfdl.language.gossip import check_gossip, spectral_gap
-from mfdl.language.participation import Uses
-from mfdl.language.streams import NodeNoise, deal_seeds
+from mfdl.accounting.methods.accountant import restore, save
+from mfdl.accounting.methods.all_attackers import exposure
+from mfdl.accounting.methods.poisson import amplified
+from mfdl.accounting.methods.random_batches import amplified_if_assigned
+from mfdl.accounting.methods.truncated_poisson import amplified_if_cut
+from mfdl.accounting.sensitivity import worst_sensitivity
+from mfdl.base.arguments import real_array
+from mfdl.evidence.audit import audit
+from mfdl.evidence.methods.reconstruction import estimate, play
 from mfdl.learning.data import Dataset, cut, random_batches, round_robin
-from mfdl.learning.layers import new_model
-from mfdl.learning.noise_sources import Run
+from mfdl.learning.methods.layers import new_model
+from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.covariance import privacy_constraint
-from mfdl.noise.gram import modes
-from mfdl.noise.objectives import AgeWorkload
+from mfdl.noise.lemma12 import modes
+from mfdl.noise.methods.objectives import AgeWorkload
+from mfdl.noise.methods.strategies import load_strategy, save_strategy
 from mfdl.noise.space_time import exact_space_time
-from mfdl.noise.strategies import load_strategy, save_strategy
-from mfdl.workshop.answers import expected_cost_in_words
-from mfdl.workshop.cli import app
-from mfdl.workshop.experiments import experiment_parameters
-from mfdl.workshop.grids import read_grid
-from mfdl.workshop.opacus import _check_records
-from mfdl.workshop.settings import Settings, explore
+from mfdl.protocol.gossip import check_gossip, spectral_gap
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.participation import Uses
+from mfdl.protocol.threat_models import parse_attackers, view
+from mfdl.tools.answers import expected_cost_in_words
+from mfdl.tools.cli import app
+from mfdl.tools.experiments import experiment_parameters
+from mfdl.tools.grids import read_grid
+from mfdl.tools.opacus import _check_records
+from mfdl.tools.settings import Settings, explore
 
 
 def remembering(basis):
@@ -182,7 +182,7 @@ def grid(text):
 def patiently(patient):
     "A user who has no time at all, and may say that it does not matter."
     def ask():
-        with patch("mfdl.workshop.answers.MOST_SECONDS", -1.0): expected_cost_in_words(RUN, PNDP.each(LINE), TWICE, "exact", patient=patient)
+        with patch("mfdl.tools.answers.MOST_SECONDS", -1.0): expected_cost_in_words(RUN, PNDP.each(LINE), TWICE, "exact", patient=patient)
     return ask
 
 
@@ -605,7 +605,7 @@ ELSEWHERE = {  # how strings begin that no call here can follow, and why
     **dict.fromkeys(["data='femnist' could not be", "{} is not on this machine", "{}: was written by version {}"], "needs another machine, or another version"),
     **dict.fromkeys(["expected to be started by torchrun", "network: there has been a Peer on it", "seeds: rank {} has used"],
                     "needs several processes: test_distributed follows them"),
-    "a full matrix, such as gossip_matrix(": "what the command line says in words of its own, as chapter 84 shows",
+    "a full matrix, such as gossip_matrix(": "what the command line says in words of its own, as `tools.names` shows",
     **dict.fromkeys(["expected load_graph", "expected on the command line load_graph"], "what the explorer replaces in messages of load_graph"),
     "port={} is not free": "needs a port that is free: test_explorer follows it",
     "a bound is {} above what was found": "rounding, of which no example is known",

@@ -57,29 +57,29 @@ def test_a_value_comes_from_what_is_committed(written):
     claims = (ROOT / "figures" / "claims.csv").read_text().splitlines()[1:]
     assert f"We test {len(claims)} claims" in written and f"{sum(line.endswith(',confirmed') for line in claims)} are confirmed" in written
     assert re.search(r"Ridolfi & 2 & 0\.1730 & 0\.1595 & 0\.1901", written)
-    assert cells.shown("accounting/30_reactions#00000006") == (0.253, 0.361)
-    assert cells.found(r"the optimum: (\S+)", "noise/57_directions#00000011") == [[0.2243]]
+    assert cells.shown("accounting/13_flow_theorem#00000006") == (0.253, 0.361)
+    assert cells.found(r"the optimum: (\S+)", "noise/methods/spectral#00000011") == [[0.2243]]
 
 
 def test_links_become_titles(written, tmp_path):
-    links = "[](../nbs/accounting/38_account.ipynb), [the promise](../nbs/accounting/32_promises.ipynb#attack-it) and [chapter 36](../nbs/accounting/36_chance.ipynb)"
+    links = "[](../nbs/accounting/12_account.ipynb), [the theorem](../nbs/accounting/13_flow_theorem.ipynb#attack-it) and [](../nbs/accounting/methods/signed.ipynb)"
     text = report.document(f"See {links}.\n\n{{table}} chapters()\nAll.", tmp_path)
-    assert text.startswith("See *The account*, chapter 38, the promise (chapter 32) and chapter 36.")
-    assert r"32 & The promise \\" in text and r"38 & The account \\" in text
+    assert text.startswith("See *The account*, chapter 12, the theorem (chapter 13) and *Reactions with a direction*.")
+    assert r"12 & The account \\" in text and r"13 & The flow theorem \\" in text and "& Reactions" not in text
 
 
 @pytest.mark.parametrize(("outline", "said"), [
     ("{value nothing}", "{value nothing}: NameError"),
     ("{value float('nan'):.2f}", "is 'nan'"),
-    ("{include} accounting/30_reactions#nowhere", "has no cell with this id or tag"),
+    ("{include} accounting/13_flow_theorem#nowhere", "has no cell with this id or tag"),
     ("{include} accounting/nowhere#00000000", "there is no nbs/accounting/nowhere.ipynb"),
-    ('{include} accounting/30_reactions#00000000 from "never said"', "does not say 'never said'"),
-    ("{include} accounting/30_reactions#00000008", "has no room for a table"),
-    ("{figure} accounting/30_reactions#00000000\nA picture.", "has no output image/png"),
+    ('{include} accounting/13_flow_theorem#00000000 from "never said"', "does not say 'never said'"),
+    ("{include} accounting/13_flow_theorem#00000008", "has no room for a table"),
+    ("{figure} accounting/13_flow_theorem#00000000\nA picture.", "has no output image/png"),
     ("{figure} figures/nowhere.png\nA picture.", "there is no such picture"),
-    ("{box} accounting/30_reactions#00000000\nA box.", "has no displayed equation"),
+    ("{box} accounting/13_flow_theorem#00000000\nA box.", "has no displayed equation"),
     ("[](../nbs/accounting/nowhere.ipynb)", "there is no such notebook"),
-    ('```python\nfound(r"no such (\\d+)", "accounting/30_reactions#00000012")\n```\n', "neither its code nor what it prints"),
+    ('```python\nfound(r"no such (\\d+)", "accounting/13_flow_theorem#00000012")\n```\n', "neither its code nor what it prints"),
 ])
 def test_what_is_missing_is_named(outline, said, tmp_path):
     with pytest.raises(ValueError, match=re.escape(said)): report.document(outline, tmp_path)

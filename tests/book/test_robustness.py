@@ -32,17 +32,33 @@ from hypothesis import strategies as st
 
 import mfdl
 from mfdl.accounting import account as accounting
-from mfdl.accounting import earlier as earlier_accounting
-from mfdl.accounting import online, privacy, reactions, sensitivities, solver
+from mfdl.accounting import flow_theorem as reactions
+from mfdl.accounting import gaussian_dp as privacy
+from mfdl.accounting import lemma14 as factorization
+from mfdl.accounting import sensitivity as sensitivities
 from mfdl.accounting.account import account_by
-from mfdl.evidence import auditing, reconstruction
-from mfdl.ground import arguments, characters, downloads, files, links, randomness
-from mfdl.language import algorithms, attackers, factorization, gossip, graphs, participation, protocol, streams, workloads
+from mfdl.accounting.methods import accountant as online
+from mfdl.accounting.methods import per_message_baseline as earlier_accounting
+from mfdl.accounting.methods import solver
+from mfdl.base import arguments, characters, downloads, files, randomness
+from mfdl.base import graph_files as links
+from mfdl.evidence import audit as auditing
+from mfdl.evidence.methods import reconstruction
 from mfdl.learning import data
-from mfdl.noise import coalitions, covariance, directions, gram, insiders, lean, newton, space_time
-from mfdl.noise import strategies as noise
-from mfdl.noise.certificates import NotConverged
-from mfdl.workshop import grids, names, sweeps
+from mfdl.noise import coalitions, covariance, space_time
+from mfdl.noise import lemma12 as gram
+from mfdl.noise import mafalda as newton
+from mfdl.noise.methods import insiders
+from mfdl.noise.methods import low_memory as lean
+from mfdl.noise.methods import spectral as directions
+from mfdl.noise.methods import strategies as noise
+from mfdl.noise.methods.certificates import NotConverged
+from mfdl.protocol import algorithms, gossip, participation
+from mfdl.protocol import protocols as protocol
+from mfdl.protocol import threat_models as attackers
+from mfdl.protocol import workload as workloads
+from mfdl.protocol.methods import graphs, streams
+from mfdl.tools import grids, names, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 300))
 HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
@@ -50,78 +66,78 @@ FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
     "neural networks: tests/learning/test_training.py": "training.*",
     "random objectives against plain loops and explicit matrices: tests/noise/test_objectives.py": "objectives.*",
-    "processes, networks and what they keep: tests/workshop/test_distributed.py": "distributed.* journal.* network.*",
-    "the order of pairs: nbs/accounting/35_report.ipynb": "report.worst_first",
-    "a report as lines and files: tests/workshop/test_inputs.py, nbs/workshop/77_answers.ipynb": "answers.* noise_commands.* cli.line_command",
-    "bars, in terminals and notebooks: tests/ground/test_progress.py": "files.progress_bar files.bar_options",
-    "one account after the other: tests/accounting/test_large.py": "exposure.*",
-    "certified optima side by side: nbs/noise/59_kinds.ipynb": "kinds.*",
-    "pictures: tests/ground/test_colors.py and the chapters": "figures.*",
-    "what notebooks show, with labels of any kind: tests/ground/test_cards.py": "cards.*",
-    "commands, of which the parts are here: tests/workshop/test_inputs.py, tests/workshop/test_sweeps.py": "names.check_kept names.check_settings names.trust_models",
-    "a page, with properties and clicks of its own: tests/workshop/test_explorer.py": "explorer.* settings.* view.*",
-    "registers what is called by its name: tests/workshop/test_inputs.py, tests/noise/test_strategies.py": "names.on_command_line "
+    "processes, networks and what they keep: tests/tools/test_distributed.py": "distributed.* journal.* network.*",
+    "the order of pairs: nbs/accounting/methods/report.ipynb": "report.worst_first",
+    "a report as lines and files: tests/tools/test_inputs.py, nbs/tools/answers.ipynb": "answers.* noise_commands.* cli.line_command",
+    "bars, in terminals and notebooks: tests/base/test_progress.py": "files.progress_bar files.bar_options",
+    "one account after the other: tests/accounting/test_large.py": "all_attackers.*",
+    "certified optima side by side: nbs/noise/20_which_noise.ipynb": "which_noise.*",
+    "pictures: tests/base/test_colors.py and the chapters": "figures.*",
+    "what notebooks show, with labels of any kind: tests/base/test_cards.py": "cards.*",
+    "commands, of which the parts are here: tests/tools/test_inputs.py, tests/tools/test_sweeps.py": "names.check_kept names.check_settings names.trust_models",
+    "a page, with properties and clicks of its own: tests/tools/test_explorer.py": "explorer.* settings.* view.*",
+    "registers what is called by its name: tests/tools/test_inputs.py, tests/noise/test_strategies.py": "names.on_command_line "
     "strategies.Task strategies.Named strategies.named",
-    "processes and locks: tests/workshop/test_sweeps.py": "sweeps.survey sweeps.run_here "
+    "processes and locks: tests/tools/test_sweeps.py": "sweeps.survey sweeps.run_here "
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
-    "notebooks that run: tests/book/test_notebooks.py, tests/workshop/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce "
+    "notebooks that run: tests/book/test_notebooks.py, tests/tools/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce "
     "experiments.code_digest",
-    "published files, whose checksums are compared: tests/learning/test_data.py, tests/workshop/test_inputs.py": "data.housing_table "
+    "published files, whose checksums are compared: tests/learning/test_data.py, tests/tools/test_inputs.py": "data.housing_table "
     "graphs.facebook graphs.facebook_circles graphs.social_network downloads.data_folders downloads.find_file graphs.GraphSource",
-    "files in the layout of fedivertex, and what is too large: tests/language/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
+    "files in the layout of fedivertex, and what is too large: tests/protocol/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
     "arguments.check_fits",
-    "trains, with 200 random protocols: tests/language/test_protocol.py": "checking.*",
-    "hundreds of random runs and reactions: tests/accounting/test_reactions.py": "reactions.* signed.* promises.*",
-    "random data, models and clips: chapter 61, tests/learning/test_training.py": "linear.*",
-    "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/50_certificates.ipynb": "certificates.*",
+    "trains, with 200 random protocols: tests/protocol/test_protocol.py": "checking.*",
+    "hundreds of random runs and reactions: tests/accounting/test_reactions.py": "flow_theorem.* signed.* flow_plans.*",
+    "random data, models and clips: `learning.methods.linear`, tests/learning/test_training.py": "linear.*",
+    "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/methods/certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
-    "labels and pages: tests/workshop/test_explorer.py": "attackers.labelled cli.guard cli.app_folder",
-    "guesses of a mechanism that is known: chapter 72": "one_run.*",
+    "labels and pages: tests/tools/test_explorer.py": "threat_models.labelled cli.guard cli.app_folder",
+    "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
-    "sparse runs of any features: tests/accounting/test_features.py": "protocol.with_full_matrices",
-    "random records in random steps: tests/language/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
-    "trains: tests/evidence/test_audit.py": "auditing.WorstCase auditing.worst_case auditing.Transcript "
-    "auditing.least_refutable auditing.replay "
-    "auditing.likelihood_ratio auditing.learned auditing.Audit auditing.Interval "
-    "auditing.audit",
-    "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "attackers.view attackers.coalition_mask",
-    "what was checked is not checked again: tests/language/test_protocol.py": "workloads.GossipSequence",
+    "sparse runs of any features: tests/accounting/test_features.py": "protocols.with_full_matrices",
+    "random records in random steps: tests/protocol/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
+    "trains: tests/evidence/test_audit.py": "audit.WorstCase audit.worst_case audit.Transcript "
+    "audit.least_refutable audit.replay "
+    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval "
+    "audit.audit",
+    "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "threat_models.view threat_models.coalition_mask",
+    "what was checked is not checked again: tests/protocol/test_protocol.py": "workload.GossipSequence",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
-    "parts of the filter, against other routes: tests/accounting/test_streaming.py, tests/accounting/test_fortress.py, chapters 26 to 28": "filters.* "
+    "parts of the filter, against other routes: tests/accounting/test_streaming.py, tests/accounting/test_fortress.py, `accounting.methods.filters`": "filters.* "
     "state_space.Doubtful state_space.Stage state_space.Observed state_space.check_streamable state_space.heard_rows "
     "state_space.round_observations state_space.seen_rows",
-    "against the whole view, on random runs: tests/accounting/test_large.py": "seen.*",
+    "against the whole view, on random runs: tests/accounting/test_large.py": "sparse_view.*",
     "against the covariance of the noise, on random runs: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
     "random runs against fractions, pseudo-inverses and loops: tests/accounting/test_schedules.py": "schedules.*",
-    "steps of a run, of which campaigns make thousands: tests/language/test_protocol.py": "steps.*",
+    "steps of a run, of which campaigns make thousands: tests/protocol/test_protocol.py": "steps.*",
     "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.check_account account.expected_work account.account_by "
-    "overheard.* "
-    "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivities.check_method shifts.best_signs",
+    "eavesdropper.* "
+    "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivity.check_method shifts.best_signs",
     "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* layers.* learner.* "
-    "noise_sources.* simulator.*",
-    "plain loops, with which the simulator is compared: tests/first_run/test_first_run.py": "loops.*",
+    "noise_supply.* simulator.*",
+    "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "
     "covariance.best_covariance covariance.check_budgets covariance.noise_after "
     "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum",
-    "coverage by simulation, and scipy's own tests: tests/workshop/test_intervals.py": "intervals.*",
-    "names of nodes, and files of links from a command line: tests/language/test_reading_graphs.py": "arguments.composed names.read_network",
+    "coverage by simulation, and scipy's own tests: tests/tools/test_intervals.py": "intervals.*",
+    "names of nodes, and files of links from a command line: tests/protocol/test_reading_graphs.py": "arguments.composed names.read_network",
     "what errors recommend: tests/book/test_remedies.py": "arguments.without_remedy names.in_options",
-    "damaged logs, and random runs that are written and read: tests/workshop/test_plugging.py": "logs.*",
-    "optimizers of others, right and wrong: tests/workshop/test_opacus.py, nbs/workshop/92_opacus.ipynb": "opacus.*",
+    "damaged logs, and random runs that are written and read: tests/tools/test_plugging.py": "logs.*",
+    "optimizers of others, right and wrong: tests/tools/test_opacus.py, nbs/tools/opacus.ipynb": "opacus.*",
     "what extras bring: tests/book/test_package.py": "files.needed_for",
-    "bars: tests/ground/test_progress.py": "files.bars_shown files.map_with_bar files.worker_threads",
-    "pictures on cards: tests/ground/test_cards.py": "cards.network_card cards.draw_links",
-    "what a new user types: tests/workshop/test_front_door.py": "files.json_values files.check_place data.as_dataset "
+    "bars: tests/base/test_progress.py": "files.bars_shown files.map_with_bar files.worker_threads",
+    "pictures on cards: tests/base/test_cards.py": "cards.network_card cards.draw_links",
+    "what a new user types: tests/tools/test_front_door.py": "files.json_values files.check_place data.as_dataset "
     "names.aside names.completes names.LineCommand",
-    "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "chance.* participation.RandomParticipation "
+    "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* participation.RandomParticipation "
     "participation.PoissonParticipation",
-    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "bins.* rare.* participation.BinsParticipation",
-    "batches that are cut: tests/accounting/test_truncated.py": "truncated.* participation.TruncatedParticipation",
-    "batches that are drawn: tests/workshop/test_random_batches.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
-    "by what is read with them: nbs/ground/07_characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
-    "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code attackers.TrustModel",
+    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* participation.BinsParticipation",
+    "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* participation.TruncatedParticipation",
+    "batches that are drawn: tests/tools/test_random_batches.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
+    "by what is read with them: nbs/base/characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
+    "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code threat_models.TrustModel",
 }
 
 
@@ -205,7 +221,7 @@ def exact_log_delta(mu: float, epsilon: float):
         return float(mpmath.log(tail(epsilon / mu - mu / 2) - mpmath.exp(epsilon) * tail(epsilon / mu + mu / 2)))
 
 
-@campaign(120, "privacy.GaussianDP privacy.calibrate_sigma",
+@campaign(120, "gaussian_dp.GaussianDP gaussian_dp.calibrate_sigma",
           st.one_of(scales(1e-6, 1e3), st.sampled_from([1e-300, 1e-12, 1e8, 1e20, 1e154])),
           st.one_of(scales(1e-300, 0.5), st.floats(0.5, 1 - 1e-9)), st.floats(1.001, 10))
 def test_epsilon_delta_and_mu(mu, delta, factor):
@@ -221,7 +237,7 @@ def test_epsilon_delta_and_mu(mu, delta, factor):
     assert twice.mu == pytest.approx(math.sqrt(2) * mu) and 0 <= twice.delta(epsilon) <= 1
 
 
-@campaign(20, "privacy.row_sensitivity privacy.calibrate_sigma", st.sampled_from([np.float16, np.float32, np.float64, float]), scales(1e-320, 1e308), st.integers(1, 10**9))
+@campaign(20, "gaussian_dp.row_sensitivity gaussian_dp.calibrate_sigma", st.sampled_from([np.float16, np.float32, np.float64, float]), scales(1e-320, 1e308), st.integers(1, 10**9))
 def test_number_types_and_ends_of_the_range(kind, value, records):
     """A number keeps its value whatever its type is, and what leaves the range of floats is refused."""
     given_value = kind(min(value, float(np.finfo(kind).max)))
@@ -381,12 +397,12 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 @campaign(140, "account.account report.Report "
                "algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
                "algorithms.local_dsgd algorithms.random_walk "
-               "protocol.Messages protocol.Variables protocol.NoiseMixing protocol.check_nodes protocol.Protocol protocol.MatrixProtocol "
-               "protocol.check_protocol_type workloads.gossip_kinds "
+               "protocols.Messages protocols.Variables protocols.NoiseMixing protocols.check_nodes protocols.Protocol protocols.MatrixProtocol "
+               "protocols.check_protocol_type workload.gossip_kinds "
                "algorithms.gossip_run algorithms.time_blocks "
-               "attackers.follow attackers.seen_alone attackers.Attack attackers.view_of "
-               "attackers.SecureSum attackers.LDP attackers.PNDP attackers.SecLDP attackers.View factorization.decompose "
-               "factorization.Factorization "
+               "threat_models.follow threat_models.seen_alone threat_models.Attack threat_models.view_of "
+               "threat_models.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP threat_models.View lemma14.decompose "
+               "lemma14.Factorization "
                "state_space.state_space streaming.stream state_space.StateSpace state_space.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
     """Who sees or knows more learns more, routes and orders of nodes agree, nobody learns what does not arrive, and a calibrated report keeps its promise."""
@@ -425,7 +441,7 @@ def budget_is_kept(report, mu, **estimate) -> bool:
     return True
 
 
-@campaign(10, "streaming.* algorithms.dsgd factorization.factorize factorization.NotFactorizable earlier.message_by_message arguments.real_number arguments.real_array", SEEDS)
+@campaign(10, "streaming.* algorithms.dsgd lemma14.factorize lemma14.NotFactorizable per_message_baseline.message_by_message arguments.real_number arguments.real_array", SEEDS)
 def test_runs_of_some_more_steps(seed):
     """In one pass and from the whole view the same, where windows are many; earlier accounting never knows less; without noise there is no factorization."""
     rng = np.random.default_rng(seed)
@@ -483,7 +499,7 @@ def test_sums_on_a_grid_are_rounded_sums(scale, clip, seed):
         with pytest.raises(FloatingPointError): randomness.to_grid(np.array([0.0, wrong]), q)
 
 
-@campaign(80, "solver.certify shifts.Certificate sensitivities.sensitivity sensitivities.worst_sensitivities",
+@campaign(80, "solver.certify shifts.Certificate sensitivity.sensitivity sensitivity.worst_sensitivities",
           st.integers(1, 6), st.integers(0, 6), SEEDS, st.one_of(scales(1e-6, 1e6), st.sampled_from([1e-120, 1e120])))
 def test_certificates_from_both_sides(k, rank, seed, scale):
     """Every choice of signs is below the exact value, which is below the sum, has a narrow certificate, and grows with P and with its scale."""
@@ -502,7 +518,7 @@ def test_certificates_from_both_sides(k, rank, seed, scale):
     for wrong in (np.nan, np.inf): refused(lambda: pytest.fail(str(sensitivities.worst_sensitivities(np.full((1, k, k), wrong), scheme))), "not finite")  # noqa: B023
 
 
-@campaign(80, "participation.Participation sensitivities.worst_sensitivity", st.integers(1, 4), st.integers(1, 4), st.integers(0, 4), st.booleans(), SEEDS)
+@campaign(80, "participation.Participation sensitivity.worst_sensitivity", st.integers(1, 4), st.integers(1, 4), st.integers(0, 4), st.booleans(), SEEDS)
 def test_patterns_are_all_there_is(k, b, more, exactly, seed):
     """Patterns, their number and the largest sum, against all subsets of steps; text is read as it is meant."""
     T = k * b + (0 if exactly else more)
@@ -521,9 +537,9 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 # Gossip, workloads and what is optimal
 
 @campaign(60, "gossip.gossip_matrix gossip.check_gossip gossip.check_graph gossip.spectral_gap gossip.links gossip.hops gossip.churn "
-              "workloads.workload "
-              "workloads.workload_operator workloads.gossip_sequence workloads.is_matrix gram.local_gram gram.gram_factor gram.modes gram.probe_grams gram.gram_estimates "
-              "gram.consequences gram.sum_diagonals space_time.space_time_workload",
+              "workload.workload "
+              "workload.workload_operator workload.gossip_sequence workload.is_matrix lemma12.local_gram lemma12.gram_factor lemma12.modes lemma12.probe_grams lemma12.gram_estimates "
+              "lemma12.consequences lemma12.sum_diagonals space_time.space_time_workload",
           networks(), st.integers(1, 5), SEEDS)
 def test_workloads_and_grams(W, T, seed):
     """Rows sum to the ages of gradients, the operator is the matrix, and the Gram matrix is that of the workload, for one W, for its parts, and for one that changes."""
@@ -564,9 +580,9 @@ def test_weights_whose_ratios_leave_the_range_of_floats():
     assert np.isfinite(gram.local_gram(W, 2)).all()
 
 
-@campaign(20, "strategies.strategy newton.optimize newton.Strategy strategies.save_strategy strategies.load_strategy strategies.restart "
-              "strategies.fixed newton.unit_sensitivity participation.check_participation newton.squared_error strategies.best_toeplitz "
-              "strategies.toeplitz_error strategies.toeplitz strategies.square_root strategies.estimate_squared_error lean.banded_inverse lean.inverse_root",
+@campaign(20, "strategies.strategy mafalda.optimize mafalda.Strategy strategies.save_strategy strategies.load_strategy strategies.restart "
+              "strategies.fixed mafalda.unit_sensitivity participation.check_participation mafalda.squared_error strategies.best_toeplitz "
+              "strategies.toeplitz_error strategies.toeplitz strategies.square_root strategies.estimate_squared_error low_memory.banded_inverse low_memory.inverse_root",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
     """Sensitivity 1, a bound below the objective, none better than the optimum, and the same strategy from its file; a file with other content is refused."""
@@ -620,9 +636,9 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
     for wrong in ([[n]], "ab", [[]], [["a"]], 5, [[-1]], [[True]]): refused(lambda: pytest.fail(str(coalitions.optimize_coalition(W, wrong, q, c))), "groups")  # noqa: B023
 
 
-@campaign(10, "directions.optimize_space_time space_time.exact_space_time space_time.SpaceTime space_time.price_of_variance "
+@campaign(10, "spectral.optimize_space_time space_time.exact_space_time space_time.SpaceTime space_time.price_of_variance "
               "space_time.scattered space_time.pattern_blocks space_time.patterns_of space_time.following_blocks space_time.check_optimizer space_time.check_partition "
-              "directions.any_noise_bound "
+              "spectral.any_noise_bound "
               "space_time.largest_square insiders.optimize_local insiders.LocalNoise",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 2), st.integers(1, 2),
           st.sampled_from(["exact", "directions"]), st.sampled_from([0.0, 1e-3]))
@@ -638,7 +654,7 @@ def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, trace_pen
     assert local is None or local.lower_bound <= local.objective * (1 + 1e-9)
 
 
-@campaign(30, "online.OnlineAccountant online.save online.restore",
+@campaign(30, "accountant.OnlineAccountant accountant.save accountant.restore",
           st.lists(st.sampled_from(KINDS_OF_GOSSIP), min_size=1, max_size=4), st.integers(2, 5), st.integers(1, 2), SEEDS)
 def test_round_by_round_is_the_whole(tmp_path_factory, kinds, n, b, seed):
     """After every round, and after a stop, what the account of the whole run says; the file of something else is refused."""
@@ -684,7 +700,7 @@ def forged(content) -> bytes:
     return hashlib.sha256(content).digest() + content
 
 
-@campaign(100, "files.seal files.unseal files.write_whole files.settle strategies.load_strategy online.restore",
+@campaign(100, "files.seal files.unseal files.write_whole files.settle strategies.load_strategy accountant.restore",
           st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3),
           st.integers(0, 5), DAMAGE, FORGED)
 def test_sealed_files(tmp_path_factory, about, size, damage, forgery):
@@ -718,7 +734,7 @@ def graph_file(graph, suffix) -> bytes:
     return whole.getvalue()
 
 
-@campaign(100, "links.read_graph links.read_frame links.simple_graph downloads.read_bytes downloads.unzipped graphs.load_graph "
+@campaign(100, "graph_files.read_graph graph_files.read_frame graph_files.simple_graph downloads.read_bytes downloads.unzipped graphs.load_graph "
           "downloads.unpacked downloads.checked downloads.fetch", EDGES,
           st.sampled_from([" ", "\t", ",", ", ", ";"]), st.sampled_from(["", " {}", " {'weight': 1, 'b': 2}", " 7"]), DAMAGE, st.text(max_size=60),
           st.sampled_from([".edges", ".csv", "", *links.FORMATS]))
@@ -836,7 +852,7 @@ def keep(folder: Path, cell: dict, **written) -> dict:
 
 
 @campaign(50, "sweeps.collect sweeps.publish grids.read_status grids.write_json grids.file_digests names.read_strategy names.build_algorithm "
-              "graphs.parse_spec attackers.parse_attackers",
+              "graphs.parse_spec threat_models.parse_attackers",
           NAMES, st.sampled_from(["stem", "about", "experiment", "about.parameters", "about.code"]), FORGED, DAMAGE, st.text(max_size=12))
 def test_results_stay_in_their_folder(tmp_path_factory, name, key, value, damage, text):
     """Whatever a sweep's folder says, only files below it are read and only files below the given folder are written; matrices and options are read or refused."""

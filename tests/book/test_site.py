@@ -15,7 +15,7 @@ import pytest
 from conftest import DOCUMENTED, ROOT
 from filelock import FileLock
 
-from mfdl.workshop.cli import app
+from mfdl.tools.cli import app
 
 pytestmark = pytest.mark.browser
 NOTEBOOKS = [str(path.relative_to(ROOT / "nbs").with_suffix("")) for path in sorted((ROOT / "nbs").rglob("*.ipynb")) if not {"app", ".ipynb_checkpoints"} & set(path.parts)]
@@ -134,8 +134,8 @@ def faults(page, url: str, links=True) -> list[str]:
 
 def test_one_page(page, tmp_path):
     """Built by itself, so that links to other pages lead nowhere."""
-    subprocess.run([sys.executable, ROOT / "docs" / "build.py", tmp_path / "site", "language/10_graphs"], check=True, capture_output=True)
-    assert faults(page, (tmp_path / "site" / "language" / "10_graphs.html").as_uri(), links=False) == []
+    subprocess.run([sys.executable, ROOT / "docs" / "build.py", tmp_path / "site", "protocol/methods/graphs"], check=True, capture_output=True)
+    assert faults(page, (tmp_path / "site" / "protocol" / "methods" / "graphs.html").as_uri(), links=False) == []
 
 
 @pytest.mark.nightly
@@ -156,7 +156,7 @@ BROKEN = {
     "<script>console.error('no')</script>": "console: no",
     "<script>missing()</script>": "error: missing is not defined",
     "<p>Costs $x$.</p>": "markup as typed",
-    "<p>As in [chapter 22](08.ipynb).</p>": "markup as typed",
+    "<p>As in [`accounting.methods.solver`](08.ipynb).</p>": "markup as typed",
     "<p>Raises ``ValueError``.</p>": "markup as typed",
     "<p>Is **typed**.</p>": "markup as typed",
     r"<span class='math'>\(x\)</span>": "mathematics as typed",
@@ -195,13 +195,13 @@ def test_all_that_is_public_is_in_the_reference(site, module):
 
 @pytest.mark.nightly
 def test_parameters_are_described(page, site):
-    page.goto((site / "api" / "language.gossip.html").as_uri())
+    page.goto((site / "api" / "protocol.gossip.html").as_uri())
     entry = page.inner_text("dl:has(> #mfdl\\.language\\.gossip\\.gossip_matrix)")
     assert "with at least one node" in entry and "in the order of list(graph)" in entry
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("words, expected", [("row_sensitivity", "api/accounting.privacy.html"), ("Renaissance", "index.html"), ("qqqq", None)])
+@pytest.mark.parametrize("words, expected", [("row_sensitivity", "api/accounting.gaussian_dp.html"), ("Renaissance", "index.html"), ("qqqq", None)])
 def test_search(page, site, words, expected):
     errors = []
     page.on("console", lambda message: message.type == "error" and errors.append(message.text))
@@ -245,7 +245,7 @@ def test_code_fits(chromium, site):
 @pytest.mark.nightly
 def test_a_line_of_100_characters_is_not_broken_beside_a_scroll_bar(page, site):
     page.set_viewport_size({"width": 1280 - 15, "height": 800})
-    page.goto((site / "language" / "10_graphs.html").as_uri())
+    page.goto((site / "protocol" / "methods" / "graphs.html").as_uri())
     height = "n => { const e = document.querySelector('.cell_input pre'); e.textContent = 'x '.repeat(n).slice(0, n - 1) + 'x'; return e.clientHeight }"
     assert page.evaluate(height, 100) == page.evaluate(height, 1) < page.evaluate(height, 150)
 
@@ -254,7 +254,7 @@ def test_a_line_of_100_characters_is_not_broken_beside_a_scroll_bar(page, site):
 def test_code_is_copied_as_it_is_and_outputs_are_not(chromium, site):
     context = chromium.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
-    page.goto((site / "language" / "10_graphs.html").as_uri())
+    page.goto((site / "protocol" / "methods" / "graphs.html").as_uri())
     code = page.locator(".cell_input pre").first
     page.wait_for_selector("button.copybtn", state="attached")
     assert page.locator(".cell_input button.copybtn").count() == page.locator(".cell_input pre").count()
@@ -267,7 +267,7 @@ def test_code_is_copied_as_it_is_and_outputs_are_not(chromium, site):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["index", "language/10_graphs", "tutorials/your_graph"])
+@pytest.mark.parametrize("name", ["index", "protocol/methods/graphs", "tutorials/your_graph"])
 def test_a_notebook_is_downloaded_from_its_page(page, site, name):
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto((site / f"{name}.html").as_uri())
@@ -303,8 +303,8 @@ def test_tables_do_not_break_names(page, site, name, width):
 @pytest.mark.parametrize("address, expected", [
     ("", {}),
     ("https://github.com/someone/elsewhere", {
-        "language/10_graphs": ["someone/elsewhere/edit/main/nbs/language/10_graphs.ipynb", "gh/someone/elsewhere/main?urlpath=lab/tree/nbs/language/10_graphs.ipynb",
-                               "github/someone/elsewhere/blob/main/nbs/language/10_graphs.ipynb"],
+        "protocol/methods/graphs": ["someone/elsewhere/edit/main/nbs/protocol/methods/graphs.ipynb", "gh/someone/elsewhere/main?urlpath=lab/tree/nbs/protocol/methods/graphs.ipynb",
+                               "github/someone/elsewhere/blob/main/nbs/protocol/methods/graphs.ipynb"],
         "CONTRIBUTING": ["someone/elsewhere/edit/main/CONTRIBUTING.md"],
         "elsewhere": ["someone/elsewhere/edit/main/docs/elsewhere.md"],
         "commands/index": ["https://github.com/someone/elsewhere"],
@@ -312,20 +312,20 @@ def test_tables_do_not_break_names(page, site, name, width):
 ])
 def test_links_to_the_repository_are_there_once_it_has_an_address(tmp_path, address, expected):
     """On a site of four pages, of a project that has this address."""
-    for name in ("docs/conf.py", "docs/_static", "docs/elsewhere.md", "CONTRIBUTING.md", "nbs/language/10_graphs.ipynb"):
+    for name in ("docs/conf.py", "docs/_static", "docs/elsewhere.md", "CONTRIBUTING.md", "nbs/protocol/methods/graphs.ipynb"):
         copied = tmp_path / name
         copied.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, copied)
     urls = f'\n[project.urls]\nRepository = "{address}"\n' if address else ""
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + urls)
     source = tmp_path / "_proc"
-    for name in ("language/10_graphs.ipynb", "CONTRIBUTING.md", "elsewhere.md", "commands/index.md"):
+    for name in ("protocol/methods/graphs.ipynb", "CONTRIBUTING.md", "elsewhere.md", "commands/index.md"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "nbs" / name, source / name) if name.endswith(".ipynb") else (source / name).write_text("# Page\n\nText.\n")
     (source / "index.md").write_text("# Site\n\n```{toctree}\n:glob:\n\n*\n*/*\n```\n")
     command = [sys.executable, "-m", "sphinx", "-q", "-c", tmp_path / "docs", source, tmp_path / "html"]
     subprocess.run(command, check=True, capture_output=True)
-    pages = {name: (tmp_path / "html" / f"{name}.html").read_text() for name in ("language/10_graphs", "CONTRIBUTING", "elsewhere", "commands/index")}
+    pages = {name: (tmp_path / "html" / f"{name}.html").read_text() for name in ("protocol/methods/graphs", "CONTRIBUTING", "elsewhere", "commands/index")}
     for name, links in expected.items(): assert all(link in pages[name] for link in links), name
     assert "/edit/" not in pages["commands/index"]
     if not address: assert not any(re.search(r'/edit/|href="https://(github|mybinder|colab)', page) for page in pages.values())

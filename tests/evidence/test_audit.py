@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mfdl.accounting.account import account
-from mfdl.accounting.privacy import GaussianDP
-from mfdl.evidence.auditing import audit, epsilon_shown, interval, least_refutable, worst_case
-from mfdl.language.algorithms import anti_pgd, corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
-from mfdl.language.attackers import LDP, PNDP, SecLDP, SecureSum, view
-from mfdl.language.gossip import churn, gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.noise.directions import optimize_space_time
-from mfdl.noise.strategies import strategy
+from mfdl.accounting.gaussian_dp import GaussianDP
+from mfdl.evidence.audit import audit, epsilon_shown, interval, least_refutable, worst_case
+from mfdl.noise.methods.spectral import optimize_space_time
+from mfdl.noise.methods.strategies import strategy
+from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
+from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP, SecureSum, view
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
 W, N = gossip_matrix(GRAPH, "uniform"), 5
@@ -82,7 +82,7 @@ def test_a_node_that_is_accounted_for_as_a_record_is_refuted(monkeypatch):
     assert "all data of one node" in repr(account(run, LDP(), Participation.every_step(4), 0.5).in_units(1.0, 1, "zero-out", protect="node"))
     right = audit(run, LDP(), Participation.every_step(4), **how)
     assert right.claimed == pytest.approx(4) and right.tight
-    monkeypatch.setattr("mfdl.evidence.auditing._check_unit", lambda *given: None)
+    monkeypatch.setattr("mfdl.evidence.audit._check_unit", lambda *given: None)
     wrong = audit(run, LDP(), records, **how)
     assert wrong.claimed == pytest.approx(2 * np.sqrt(2)) and wrong.refuted
 
@@ -95,7 +95,7 @@ def test_secure_noise_is_as_strong(run):
 
 def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
     """One node adds none: its own audit refutes the claim, and those of others, of whom the eavesdropper learns no more, do not."""
-    from mfdl.learning.noise_sources import NoiseSource
+    from mfdl.learning.methods.noise_supply import NoiseSource
     ready = NoiseSource.noise_at
 
     def forgetful(source, t):
@@ -104,15 +104,15 @@ def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
         return noise
     monkeypatch.setattr(NoiseSource, "noise_at", forgetful)
     with pytest.raises(ValueError, match="is trained otherwise than it is accounted for"): audit(dp_dsgd(W, T), LDP(), SCHEME)
-    monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
+    monkeypatch.setattr("mfdl.evidence.audit.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
     found = {victim: audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, victim=victim, replays=60) for victim in (1, 2)}
     assert found[2].refuted and not found[1].refuted
 
 
 def test_noise_that_is_not_independent_across_parameters_is_noticed(monkeypatch):
-    from mfdl.learning.noise_sources import NoiseSource
+    from mfdl.learning.methods.noise_supply import NoiseSource
     ready = NoiseSource.noise_at
-    monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)
+    monkeypatch.setattr("mfdl.evidence.audit.check_protocol", lambda protocol: 0.0)
     for change in (lambda noise: noise * (np.arange(noise.shape[-1]) == 0), lambda noise: np.broadcast_to(noise[..., :1], noise.shape).copy()):
         monkeypatch.setattr(NoiseSource, "noise_at", lambda source, t, change=change: change(ready(source, t)))
         assert audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
@@ -122,8 +122,8 @@ def test_sums_that_are_clipped_instead_of_records_are_noticed(monkeypatch):
     """Without the record the sum points to one side, with it to the other: two clips apart, where one is accounted for."""
     from dataclasses import replace
 
-    from mfdl.learning import learner
-    monkeypatch.setattr("mfdl.evidence.auditing.check_protocol", lambda protocol: 0.0)
+    from mfdl.learning.methods import learner
+    monkeypatch.setattr("mfdl.evidence.audit.check_protocol", lambda protocol: 0.0)
 
     def gradients(model, layers, theta, batch, rule, scratch):
         one, lost = sound(model, layers, theta, batch, replace(rule, clip=None, size=1), scratch)
@@ -190,7 +190,7 @@ def test_the_long_hunt_of_the_chapter():
     import json
 
     from conftest import ROOT
-    cells = json.loads((ROOT / "nbs" / "evidence" / "73_faults.ipynb").read_text())["cells"]
+    cells = json.loads((ROOT / "nbs" / "evidence" / "methods" / "planted_faults.ipynb").read_text())["cells"]
     namespace = {}
     for cell in cells:
         source = "".join(cell["source"])

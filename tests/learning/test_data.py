@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mfdl.ground.downloads import find_file, read_bytes
+from mfdl.base.downloads import find_file, read_bytes
 from mfdl.learning import data
 from mfdl.learning.data import Batches, as_dataset, by_group, cut, dirichlet, load_data, round_robin
 

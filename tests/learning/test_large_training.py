@@ -11,15 +11,15 @@ from scipy.sparse import csr_array
 from torch import nn
 
 from mfdl import LDP, PNDP, Noise, Protocol, Round, Step, account, audit, fresh_noise, train
-from mfdl.language.algorithms import anti_pgd, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, zip_dl
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.streams import NodeNoise, deal_seeds
-from mfdl.learning import noise_sources as sources
-from mfdl.learning.checking import check_protocol
 from mfdl.learning.data import Dataset, cut, round_robin
-from mfdl.learning.noise_sources import Draws, NoiseSource, Run, looks_back, noise_sources
+from mfdl.learning.methods import noise_supply as sources
+from mfdl.learning.methods.checking import check_protocol
+from mfdl.learning.methods.noise_supply import Draws, NoiseSource, Run, looks_back, noise_sources
 from mfdl.learning.simulator import Simulation
+from mfdl.protocol.algorithms import anti_pgd, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.participation import Participation
 
 T = 6
 BANDED = np.eye(T) - 0.5 * np.eye(T, k=-1)

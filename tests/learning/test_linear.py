@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from mfdl.accounting.reactions import Lipschitz
+from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
-from mfdl.learning.layers import chain
-from mfdl.learning.linear import updates_of
-from mfdl.learning.noise_sources import room_for_rounding
+from mfdl.learning.methods.layers import chain
+from mfdl.learning.methods.linear import updates_of
+from mfdl.learning.methods.noise_supply import room_for_rounding
 
 
 def longest_gradient(feature_norm, clip):

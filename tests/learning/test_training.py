@@ -12,9 +12,16 @@ from tqdm import tqdm
 
 import mfdl
 from mfdl.accounting.account import account
-from mfdl.ground.files import seal, unseal
-from mfdl.ground.randomness import derive_seed, draw_block, grid_spacing, to_grid
-from mfdl.language.algorithms import (
+from mfdl.base.files import seal, unseal
+from mfdl.base.randomness import derive_seed, draw_block, grid_spacing, to_grid
+from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
+from mfdl.learning.data import Batches, Dataset, cut, load_data, random_batches, round_robin
+from mfdl.learning.methods.layers import _returned, chain
+from mfdl.learning.methods.learner import Learner
+from mfdl.learning.methods.noise_supply import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
+from mfdl.learning.simulator import Simulation
+from mfdl.learning.training import train
+from mfdl.protocol.algorithms import (
     anti_pgd,
     corn,
     decor,
@@ -26,17 +33,10 @@ from mfdl.language.algorithms import (
     random_walk,
     zip_dl,
 )
-from mfdl.language.attackers import LDP, PNDP, SecLDP
-from mfdl.language.gossip import churn, gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.streams import NodeNoise, deal_seeds
-from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
-from mfdl.learning.data import Batches, Dataset, cut, load_data, random_batches, round_robin
-from mfdl.learning.layers import _returned, chain
-from mfdl.learning.learner import Learner
-from mfdl.learning.noise_sources import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
-from mfdl.learning.simulator import Simulation
-from mfdl.learning.training import train
+from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, T, N = gossip_matrix(GRAPH), 6, 5
@@ -157,7 +157,7 @@ def test_chunks_change_nothing(monkeypatch):
     runs = [Run(str(k), mf_dsgd(W, T, C), 0.1 * (k + 1), k % 3) for k in range(7)]
     whole = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
     whole.run(progress=False)
-    for limit in ("LIMIT", "CACHE"): monkeypatch.setattr(f"mfdl.learning.layers.{limit}", 1)
+    for limit in ("LIMIT", "CACHE"): monkeypatch.setattr(f"mfdl.learning.methods.layers.{limit}", 1)
     parts = Simulation(perceptron, CLASSES, BATCHES, runs, 0.3, 1.0)
     parts.run(progress=False)
     np.testing.assert_allclose(parts.theta.numpy(), whole.theta.numpy(), atol=1e-6)

@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.accounting.privacy import GaussianDP
-from mfdl.language.algorithms import corn
-from mfdl.language.attackers import LDP, SecLDP
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.streams import NodeNoise, deal_seeds
+from mfdl.accounting.gaussian_dp import GaussianDP
 from mfdl.noise.coalitions import hidden_groups, optimize_coalition, seed_groups
 from mfdl.noise.covariance import (
     CALIBRATIONS,
@@ -25,6 +20,11 @@ from mfdl.noise.covariance import (
     optimize_covariance,
     privacy_constraint,
 )
+from mfdl.protocol.algorithms import corn
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP, SecLDP
 
 REFERENCE = json.loads((ROOT / "tests" / "reference_covariance.json").read_text())
 FAMILY = {"edges": "edges", "nbhd": "neighbourhoods", "loo": "leave-one-out", "cyc": "windows"}
@@ -164,8 +164,8 @@ def test_coalition_without_solver_says_what_to_install(monkeypatch):
 AGENT = """
 import json, sys
 import numpy as np
-from mfdl.language.algorithms import corn
-from mfdl.language.streams import NodeNoise
+from mfdl.protocol.algorithms import corn
+from mfdl.protocol.methods.streams import NodeNoise
 given = json.load(sys.stdin)
 run = corn(np.array(given["W"]), given["T"], [np.array(R) for R in given["R"]], given["groups"])
 seeds = {int(row): seed for row, seed in given["seeds"].items()}

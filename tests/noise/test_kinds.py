@@ -3,9 +3,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.noise.kinds import _candidates
+from mfdl.noise.which_noise import _candidates
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import Participation
 
 EPOCHS, BATCHES = 3, 8
 CANDIDATES = [(name, scheme) for name, _, scheme in _candidates(Participation.cyclic(EPOCHS, BATCHES), gossip_matrix(nx.path_graph(3)))]

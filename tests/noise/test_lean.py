@@ -10,18 +10,18 @@ from scipy.optimize import minimize
 
 from mfdl import account
 from mfdl.accounting.account import account_by
-from mfdl.accounting.sensitivities import worst_sensitivity
-from mfdl.language.algorithms import mf_dsgd
-from mfdl.language.attackers import LDP, PNDP
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.streams import NodeNoise, deal_seeds
-from mfdl.learning.noise_sources import Draws, NoiseSource, looks_back
-from mfdl.noise.gram import local_gram
-from mfdl.noise.lean import INVERSE_BANDS, banded_inverse, inverse_root
-from mfdl.noise.newton import optimize
-from mfdl.noise.objectives import Objective
-from mfdl.noise.strategies import load_strategy, save_strategy, strategy
+from mfdl.accounting.sensitivity import worst_sensitivity
+from mfdl.learning.methods.noise_supply import Draws, NoiseSource, looks_back
+from mfdl.noise.lemma12 import local_gram
+from mfdl.noise.mafalda import optimize
+from mfdl.noise.methods.low_memory import INVERSE_BANDS, banded_inverse, inverse_root
+from mfdl.noise.methods.objectives import Objective
+from mfdl.noise.methods.strategies import load_strategy, save_strategy, strategy
+from mfdl.protocol.algorithms import mf_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP, PNDP
 
 
 def test_the_coefficients_of_bisr():

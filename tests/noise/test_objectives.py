@@ -9,16 +9,16 @@ from scipy.linalg import hankel
 from scipy.sparse import csr_array
 from test_strategies import networks
 
-from mfdl.accounting.sensitivities import worst_sensitivity
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
+from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.noise.covariance import optimize_covariance
-from mfdl.noise.directions import _aged_places, _pinched_norm, _pinched_norm_of_one, optimize_space_time
-from mfdl.noise.gram import gram_estimates, local_gram, probe_grams
-from mfdl.noise.newton import optimize
-from mfdl.noise.objectives import AgeWorkload, Objective, model_workload, of_age_alone
+from mfdl.noise.lemma12 import gram_estimates, local_gram, probe_grams
+from mfdl.noise.mafalda import optimize
+from mfdl.noise.methods.objectives import AgeWorkload, Objective, model_workload, of_age_alone
+from mfdl.noise.methods.spectral import _aged_places, _pinched_norm, _pinched_norm_of_one, optimize_space_time
+from mfdl.noise.methods.strategies import STRATEGIES, estimate_squared_error, load_strategy, save_strategy, strategy
 from mfdl.noise.space_time import patterns_of, space_time_workload
-from mfdl.noise.strategies import STRATEGIES, estimate_squared_error, load_strategy, save_strategy, strategy
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.participation import Participation
 
 
 @st.composite

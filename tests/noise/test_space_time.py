@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from mfdl.accounting.account import account, account_by, overheard
-from mfdl.accounting.chance import check_overheard
-from mfdl.accounting.sensitivities import sensitivity
-from mfdl.language.algorithms import dp_dsgd, gossip_run, mf_dsgd
-from mfdl.language.attackers import LDP, PNDP, Attack, SecLDP, view
-from mfdl.language.factorization import decompose
-from mfdl.language.gossip import gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.protocol import Protocol
-from mfdl.language.steps import Noise
-from mfdl.language.streams import NodeNoise, deal_seeds
-from mfdl.learning.noise_sources import Draws, NoiseSource, looks_back
-from mfdl.noise import directions
+from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.methods.poisson import check_overheard
+from mfdl.accounting.sensitivity import sensitivity
+from mfdl.learning.methods.noise_supply import Draws, NoiseSource, looks_back
 from mfdl.noise.covariance import optimize_covariance
-from mfdl.noise.directions import any_noise_bound, optimize_space_time
-from mfdl.noise.gram import consequences
-from mfdl.noise.insiders import optimize_local
+from mfdl.noise.lemma12 import consequences
+from mfdl.noise.methods import spectral as directions
+from mfdl.noise.methods.insiders import optimize_local
+from mfdl.noise.methods.spectral import any_noise_bound, optimize_space_time
+from mfdl.noise.methods.strategies import strategy
 from mfdl.noise.space_time import exact_space_time, space_time_workload
-from mfdl.noise.strategies import strategy
+from mfdl.protocol.algorithms import dp_dsgd, gossip_run, mf_dsgd
+from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.steps import Noise
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.protocols import Protocol
+from mfdl.protocol.threat_models import LDP, PNDP, Attack, SecLDP, view
 
 SCHEMES = (Participation.single(3), Participation.every_step(3), Participation.cyclic(2, 2), Participation.cyclic(3, 2))
 
@@ -267,7 +267,7 @@ def test_simulated_and_streamed_noise_are_one():
 
 
 def test_memory_of_a_stream_is_bounded_whatever_the_steps(monkeypatch):
-    monkeypatch.setattr("mfdl.language.streams.KEPT", 2**20)
+    monkeypatch.setattr("mfdl.protocol.methods.streams.KEPT", 2**20)
 
     def most(T):
         W = 0.5 * np.eye(3) + 0.5 * gossip_matrix(nx.path_graph(3))

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from mfdl import account
-from mfdl.accounting.sensitivities import worst_sensitivity
-from mfdl.language.attackers import LDP
-from mfdl.language.gossip import churn, gossip_matrix
-from mfdl.language.participation import Participation
-from mfdl.language.workloads import workload
-from mfdl.noise.certificates import NotConverged
-from mfdl.noise.gram import gram_estimates, gram_factor, local_gram, probe_grams
-from mfdl.noise.newton import optimize, squared_error
-from mfdl.noise.objectives import Objective
-from mfdl.noise.strategies import STRATEGIES, estimate_squared_error, fixed, load_strategy, save_strategy, strategy
+from mfdl.accounting.sensitivity import worst_sensitivity
+from mfdl.noise.lemma12 import gram_estimates, gram_factor, local_gram, probe_grams
+from mfdl.noise.mafalda import optimize, squared_error
+from mfdl.noise.methods.certificates import NotConverged
+from mfdl.noise.methods.objectives import Objective
+from mfdl.noise.methods.strategies import STRATEGIES, estimate_squared_error, fixed, load_strategy, save_strategy, strategy
+from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.participation import Participation
+from mfdl.protocol.threat_models import LDP
+from mfdl.protocol.workload import workload
 
 
 @st.composite

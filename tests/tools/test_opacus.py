@@ -1,0 +1,295 @@
+"""Nodes that train with Opacus and the noise of a protocol: with the class that `tools.opacus` writes out, and with Opacus itself where there is one."""
+
+import nbformat
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
+
+from mfdl import LDP, GaussianDP, Participation, account, dp_dsgd, gossip_matrix, noise_for
+from mfdl.learning.data import Dataset, cut, round_robin
+from mfdl.learning.methods.noise_supply import Run
+from mfdl.learning.simulator import Simulation
+from mfdl.noise.methods.strategies import strategy
+from mfdl.protocol.algorithms import anti_pgd, corn, decor, local_dsgd, mf_dsgd, muffliato
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.start.first_run import train_in_loops
+from mfdl.tools.journal import UsedSeeds, commitments
+
+CHAPTER = ROOT / "nbs" / "tools" / "opacus.ipynb"
+OPTIMIZERS = ("as in `tools.opacus`", "Opacus")  # the class that the chapter writes out, and the one that it stands for
+FIVE = gossip_matrix(nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)]))
+COVARIANCE = np.diag([2.0, 1, 1, 1, 1]) + 0.5
+RUNS = {
+    "DP-D-SGD": dp_dsgd(FIVE, 6), "banded C": mf_dsgd(FIVE, 6, np.eye(6) + 0.5 * np.eye(6, k=-1)), "AntiPGD": anti_pgd(FIVE, 6), "CorN": corn(FIVE, 6, COVARIANCE),
+    "DECOR": decor(FIVE, 6, 0.7, 1.2), "Muffliato": muffliato(FIVE, 6, 3), "local steps": local_dsgd(FIVE, 6, 2),
+}
+DATA = Dataset("toy", *(np.random.default_rng(7).normal(size=shape).astype(np.float32) for shape in ((60, 3), 60, (5, 3), 5)))
+BATCHES = cut(round_robin(60, 5), 3)  # of 4 records each
+
+
+@pytest.fixture(autouse=True)
+def own_list_of_used_seeds(tmp_path, monkeypatch): monkeypatch.setenv("MFDL_STATE", str(tmp_path / "state"))
+
+
+def with_noise(optimizer, run, node, seeds):
+    "As if every record were used in every step, which allows for everything."
+    return noise_for(optimizer, run, node, seeds, Participation.every_step(run.protocol.T))
+
+
+def wrapper(kind):
+    """The class of optimizers, and what makes a model of which gradients of records can be taken."""
+    if kind == "Opacus":
+        pytest.importorskip("opacus")
+        from opacus.grad_sample import GradSampleModule
+        from opacus.optimizers import DPOptimizer
+        return DPOptimizer, GradSampleModule
+    space = {"torch": torch}
+    for cell in nbformat.read(CHAPTER, as_version=4).cells:
+        if cell.source.startswith(("class DPOptimizer", "def step")): exec(cell.source, space)
+    return space["DPOptimizer"], lambda model: model
+
+
+def linear(): return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+class OneNode:
+    """A model with its optimizer, which takes a batch as a loop of Opacus does."""
+    def __init__(self, kind, make_model, start, multiplier, clip=1.0, lr=0.3, size=4):
+        wrap, of_records = wrapper(kind)
+        self.kind, self.model = kind, of_records(make_model())
+        if start is not None: vector_to_parameters(start.clone(), self.model.parameters())
+        sgd = torch.optim.SGD(self.model.parameters(), lr=lr)
+        self.optimizer = wrap(sgd, noise_multiplier=multiplier, max_grad_norm=clip, expected_batch_size=size)
+
+    def backward(self, X, y):
+        def loss(parameters, x, target): return (torch.func.functional_call(self.model, parameters, x) - target).square().sum()
+
+        X, y = torch.as_tensor(X), torch.as_tensor(y)[:, None]
+        if self.kind == "Opacus":
+            self.optimizer.zero_grad()
+            (self.model(X) - y).square().sum(-1).mean().backward()
+            return
+        each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(dict(self.model.named_parameters()), X, y)
+        for name, p in self.model.named_parameters(): p.grad_sample = each[name].detach()
+
+    def step(self, X, y):
+        self.backward(X, y)
+        self.optimizer.step()
+
+    @property
+    def parameters(self): return parameters_to_vector(self.model.parameters()).detach()
+
+    @parameters.setter
+    def parameters(self, vector): vector_to_parameters(vector.clone(), self.model.parameters())
+
+
+def gossip(nodes, step):
+    for one in step.rounds:
+        models = torch.tensor(one.W).to(nodes[0].parameters) @ torch.stack([node.parameters for node in nodes])
+        for node, mixed in zip(nodes, models, strict=True): node.parameters = mixed
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("name", RUNS)
+def test_nodes_with_optimizers_of_opacus_are_those_of_the_simulator(kind, name):
+    protocol = RUNS[name]
+    run = Run(name, protocol, 0.2, secret=11)
+    simulation = Simulation(linear, DATA, BATCHES, [run], lr=0.3, clip=1.0)
+    nodes = [OneNode(kind, linear, simulation.models[u, 0], 0.2 * 4) for u in range(5)]
+    for u, seeds in deal_seeds(protocol, 11).items(): with_noise(nodes[u].optimizer, run, u, seeds)
+    for t, step in enumerate(protocol.steps):
+        for node, index in zip(nodes, BATCHES.at(t), strict=True): node.step(DATA.X[index], DATA.y[index])
+        gossip(nodes, step)
+    simulation.run(progress=False)
+    together = torch.stack([node.parameters for node in nodes])
+    assert (together - simulation.models[:, 0]).abs().max() < 1e-5  # Opacus clips to the norm less a millionth
+    assert (together - together[0]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_in_float64_they_are_those_of_plain_loops(kind):
+    def make_model(): return nn.Linear(3, 1, bias=False).double()
+
+    protocol, start = RUNS["DECOR"], np.array([0.3, -0.2, 0.5])
+    dealt = deal_seeds(protocol, 5)
+    drawn = np.array([[z[0] for z in NodeNoise(protocol, u, dealt[u], 3)] for u in range(5)]).swapaxes(0, 1)
+    X, y = DATA.X.astype(float), DATA.y.astype(float)
+    models, _ = train_in_loops(FIVE, lambda model, x, target: 2 * (x @ model - target) * x, X, y, BATCHES.index, 0.2 * drawn, 1e3, 0.1, start)
+    nodes = [OneNode(kind, make_model, torch.as_tensor(start), 0.2 * 4 / 1e3, clip=1e3, lr=0.1) for _ in range(5)]
+    for u, node in enumerate(nodes): with_noise(node.optimizer, Run("DECOR", protocol, 0.2), u, dealt[u])
+    for t, step in enumerate(protocol.steps):
+        for node, index in zip(nodes, BATCHES.at(t), strict=True): node.step(X[index], y[index])
+        gossip(nodes, step)
+    assert np.abs(torch.stack([node.parameters for node in nodes]).numpy() - models).max() < 1e-9
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_step_that_is_refused_takes_no_noise_and_moves_nothing(kind):
+    protocol = RUNS["DP-D-SGD"]
+    node, seeds = OneNode(kind, linear, None, 0.8), deal_seeds(protocol)[2]
+    with_noise(node.optimizer, Run("r", protocol, 0.2), 2, seeds)
+    first = next(NodeNoise(protocol, 2, seeds, 21))[0]
+    before = node.parameters.clone()
+    for wrong, message in ((5, "a batch of 5 records; expected 4"), (3, "Poisson sampling")):
+        with pytest.raises(ValueError, match=message): node.step(DATA.X[:wrong], DATA.y[:wrong])
+        node.optimizer.zero_grad() if kind == "Opacus" else None
+    for name, value in (("noise_multiplier", 0.7), ("max_grad_norm", 2.0), ("step_hook", print), ("expected_batch_size", 5), ("_is_last_step_skipped", True)):
+        kept = getattr(node.optimizer, name)
+        setattr(node.optimizer, name, value)
+        with pytest.raises(ValueError, match="expected"): node.step(DATA.X[:4], DATA.y[:4])
+        setattr(node.optimizer, name, kept)
+    infinite = np.full((4, 3), np.inf, dtype=np.float32)
+    with pytest.raises(FloatingPointError, match="step 0"): node.step(infinite, DATA.y[:4])
+    assert torch.equal(node.parameters, before)
+    bare = OneNode(kind, linear, before, 0.0)
+    bare.step(DATA.X[:4], DATA.y[:4])
+    node.step(DATA.X[:4], DATA.y[:4])
+    added = (bare.parameters - node.parameters) / 0.3
+    assert np.abs(added.numpy() - 0.2 * first).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_seeds_of_a_node_are_good_for_one_optimizer(kind):
+    protocol, other = RUNS["DECOR"], decor(FIVE, 3, 0.7, 1.2)
+    seeds, run = deal_seeds(protocol, 3), Run("r", protocol, 0.2)
+    for u in range(5): with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, u, seeds[u])
+    again = [(run, u, seeds[u], 0.8) for u in range(5)] + [(Run("r", protocol, 0.4), 1, seeds[1], 1.6), (Run("r", other, 0.2), 1, seeds[1], 0.8)]
+    for used, u, held, multiplier in again:
+        with pytest.raises(ValueError, match="have been used before"): with_noise(OneNode(kind, linear, None, multiplier).optimizer, used, u, held)
+    committed = commitments(protocol, seeds)
+    assert set(UsedSeeds().look_up(committed)) == set(committed)  # so a Peer refuses them, too
+    new = deal_seeds(protocol)
+    UsedSeeds().write(commitments(protocol, {4: new[4]}), "of a peer", again=False)
+    with pytest.raises(ValueError, match="have been used before"): with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, 4, new[4])
+
+
+def test_an_engine_of_opacus_is_refused_by_its_name():
+    opacus = pytest.importorskip("opacus")
+    model = linear()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.as_tensor(DATA.X), torch.as_tensor(DATA.y)), batch_size=4)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.3)
+    _, optimizer, _ = opacus.PrivacyEngine().make_private(module=model, optimizer=sgd, data_loader=loader, noise_multiplier=0.8, max_grad_norm=1.0)
+    with pytest.raises(ValueError, match="step_hook"): with_noise(optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
+
+
+def test_without_zero_grad_opacus_itself_stops():
+    node = OneNode(pytest.importorskip("opacus") and "Opacus", linear, None, 0.8)
+    with_noise(node.optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
+    node.step(DATA.X[:4], DATA.y[:4])
+    with pytest.raises(ValueError): node.optimizer.step()
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_seed_is_for_one_node_however_it_is_called_and_for_one_row(kind):
+    protocol = RUNS["DP-D-SGD"]
+    seeds, run = deal_seeds(protocol), Run("r", protocol, 0.2)
+    def follow(node, held): return with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, node, held)
+    follow(1, seeds[1])
+    for label in (1, np.int64(1), 1.0, True):
+        with pytest.raises(ValueError, match="have been used before"): follow(label, seeds[1])
+    row, = seeds[2]
+    with pytest.raises(ValueError, match="have been used before"): follow(2, {row: next(iter(seeds[1].values()))})
+    run, alike = Run("r", RUNS["DECOR"], 0.2), dict.fromkeys(deal_seeds(RUNS["DECOR"])[0], 99)
+    with pytest.raises(ValueError, match="have been used before"): with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, 0, alike)
+
+
+def test_a_step_that_fails_in_opacus_draws_no_noise():
+    pytest.importorskip("opacus")
+    protocol = RUNS["AntiPGD"]
+    seeds = deal_seeds(protocol)[0]
+    moved = {}
+    for fails in (False, True):
+        node = OneNode("Opacus", linear, torch.zeros(21), 0.8)
+        node.optimizer = with_noise(node.optimizer, Run("r", protocol, 0.2), 0, seeds) if not fails else followed_again(node.optimizer, protocol, seeds)
+        for t in range(3):
+            if fails and t == 1:
+                node.backward(DATA.X[:4], DATA.y[:4])
+                node.model.zero_grad()
+                with pytest.raises(Exception): node.optimizer.step()  # noqa: B017, whatever Opacus says
+            node.step(DATA.X[:4], DATA.y[:4])
+        moved[fails] = node.parameters
+    torch.testing.assert_close(moved[True], moved[False])
+
+
+def followed_again(optimizer, protocol, seeds):
+    "The same seeds once more, as nobody may use them."
+    UsedSeeds().path.unlink()
+    return with_noise(optimizer, Run("r", protocol, 0.2), 0, seeds)
+
+
+IN_ORDER, ANY_ORDER = Participation.cyclic(3, 8), Participation.min_sep(3, 1, 24)
+SIZE = 4
+TABLE = TensorDataset(torch.arange(8 * SIZE))
+
+
+def told(participation, records=None):
+    "What is said of one node that trains for 24 steps, if it is accepted."
+    protocol = dp_dsgd(FIVE, 24)
+    optimizer = OneNode("as in `tools.opacus`", linear, None, 0.2 * SIZE, size=SIZE).optimizer
+    return noise_for(optimizer, Run("r", protocol, 0.2), 0, deal_seeds(protocol)[0], participation, records).add_noise.statement
+
+
+def test_epochs_that_are_shuffled_are_not_in_order():
+    """With noise for a fixed order a record of steps 7, 8 and 20 costs 9.97 in place of 8: so the loader is refused, unless the account is for any order."""
+    W = gossip_matrix(nx.path_graph(3))
+    C = strategy("mafalda", IN_ORDER, W).C
+    run = mf_dsgd(W, 24, C)
+    report = account(run, LDP(), IN_ORDER).calibrate(8, 1e-6)
+    moved = np.einsum("ti,id->td", C[:, [7, 8, 20]], np.ones((3, 1)))  # the same gradient in each of the three steps
+    broken = GaussianDP(np.linalg.norm(moved) / report.sigma).epsilon(1e-6)
+    assert broken == pytest.approx(9.97, abs=0.005) and account(run, LDP(), ANY_ORDER, report.sigma).worst.epsilon(1e-6) > broken > 8
+    shuffles = DataLoader(TABLE, batch_size=SIZE, shuffle=True)
+    with pytest.raises(ValueError, match=r"shuffles.*min_sep\(3, 1, 24\)"): told(IN_ORDER, shuffles)
+    with pytest.raises(ValueError, match="shuffles"): told(IN_ORDER, DataLoader(TABLE, batch_sampler=BatchSampler(RandomSampler(TABLE), SIZE, False)))
+    with pytest.raises(ValueError, match="shuffles"): told(Participation.min_sep(2, 1, 24), shuffles)  # three epochs
+    assert "was checked" in told(ANY_ORDER, shuffles) and "was checked" in told(Participation.every_step(24), shuffles)
+    assert "was checked" in told(IN_ORDER, DataLoader(TABLE, batch_size=SIZE))
+    one_epoch = DataLoader(TensorDataset(torch.arange(24 * SIZE)), batch_size=SIZE, shuffle=True)
+    assert "was checked" in told(Participation.single(24), one_epoch)
+
+
+def test_an_order_that_nobody_checked_is_called_a_promise():
+    assert "not checked" in told(IN_ORDER) and "min_sep(3, 1, 24)" in told(IN_ORDER)
+    assert "not checked" in told(ANY_ORDER) and "shuffled" not in told(ANY_ORDER)
+
+
+@pytest.mark.parametrize("sampler, words", [
+    (RandomSampler(TABLE, replacement=True), "several times"), (RandomSampler(TABLE, num_samples=5 * SIZE), "several times"),
+    (WeightedRandomSampler([1.0] * len(TABLE), len(TABLE)), "WeightedRandomSampler"), (SubsetRandomSampler(range(len(TABLE))), "SubsetRandomSampler"),
+])
+def test_loaders_of_which_nothing_is_known_are_refused(sampler, words):
+    for scheme in (IN_ORDER, ANY_ORDER, Participation.every_step(24)):
+        with pytest.raises(ValueError, match=f"(?s)records.*{words}.*expected"): told(scheme, DataLoader(TABLE, batch_size=SIZE, sampler=sampler))
+
+
+def test_batches_that_are_drawn_by_opacus_are_refused():
+    pytest.importorskip("opacus")
+    from opacus.data_loader import DPDataLoader
+    drawn = DPDataLoader.from_data_loader(DataLoader(TABLE, batch_size=SIZE))
+    for scheme in (IN_ORDER, ANY_ORDER, Participation.every_step(24)):
+        with pytest.raises(ValueError, match="Poisson sampling"): told(scheme, drawn)
+    with pytest.raises(ValueError, match="takes part at random"): told(Participation.poisson(0.125, 24), drawn)
+
+
+def test_records_that_are_named_are_checked():
+    batches = np.arange(8 * SIZE).reshape(8, SIZE)
+    in_order = np.tile(batches, (3, 1))
+    for same in (in_order, in_order.tolist(), torch.as_tensor(in_order), (iter(batch) for batch in in_order), [[f"record {r}" for r in batch] for batch in in_order]):
+        assert "was checked" in told(IN_ORDER, same)
+    swapped = in_order.copy()
+    swapped[8:10] = swapped[[9, 8]]  # two batches of the second epoch
+    twice = in_order.copy()
+    twice[3, 0] = twice[3, 1]
+    for wrong, words in ((swapped, "is used in steps 1 and 8"), (torch.as_tensor(swapped), "is used in steps 1 and 8"),
+                         (twice, "13 is twice in step 3"), (torch.as_tensor(twice), "13 is twice"),
+                         (in_order[:-1], "of 23 steps"), (np.vstack([in_order, batches]), "of more steps"), (in_order[:, 1:], "step 0 has 3"),
+                         (in_order / 2, "is no record"), (24, "expected a DataLoader"), ([3] * 24, "expected a DataLoader")):
+        with pytest.raises(ValueError, match=words): told(IN_ORDER, wrong)
+    assert "was checked" in told(Participation.min_sep(3, 7, 24), swapped)
+    with pytest.raises(ValueError, match="covers 6 steps"): told(Participation.cyclic(2, 3), in_order)
+    with pytest.raises(ValueError, match="participation="): told("cyclic:3,8")
