@@ -8,7 +8,8 @@ import numpy as np
 from harness import ONE_THREAD, main
 
 from mfdl.base.figures import PALETTE, STYLE
-from mfdl.noise.lemma12 import gram_factor, local_gram, modes
+from mfdl.noise.cholesky import gram_factor
+from mfdl.noise.lemma12 import local_gram, modes
 from mfdl.noise.mafalda import optimize
 from mfdl.noise.methods.strategies import best_toeplitz, toeplitz_error
 from mfdl.protocol.gossip import gossip_matrix

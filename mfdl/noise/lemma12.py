@@ -366,14 +366,3 @@ def _objective_gram(Ws: Sequence[Floats], objective: Objective) -> Floats:  # (T
     pi = _stationary_weights(Ws[0]) if fixed else None
     if pi is None: return np.asarray(sum(response_grams(Ws, objective, np.eye(n))))
     return _mode_gram(Ws[0], pi, len(Ws), objective)
-
-# %% ../../nbs/noise/14_lemma12.ipynb #0000001d
-def gram_factor(H: Floats) -> Floats:  # (T, T) to (T, T)
-    "The workload of a Gram matrix: its reversed Cholesky factor."
-    H = np.asarray(H)
-    if H.ndim != 2 or not H.size or H.shape[0] != H.shape[1]:
-        raise ValueError(f"H has shape {H.shape}: expected a square matrix")
-    if np.abs(H - H.T).max() > 1e-9 * np.abs(H).max():
-        raise ValueError("H is not symmetric: expected a Gram matrix")
-    reversed_factor = np.asarray(np.linalg.cholesky(H[::-1, ::-1]), dtype=np.float64)
-    return reversed_factor.T[::-1, ::-1]

@@ -20,7 +20,7 @@ from ..protocol.protocols import Protocol
 from mfdl.noise.methods.certificates import (
     NotConverged, Optimum, check_steps, check_tolerance, check_trace_bound,
 )
-from .lemma12 import gram_factor
+from .cholesky import gram_factor
 
 # %% auto #0
 __all__ = ['MAX_NEWTON_STEPS', 'Strategy', 'optimize']

@@ -27,7 +27,7 @@ from mfdl.accounting.methods.state_space import state_space
 from mfdl.noise.coalitions import optimize_coalition, seed_groups
 from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.lemma12 import local_gram
-from mfdl.noise.mafalda import optimize
+from mfdl.noise.mafalda import optimize, squared_error
 from mfdl.noise.methods.insiders import optimize_local
 from mfdl.noise.methods.objectives import AgeWorkload, Objective
 from mfdl.noise.methods.spectral import _best_along, any_noise_bound, optimize_space_time
@@ -247,6 +247,19 @@ def test_gram_matrices_of_nodes():
         traces = np.trace(local_gram(gossip_matrix(load_graph(graph)), 60, per_node=True), axis1=1, axis2=2)
         return round(traces.max() / traces.min(), 1)
     assert [spread(graph) for graph in ("florentine", "star:n=10", "ring:n=10")] == [2.4, 2.2, 1.0]
+
+
+def test_the_wrong_factor():
+    says("noise/15_cholesky", "(11% on the ring, 8% on the Florentine families and 30% on the complete graph.)",
+         "the optimum is the right one: the optimizer does not look at the triangle")
+    once, found = Participation.cyclic(1, 16), []
+    for name in ("ring:n=10", "florentine", "complete:n=10"):
+        H = local_gram(gossip_matrix(load_graph(name)), 16)
+        F = np.linalg.cholesky(H)
+        right, wrong, upper = (optimize(gram, once).X for gram in (H, F.T @ F, F @ F.T))
+        found.append(round(squared_error(H, wrong)[0] / squared_error(H, right)[0] - 1, 2))
+        assert upper == pytest.approx(right)
+    assert found == [0.11, 0.08, 0.30]
 
 
 def test_optima_in_time():

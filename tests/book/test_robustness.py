@@ -45,7 +45,7 @@ from mfdl.base import graph_files as links
 from mfdl.evidence import audit as auditing
 from mfdl.evidence.methods import reconstruction
 from mfdl.learning import data
-from mfdl.noise import coalitions, covariance, space_time
+from mfdl.noise import cholesky, coalitions, covariance, space_time
 from mfdl.noise import lemma12 as gram
 from mfdl.noise import mafalda as newton
 from mfdl.noise.methods import insiders
@@ -538,8 +538,8 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 
 @campaign(60, "gossip.gossip_matrix gossip.check_gossip gossip.check_graph gossip.spectral_gap gossip.links gossip.hops gossip.churn "
               "workload.workload "
-              "workload.workload_operator workload.gossip_sequence workload.is_matrix lemma12.local_gram lemma12.gram_factor lemma12.modes lemma12.probe_grams lemma12.gram_estimates "
-              "lemma12.consequences lemma12.sum_diagonals space_time.space_time_workload",
+              "workload.workload_operator workload.gossip_sequence workload.is_matrix lemma12.local_gram cholesky.gram_factor lemma12.modes lemma12.probe_grams "
+              "lemma12.gram_estimates lemma12.consequences lemma12.sum_diagonals space_time.space_time_workload",
           networks(), st.integers(1, 5), SEEDS)
 def test_workloads_and_grams(W, T, seed):
     """Rows sum to the ages of gradients, the operator is the matrix, and the Gram matrix is that of the workload, for one W, for its parts, and for one that changes."""
@@ -555,7 +555,7 @@ def test_workloads_and_grams(W, T, seed):
         assert gram.probe_grams(Ws, T, np.eye(n)) == pytest.approx(each, abs=1e-9)
         assert np.linalg.eigvalsh(gram.gram_estimates(Ws, T, 2, seed))[:, 0].min() > 0.2  # as of the prefix matrix
     H = gram.local_gram(W, T) + np.eye(T)
-    L = gram.gram_factor(H)
+    L = cholesky.gram_factor(H)
     assert L.T @ L == pytest.approx(H) and not np.triu(L, 1).any()
     moduli = refused(lambda: gram.modes(W), "W is neither")
     if moduli is not None: assert moduli[0] @ moduli[1] @ moduli[0] == pytest.approx(np.trace(W.T @ W))

@@ -10,7 +10,8 @@ from scipy.sparse import csr_array
 
 from mfdl import account
 from mfdl.accounting.sensitivity import worst_sensitivity
-from mfdl.noise.lemma12 import gram_estimates, gram_factor, local_gram, probe_grams
+from mfdl.noise.cholesky import gram_factor
+from mfdl.noise.lemma12 import gram_estimates, local_gram, probe_grams
 from mfdl.noise.mafalda import optimize, squared_error
 from mfdl.noise.methods.certificates import NotConverged
 from mfdl.noise.methods.objectives import Objective
@@ -48,6 +49,12 @@ def test_every_closed_form_is_the_explicit_construction(Ws):
         L = gram_factor(explicit.sum(axis=0))
         assert not np.triu(L, 1).any()
         np.testing.assert_allclose(L.T @ L, explicit.sum(axis=0), atol=1e-9)
+
+
+def test_only_a_gram_matrix_has_a_factor():
+    for wrong, said in ((np.ones((2, 3)), r"H has shape \(2, 3\): expected a square matrix"), (np.ones(4), "expected a square matrix"), (np.ones((0, 0)), "a square matrix"),
+                        (np.tril(np.ones((3, 3))), "H is not symmetric: expected a Gram matrix"), (np.ones((3, 3)), "not positive definite")):
+        with pytest.raises(ValueError, match=said): gram_factor(wrong)
 
 
 def by_cvxpy(H, participation):

@@ -18,7 +18,8 @@ from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
 from ...protocol.workload import gossip_sequence
 from .certificates import NotConverged, Optimum, check_steps
-from ..lemma12 import gram_factor, local_gram
+from ..cholesky import gram_factor
+from ..lemma12 import local_gram
 from mfdl.noise.space_time import (
     block_index, block_multipliers, check_optimizer, following_blocks, largest_square,
     pattern_blocks, scattered,
