@@ -108,6 +108,26 @@ def test_what_does_not_fit_is_refused_before_any_work():
     assert len(account(run, PNDP([0]), Participation.single(50), memory_limit=needed * 2).mu) == 40
 
 
+@pytest.mark.parametrize("weeks", [False, True], ids=["one network", "one for each step"])
+def test_the_memory_that_is_told_beforehand_is_taken(weeks):
+    """To a fifth upwards, and never a small part of it."""
+    graphs = [nx.star_graph(60), nx.barabasi_albert_graph(61, 3, seed=1)]
+    run = dp_dsgd([gossip_matrix(graphs[t % (1 + weeks)], sparse=True) for t in range(24)], 24)
+    attack = Attack(run, PNDP([0]))
+    told = expected_cost(see(attack)).memory
+    tracemalloc.start()
+    account(run, PNDP([0]), Participation.single(24))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert told / 8 < peak < 1.2 * told + 2e6
+
+
+def test_twice_the_nodes_from_which_something_arrives_are_twice_the_work():
+    """For a leaf of a star, who sees one model in each step."""
+    def work(n): return expected_cost(see(Attack(dp_dsgd(gossip_matrix(nx.star_graph(n), sparse=True), 12), PNDP([1])))).flops
+    assert work(400) / work(200) == pytest.approx(2, rel=0.1)
+
+
 @pytest.mark.parametrize("trust", [PNDP([140]), PNDP([140, 149]), SecLDP([5]), LDP()], ids=str)
 def test_full_matrices_take_the_cheaper_route(trust, monkeypatch):
     """With numbers that are the same."""

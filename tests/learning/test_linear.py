@@ -38,3 +38,8 @@ def test_where_no_clip_is_assumed_nothing_is_clipped_even_if_rounding_takes_room
             promised += 1
             assert torch.equal(longest_gradient(feature_norm, room), whole)
     assert promised > 5
+
+
+@pytest.mark.parametrize("feature_norm", [0, -1.0, float("nan")])
+def test_a_norm_that_no_feature_can_have_is_refused(feature_norm):
+    with pytest.raises(ValueError, match="feature_norm=.*: expected a positive number"): updates_of(nn.Sequential(nn.Linear(4, 2)), "cross-entropy", feature_norm, 0.1, 1.0)
