@@ -12,7 +12,7 @@ from scipy import stats
 from mfdl.accounting.account import account
 from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.accounting.gaussian_dp import GaussianDP, calibrate_sigma
-from mfdl.accounting.lemma14 import factorize
+from mfdl.accounting.lemma14 import factorize, view
 from mfdl.accounting.methods.accountant import OnlineAccountant
 from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.accounting.methods.filters import Filter
@@ -36,9 +36,10 @@ from mfdl.noise.space_time import exact_space_time
 from mfdl.noise.which_noise import which_noise
 from mfdl.protocol.algorithms import dp_dsgd, muffliato
 from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.graphs import load_graph
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import LDP, PNDP, Attack, view
+from mfdl.protocol.threat_models import LDP, PNDP
 from mfdl.tools.intervals import paired_interval
 
 FLORENCE = load_graph("florentine")

@@ -13,7 +13,9 @@ import numpy as np
 from ...accounting.account import account, check_account
 from ...base.arguments import Bools, Floats, Ints, check_count
 from ...protocol.algorithms import dp_dsgd, mf_dsgd
-from ...protocol.threat_models import Attack, TrustModel, view
+from ...accounting.lemma14 import view
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
 from ...protocol.workload import gossip_sequence
