@@ -191,13 +191,14 @@ class PNDP(TrustModel):
     nodes: tuple[Hashable, ...]
     sees_messages = True
     knows_own = True
+    _sees_in_words = "the messages sent there"
 
     def __init__(self, nodes: Iterable[Hashable]):
         object.__setattr__(self, "nodes", _check_attackers(nodes))
 
     def describe(self) -> str:
         "In words."
-        return _sits_at(self.nodes, "the messages sent there")
+        return _sits_at(self.nodes, self._sees_in_words)
 
     @classmethod
     def each(cls, nodes: Iterable[Hashable]) -> list[PNDP]:

@@ -223,7 +223,7 @@ def exact_log_delta(mu: float, epsilon: float):
         return float(mpmath.log(tail(epsilon / mu - mu / 2) - mpmath.exp(epsilon) * tail(epsilon / mu + mu / 2)))
 
 
-@campaign(120, "gaussian_dp.GaussianDP gaussian_dp.calibrate_sigma",
+@campaign(120, "gaussian_dp.GaussianDP gaussian_dp.calibrate_sigma gaussian_conversions.gaussian_log_delta gaussian_conversions.solve_epsilon gaussian_conversions.solve_mu",
           st.one_of(scales(1e-6, 1e3), st.sampled_from([1e-300, 1e-12, 1e8, 1e20, 1e154])),
           st.one_of(scales(1e-300, 0.5), st.floats(0.5, 1 - 1e-9)), st.floats(1.001, 10))
 def test_epsilon_delta_and_mu(mu, delta, factor):

@@ -13,7 +13,7 @@ from scipy.sparse import block_diag, csr_array
 from ...base.arguments import Bools
 from .steps import Round
 from ..protocols import MatrixProtocol, Protocol
-from ..threat_models import PNDP, _sits_at
+from ..threat_models import PNDP
 
 # %% auto #0
 __all__ = ['SecureSum']
@@ -62,10 +62,8 @@ class SecureSum(PNDP):
     array([1.37, 0.5 , 0.28, 0.5 , 1.37])
     """
     knows_own = True
-
-    def describe(self) -> str:
-        "In words."
-        return _sits_at(self.nodes, "in each round the weighted sum of the messages sent there")
+    _sees_in_words = "in each round the weighted sum of the messages sent there"
+    describe = PNDP.describe
 
     def observation(self, run: Protocol | MatrixProtocol, coalition: Bools) -> csr_array:
         "One row for each attacking node and round, (o, m)."
