@@ -8,13 +8,15 @@ import numpy as np
 from harness import ONE_THREAD, main
 
 from mfdl.accounting.account import account_by
+from mfdl.accounting.lemma14 import view
 from mfdl.accounting.methods.sparse_view import expected_cost, see
 from mfdl.base.figures import PALETTE, STYLE
 from mfdl.protocol.algorithms import dp_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.graphs import load_graph
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import PNDP, Attack, view
+from mfdl.protocol.threat_models import PNDP
 
 SOCIAL = {  # network -> steps, neighbours of the curious node
     "facebook": (50, 100), "lastfm-asia": (50, 20),

@@ -9,6 +9,7 @@ from harness import main
 
 from mfdl import account
 from mfdl.accounting.account import account_by
+from mfdl.accounting.lemma14 import view
 from mfdl.accounting.methods.filters import Filter
 from mfdl.accounting.methods.state_space import state_space
 from mfdl.accounting.methods.streaming import gramian_rows, stream
@@ -16,9 +17,10 @@ from mfdl.accounting.sensitivity import worst_sensitivities
 from mfdl.base.figures import PALETTE, STYLE
 from mfdl.protocol.algorithms import dp_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.graphs import load_graph
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import PNDP, Attack, view
+from mfdl.protocol.threat_models import PNDP
 
 ROUTES = {
     "pseudo-inverse": PALETTE["ldp"], "dense": PALETTE["squared"], "auto": PALETTE["ours"]}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mfdl.protocol.threat_models import LDP as LDP
     from mfdl.protocol.threat_models import PNDP as PNDP
     from mfdl.protocol.threat_models import SecLDP as SecLDP
-    from mfdl.protocol.threat_models import SecureSum as SecureSum
+    from mfdl.protocol.methods.secure_sums import SecureSum as SecureSum
     from mfdl.protocol.gossip import gossip_matrix as gossip_matrix
     from mfdl.protocol.methods.graphs import load_graph as load_graph
     from mfdl.protocol.participation import Participation as Participation
@@ -90,7 +90,8 @@ _HOME = {
     "protocol.protocols": "Protocol",
     "protocol.algorithms":
         "dsgd dp_dsgd mf_dsgd anti_pgd muffliato decor corn zip_dl local_dsgd random_walk",
-    "protocol.threat_models": "LDP PNDP SecLDP SecureSum",
+    "protocol.threat_models": "LDP PNDP SecLDP",
+    "protocol.methods.secure_sums": "SecureSum",
     "protocol.participation": "Participation",
     "accounting.methods.report": "Report",
     "accounting.gaussian_dp": "GaussianDP row_sensitivity",

@@ -43,8 +43,9 @@ from mfdl.accounting.methods.state_space import (
 from .methods.streaming import Streamed, stream
 from ..base.arguments import Bools, Floats, Ints, real_number
 from ..base.files import bars_shown, map_with_bar, progress_bar, worker_threads
-from .lemma14 import Factorization, decompose
-from ..protocol.threat_models import VIEW, Attack, TrustModel, view_of
+from .lemma14 import VIEW, Factorization, decompose, view_of
+from ..protocol.methods.attacks import Attack
+from ..protocol.threat_models import TrustModel
 from ..protocol.participation import Participation, RandomParticipation, check_participation
 from mfdl.protocol.protocols import (
     MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,

@@ -9,6 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mfdl.accounting.methods.gaussian_conversions import (
+    gaussian_log_delta, solve_epsilon, solve_mu,
+)
 from ..base.arguments import check_choice, check_count, real_number
 from ..base.files import needed_for
 
@@ -18,94 +21,12 @@ if TYPE_CHECKING:
 # %% auto #0
 __all__ = ['ADJACENCY', 'GaussianDP', 'row_sensitivity']
 
-# %% ../../nbs/accounting/08_gaussian_dp.ipynb #0000000d
-_SMALL_MU = 1e-3  # below it the series has error mu^4/240, the difference rounding 1e-16 x/mu
-
-def _mills(x: float) -> float:
-    "Mills' ratio, Phi(-x) / phi(x), of the standard normal distribution."
-    from scipy.special import erfcx
-    return float(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
-
-def _mills_difference(x: float, mu: float) -> float:
-    "m(x - mu/2) - m(x + mu/2) for small mu, by Taylor series."
-    first = 1 - x * _mills(x)  # -m'(x)
-    third = 2 * first - x * (_mills(x) - x * first)  # -m'''(x)
-    return mu * first + mu**3 / 24 * third
-
-# %% ../../nbs/accounting/08_gaussian_dp.ipynb #20logd02
-def _log_delta(
-    mu: float,  # in (0, inf)
-    epsilon: float,  # >= 0
-) -> float:
-    "Logarithm of delta for a mu-GDP mechanism (Dong, Roth and Su 2022, Corollary 1)."
-    from scipy.special import ndtr
-    low = epsilon / mu - mu / 2
-    high = epsilon / mu + mu / 2
-    log_density = -low * low / 2 - math.log(2 * math.pi) / 2
-    if low > 1e6: return log_density  # the rest is rounding
-    if low < -5:  # the first term is near 1
-        return math.log(ndtr(-low) - math.exp(log_density) * _mills(high))
-    if mu >= _SMALL_MU: return log_density + math.log(_mills(low) - _mills(high))
-    return log_density + math.log(_mills_difference(epsilon / mu, mu))
-
-# %% ../../nbs/accounting/08_gaussian_dp.ipynb #00000011
-_TIGHT = {"xtol": 1e-300, "rtol": 1e-14}
-
-def _solve_epsilon(mu: float, log_delta: float) -> float:
-    "The smallest epsilon of a mu-GDP mechanism."
-    from scipy.optimize import brentq
-    if mu == 0: return 0.0
-    if math.isinf(mu): return math.inf
-    if _log_delta(mu, 0.0) <= log_delta: return 0.0
-    upper = (mu * mu / 2 + mu * math.sqrt(-2 * log_delta)) * (1 + 1e-14)  # beyond rounding
-    if math.isinf(upper): return math.inf  # above the largest float
-    return float(brentq(lambda epsilon: _log_delta(mu, epsilon) - log_delta, 0.0, upper, **_TIGHT))
-
-def _solve_mu(epsilon: float, log_delta: float) -> float:
-    "The largest mu whose epsilon is small enough."
-    from scipy.optimize import brentq
-    high = 1.0
-    while _log_delta(high, epsilon) < log_delta:
-        high *= 2
-    low = high / 2
-    while _log_delta(low, epsilon) > log_delta:
-        high = low
-        low = high / 2
-    return float(brentq(lambda mu: _log_delta(mu, epsilon) - log_delta, low, high, **_TIGHT))
-
 # %% ../../nbs/accounting/08_gaussian_dp.ipynb #20delta2
 def check_delta(delta: float) -> float:
     "Return a probability that an approximate guarantee can have."
     if not 0 < real_number(delta) < 1:
         raise ValueError(f"delta={delta!r}: expected a probability in (0, 1), such as 1e-6")
     return float(delta)
-
-def _check_epsilon(epsilon: float) -> float:
-    "Return a number that is not negative, or inf."
-    if not real_number(epsilon) >= 0:
-        raise ValueError(f"epsilon={epsilon!r}: expected a number >= 0")
-    return real_number(epsilon)
-
-# %% ../../nbs/accounting/08_gaussian_dp.ipynb #fe6b0fe2
-def _least_beta(
-    mu: float,  # in [0, inf]
-    alpha: float,
-) -> float:
-    "The least error of the second kind at level alpha, if that is a probability."
-    from scipy.special import ndtr, ndtri
-    if not 0 <= real_number(alpha) <= 1:
-        raise ValueError(f"alpha={alpha!r}: expected a probability from 0 to 1")
-    if math.isinf(mu): return 0.0
-    return float(ndtr(-ndtri(real_number(alpha)) - mu))
-
-# %% ../../nbs/accounting/08_gaussian_dp.ipynb #a195ca9b
-def _gaussian_event(mu: float) -> DpEvent:
-    "The event of which the best test is the one between N(0, 1) and N(mu, 1)."
-    with needed_for("events of dp_accounting", "accountants"): import dp_accounting
-    if mu == 0: return dp_accounting.NoOpDpEvent()
-    noise_multiplier = math.nextafter(1 / mu, 0)
-    if noise_multiplier == 0: return dp_accounting.NonPrivateDpEvent()
-    return dp_accounting.GaussianDpEvent(noise_multiplier)
 
 # %% ../../nbs/accounting/08_gaussian_dp.ipynb #00000012
 @dataclass(frozen=True)
@@ -141,81 +62,30 @@ class GaussianDP:
         object.__setattr__(self, "mu", mu)
 
     def delta(self, epsilon: float) -> float:
-        """Find the smallest delta of this epsilon.
+        """Find the smallest delta of this epsilon, which is a number from 0 to inf.
 
-        Parameters
-        ----------
-        epsilon : float
-            From 0 to inf.
-
-        Returns
-        -------
-        float
-            A probability: the mechanism is (epsilon, delta)-DP.
-
-        Raises
-        ------
-        ValueError
-            When epsilon is not a number >= 0.
-
-        References
-        ----------
-        Dong, Roth and Su 2022, Corollary 1; chapter 08.
+        The mechanism is (epsilon, delta)-DP (Dong, Roth and Su 2022, Corollary 1).
         """
-        epsilon = _check_epsilon(epsilon)
+        if not real_number(epsilon) >= 0:
+            raise ValueError(f"epsilon={epsilon!r}: expected a number >= 0")
+        epsilon = real_number(epsilon)
         if math.isinf(self.mu): return 1.0
         if self.mu == 0 or math.isinf(epsilon): return 0.0
         if epsilon / self.mu - self.mu / 2 > 40: return 0.0  # below the smallest float
-        return math.exp(_log_delta(self.mu, epsilon))
+        return math.exp(gaussian_log_delta(self.mu, epsilon))
 
     def epsilon(self, delta: float) -> float:
-        """Find the smallest epsilon of this delta.
+        """Find the smallest epsilon of this delta, which is a probability in (0, 1).
 
-        It is accurate to 1e-12 of the larger of epsilon and mu for delta up to 1/2;
-        above that, 1 - delta has fewer digits.
-
-        Parameters
-        ----------
-        delta : float
-            In (0, 1).
-
-        Returns
-        -------
-        float
-            From 0 to inf: the mechanism is (epsilon, delta)-DP.
-
-        Raises
-        ------
-        ValueError
-            When delta is no such probability.
-
-        References
-        ----------
-        Dong, Roth and Su 2022, Corollary 1; chapter 08.
+        It is from 0 to inf, and accurate to 1e-12 of the larger of epsilon and mu for
+        delta up to 1/2; above that, 1 - delta has fewer digits.
         """
-        return _solve_epsilon(self.mu, math.log(check_delta(delta)))
+        return solve_epsilon(self.mu, math.log(check_delta(delta)))
 
     def rdp(self, alpha: float) -> float:
-        """Find the Renyi divergence of order alpha.
+        """Find the Renyi divergence of an order alpha > 1, half of alpha mu^2.
 
-        Parameters
-        ----------
-        alpha : float
-            Above 1.
-
-        Returns
-        -------
-        float
-            Half of alpha mu^2: the mechanism is (alpha, that)-RDP.
-
-        Raises
-        ------
-        ValueError
-            When alpha is not a number > 1.
-
-        References
-        ----------
-        arXiv 1702.07476; chapter 08.
+        The mechanism is (alpha, that)-RDP (arXiv 1702.07476).
         """
         if not real_number(alpha) > 1:
             raise ValueError(f"alpha={alpha!r}: expected an order > 1")
@@ -224,39 +94,19 @@ class GaussianDP:
     def beta(self, alpha: float) -> float:
         """Find the trade-off curve: how often the best test of level alpha misses.
 
-        Parameters
-        ----------
-        alpha : float
-            Probability, from 0 to 1, with which the test finds a record that was not
-            used.
-
-        Returns
-        -------
-        float
-            The least probability of not finding one that was.
-
-        Raises
-        ------
-        ValueError
-            When alpha is no probability.
-
-        References
-        ----------
-        Dong, Roth and Su 2022, Definition 2.6; chapter 08.
+        A test of level alpha, from 0 to 1, finds a record that was not used with this
+        probability (Dong, Roth and Su 2022, Definition 2.6).
         """
-        return _least_beta(self.mu, alpha)
+        from scipy.special import ndtr, ndtri
+        if not 0 <= real_number(alpha) <= 1:
+            raise ValueError(f"alpha={alpha!r}: expected a probability from 0 to 1")
+        if math.isinf(self.mu): return 0.0
+        return float(ndtr(-ndtri(real_number(alpha)) - self.mu))
 
     def advantage(self) -> float:
         """Find the membership advantage: the largest 1 - alpha - beta(alpha).
 
-        Returns
-        -------
-        float
-            From 0 to 1.
-
-        References
-        ----------
-        Yeom et al. 2018 (arXiv 1709.01604); Dong, Roth and Su 2022; chapter 08.
+        It is from 0 to 1 (Yeom et al. 2018, arXiv 1709.01604).
         """
         return math.erf(self.mu / math.sqrt(8))
 
@@ -265,46 +115,17 @@ class GaussianDP:
 
         The noise multiplier is relative to what one change of neighbours moves,
         whatever neighbours are here, and so it is for accountants in their default
-        relation; the PLD accountant for REPLACE_ONE counts twice as much.
-
-        Returns
-        -------
-        DpEvent
-            A GaussianDpEvent; NoOpDpEvent for mu = 0, NonPrivateDpEvent for inf.
-
-        Raises
-        ------
-        ImportError
-            Without dp_accounting (`pip install 'mfdl[accountants]'`).
-
-        References
-        ----------
-        chapter 08.
+        relation; the PLD accountant for REPLACE_ONE counts twice as much. It is rounded
+        down. The event is NoOpDpEvent for mu = 0, and NonPrivateDpEvent for inf.
         """
-        return _gaussian_event(self.mu)
+        with needed_for("events of dp_accounting", "accountants"): import dp_accounting
+        if self.mu == 0: return dp_accounting.NoOpDpEvent()
+        noise_multiplier = math.nextafter(1 / self.mu, 0)
+        if noise_multiplier == 0: return dp_accounting.NonPrivateDpEvent()
+        return dp_accounting.GaussianDpEvent(noise_multiplier)
 
     def compose(self, *others: GaussianDP) -> GaussianDP:
-        """Find the privacy of this mechanism and others together, adaptively.
-
-        Parameters
-        ----------
-        *others : GaussianDP
-            Mechanisms that see the same record.
-
-        Returns
-        -------
-        GaussianDP
-            Of which mu is the root of the sum of squares.
-
-        Raises
-        ------
-        ValueError
-            When one of them is something else.
-
-        References
-        ----------
-        Dong, Roth and Su 2022; chapter 08.
-        """
+        "Find the privacy of this mechanism and others together, adaptively."
         for other in others:
             if isinstance(other, GaussianDP): continue
             raise ValueError(
@@ -314,34 +135,13 @@ class GaussianDP:
 
     @classmethod
     def from_epsilon(cls, epsilon: float, delta: float) -> GaussianDP:
-        """Find the largest mu that is (epsilon, delta)-DP.
+        """Find the largest mu that is (epsilon, delta)-DP, for a finite epsilon >= 0.
 
         Its relative accuracy is 1e-12 for delta up to 1/2.
-
-        Parameters
-        ----------
-        epsilon : float
-            Finite, from 0.
-        delta : float
-            In (0, 1).
-
-        Returns
-        -------
-        GaussianDP
-            Of that mu.
-
-        Raises
-        ------
-        ValueError
-            When epsilon or delta is out of its range.
-
-        References
-        ----------
-        Dong, Roth and Su 2022, Corollary 1; chapter 08.
         """
         if not 0 <= real_number(epsilon) < math.inf:
             raise ValueError(f"epsilon={epsilon!r}: expected a finite number >= 0")
-        return cls(_solve_mu(real_number(epsilon), math.log(check_delta(delta))))
+        return cls(solve_mu(real_number(epsilon), math.log(check_delta(delta))))
 
 # %% ../../nbs/accounting/08_gaussian_dp.ipynb #0000001a
 ADJACENCY = {"zero-out": 1.0, "replace-one": 2.0}

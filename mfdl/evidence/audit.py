@@ -21,8 +21,9 @@ from mfdl.base.arguments import (
 )
 from ..base.files import needed_for
 from ..base.randomness import block_size, check_seed, derive_seed, draw_block
-from ..protocol.threat_models import Attack, TrustModel, view
-from ..accounting.lemma14 import Factorization, decompose
+from ..accounting.lemma14 import Factorization, decompose, view
+from ..protocol.methods.attacks import Attack
+from ..protocol.threat_models import TrustModel
 from ..protocol.participation import Participation, participation_of
 from ..protocol.protocols import Protocol, check_protocol_type
 from ..protocol.methods.streams import deal_seeds

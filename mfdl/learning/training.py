@@ -33,7 +33,8 @@ from ..base.figures import PALETTE
 from ..base.files import bars_shown, needed_for
 from ..base.randomness import check_seed, derive_seed, fresh_secret
 from ..protocol.algorithms import dsgd, mf_dsgd
-from ..protocol.threat_models import LDP, Attack, TrustModel
+from ..protocol.methods.attacks import Attack
+from ..protocol.threat_models import LDP, TrustModel
 from ..protocol.gossip import check_gossip, gossip_matrix
 from ..protocol.methods.graphs import load_graph
 from mfdl.protocol.participation import (

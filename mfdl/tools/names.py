@@ -26,9 +26,9 @@ from ..base.files import needed_for
 from mfdl.protocol.algorithms import (
     anti_pgd, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl,
 )
-from mfdl.protocol.threat_models import (
-    LDP, PNDP, SecLDP, SecureSum, TrustModel, parse_attackers,
-)
+from ..protocol.methods.attacker_names import parse_attackers
+from ..protocol.methods.secure_sums import SecureSum
+from ..protocol.threat_models import LDP, PNDP, SecLDP, TrustModel
 from ..protocol.gossip import LARGE
 from ..protocol.methods.graphs import load_graph, parse_spec
 from ..protocol.participation import Participation

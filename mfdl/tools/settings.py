@@ -23,7 +23,9 @@ from ..accounting.methods.sparse_view import check_memory, expected_cost, see
 from ..accounting.methods.state_space import NotStreamable
 from ..base.arguments import check_choice, check_count, composed, without_remedy
 from ..base.graph_files import FORMATS, read_graph
-from ..protocol.threat_models import LDP, Attack, TrustModel, labelled
+from ..protocol.methods.attacker_names import labelled
+from ..protocol.methods.attacks import Attack
+from ..protocol.threat_models import LDP, TrustModel
 from ..protocol.gossip import gossip_matrix
 from ..protocol.methods.graphs import GRAPHS, load_graph, parse_spec
 from ..protocol.participation import Participation

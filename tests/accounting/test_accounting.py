@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mfdl import account
 from mfdl.accounting.account import account_by
 from mfdl.accounting.flow_theorem import Lipschitz
-from mfdl.accounting.lemma14 import NotFactorizable, decompose, factorize
+from mfdl.accounting.lemma14 import NotFactorizable, decompose, factorize, view
 from mfdl.accounting.methods.solver import certify
 from mfdl.accounting.sensitivity import sensitivity, worst_sensitivity
 from mfdl.base.randomness import derive_seed, draw
@@ -27,10 +27,11 @@ from mfdl.protocol.algorithms import (
     zip_dl,
 )
 from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.protocols import Protocol
-from mfdl.protocol.threat_models import LDP, PNDP, SecLDP, SecureSum, view
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 TOL = 1e-8
 

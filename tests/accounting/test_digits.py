@@ -7,7 +7,7 @@ from scipy.linalg import solve_triangular, toeplitz
 from scipy.sparse import csr_array
 
 from mfdl import account
-from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.lemma14 import decompose, view
 from mfdl.accounting.methods.eavesdropper import overheard
 from mfdl.accounting.methods.paths import paths_of
 from mfdl.accounting.methods.sparse_view import FromSeen, see
@@ -15,8 +15,9 @@ from mfdl.accounting.methods.state_space import Doubtful, state_space, strategy_
 from mfdl.accounting.methods.streaming import stream
 from mfdl.protocol.algorithms import mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import LDP, PNDP, Attack, view
+from mfdl.protocol.threat_models import LDP, PNDP
 
 TRUE = 1e-7  # relative error of information, some digits above half of all
 PATH = gossip_matrix(nx.path_graph(3), "uniform")

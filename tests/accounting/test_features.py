@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from mfdl import LDP, PNDP, Lipschitz, OnlineAccountant, Participation, Protocol, Round, Schedule, ScheduledProtocol, SecLDP, Step, account
 from mfdl.accounting.account import account_by
 from mfdl.accounting.gaussian_dp import GaussianDP
-from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.lemma14 import VIEW, decompose, view
 from mfdl.accounting.methods import accountant as online
 from mfdl.accounting.methods import all_attackers as many
 from mfdl.accounting.methods import eavesdropper as overheard
@@ -30,8 +30,8 @@ from mfdl.learning.data import cut
 from mfdl.learning.methods.noise_supply import Run, check_run
 from mfdl.learning.training import train
 from mfdl.protocol import protocols as protocol
-from mfdl.protocol import threat_models as attackers
 from mfdl.protocol.methods import steps
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.steps import FEATURES, Noise, NoiseInTime, Route, refuse
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.protocols import MatrixProtocol, Messages, Variables, with_full_matrices
@@ -144,14 +144,14 @@ def route(listed):
 
 @route(overheard.CLOSED_FORM)
 def closed_form(run, trust, truth, folder):
-    if (found := overheard.independent(attackers.Attack(run, trust))) is None: return False
+    if (found := overheard.independent(Attack(run, trust))) is None: return False
     truth.check_information(found)
     return True
 
 
 @route(overheard.DIRECTIONS)
 def directions(run, trust, truth, folder):
-    if (found := overheard.overheard(attackers.Attack(run, trust))) is None: return False
+    if (found := overheard.overheard(Attack(run, trust))) is None: return False
     truth.check_information(found)
     return True
 
@@ -162,7 +162,7 @@ def alike(run, trust, truth, folder): return run.sparse and directions(run, trus
 
 @route(seen.SEEN)
 def rows_that_are_seen(run, trust, truth, folder):
-    try: found = seen.FromSeen(seen.see(attackers.Attack(run, trust)))
+    try: found = seen.FromSeen(seen.see(Attack(run, trust)))
     except state_space.NotStreamable: return False
     truth.check_information(found)
     return True
@@ -170,15 +170,15 @@ def rows_that_are_seen(run, trust, truth, folder):
 
 @route(state_space.ONE_PASS)
 def one_pass(run, trust, truth, folder):
-    try: found = stream(state_space.state_space(attackers.Attack(run, trust)))
+    try: found = stream(state_space.state_space(Attack(run, trust)))
     except state_space.NotStreamable: return False
     if found.certain: truth.check_information(found, found.uncovered)
     return found.certain
 
 
-@route(attackers.VIEW)
+@route(VIEW)
 def whole_view(run, trust, truth, folder):
-    found = decompose(attackers.view(run, trust))
+    found = decompose(view(run, trust))
     if not found.clear or not found.full: return False
     truth.check_information(found, found.uncovered)
     return True
@@ -186,7 +186,7 @@ def whole_view(run, trust, truth, folder):
 
 @route(exact.EXACT)
 def without_rounding(run, trust, truth, folder):
-    found = exact.exact(attackers.Attack(run, trust))
+    found = exact.exact(Attack(run, trust))
     truth.check_information(found, found.uncovered)
     return True
 
@@ -196,7 +196,7 @@ def plans(run, trust, truth, folder):
     """No promise is below the account for gradients that do not react, which are among those that do."""
     if not trust.nodes: return False
     for scheme in (Participation.single(run.T), Participation.every_step(run.T)):
-        try: made = promises.promise(attackers.Attack(run, trust), scheme, Lipschitz(1.0))
+        try: made = promises.promise(Attack(run, trust), scheme, Lipschitz(1.0))
         except ValueError: return False  # a memory that nodes share
         assert (made.sensitivity >= truth.sensitivities(scheme) * (1 - 1e-7) - 1e-9).all()
     return True
@@ -206,7 +206,7 @@ def plans(run, trust, truth, folder):
 def signed_bound(run, trust, truth, folder):
     if not trust.nodes: return False
     scheme = Participation.single(run.T)
-    try: made = promises.promise(attackers.Attack(run, trust), scheme, Lipschitz(1.0, 0.5))
+    try: made = promises.promise(Attack(run, trust), scheme, Lipschitz(1.0, 0.5))
     except ValueError: return False
     assert (made.sensitivity >= truth.sensitivities(scheme) * (1 - 1e-7) - 1e-9).all()
     return made.multipliers is not None
@@ -363,7 +363,7 @@ def uses(run, tmp_path):
     for trust in (LDP(), insider, SecLDP([0])):
         for backend in ("auto", "seen", "streaming", "dense", "exact"): yield partial(account_by, backend, run, trust, scheme)
     yield lambda: account(run, insider, scheme, updates=Lipschitz(1.0))
-    yield lambda: promises.promise(attackers.Attack(run, insider), scheme, Lipschitz(1.0))
+    yield lambda: promises.promise(Attack(run, insider), scheme, Lipschitz(1.0))
     yield lambda: exposure(run, [insider], scheme)
     yield lambda: OnlineAccountant(insider).feed(run)
     yield lambda: write_log(run, scheme, 1.0, tmp_path / "log")
@@ -393,7 +393,7 @@ def test_a_field_that_nobody_has_explained_is_refused_by_all(kind, sparse, monke
         told = str(refused.value)
         assert "extra" in told or isinstance(run, MatrixProtocol) or "sparse" in told  # what never takes such a run says so first
     if sparse: return
-    with pytest.raises(ValueError, match=f"{kind.__name__}.extra, and the whole view does not handle that; expected the default of"): attackers.view(run, LDP())
+    with pytest.raises(ValueError, match=f"{kind.__name__}.extra, and the whole view does not handle that; expected the default of"): view(run, LDP())
 
 
 def test_a_class_of_ones_own_is_refused():

@@ -16,10 +16,11 @@ from mfdl.accounting.methods.report import in_short
 from mfdl.accounting.methods.sparse_view import FromSeen, see
 from mfdl.protocol.algorithms import anti_pgd, decor, dp_dsgd, muffliato
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.steps import Noise, Round, Step, fresh_noise
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.protocols import Protocol
-from mfdl.protocol.threat_models import LDP, PNDP, Attack, SecLDP
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 from mfdl.tools.logs import MessageLog, read_log, write_log
 
 LINKS = [(0, 1), (1, 2), (2, 3), (3, 4), (1, 4)]

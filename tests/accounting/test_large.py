@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, SecLDP, SecureSum, account
 from mfdl.accounting.account import account_by
-from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.lemma14 import decompose, view
 from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.accounting.methods.eavesdropper import independent
 from mfdl.accounting.methods.flow_plans import promise
@@ -25,9 +25,10 @@ from mfdl.accounting.methods.sparse_view import FromSeen, expected_cost, see
 from mfdl.accounting.methods.state_space import NotStreamable
 from mfdl.protocol.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
 from mfdl.protocol.gossip import check_gossip, gossip_matrix
+from mfdl.protocol.methods.attacker_names import parse_attackers
+from mfdl.protocol.methods.attacks import Attack, coalition_mask
 from mfdl.protocol.methods.steps import Noise, NoiseInTime, Round, Step
 from mfdl.protocol.protocols import Protocol, check_protocol_type
-from mfdl.protocol.threat_models import Attack, coalition_mask, parse_attackers, view
 from mfdl.protocol.workload import gossip_kinds
 from mfdl.tools.cli import app
 

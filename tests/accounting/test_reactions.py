@@ -38,7 +38,7 @@ from mfdl.accounting.flow_theorem import best_plans, plan_at, plan_cost
 from mfdl.accounting.methods.flow_plans import new_differences, promise
 from mfdl.accounting.methods.paths import paths_of
 from mfdl.accounting.sensitivity import worst_sensitivities
-from mfdl.protocol.threat_models import Attack, coalition_mask
+from mfdl.protocol.methods.attacks import Attack, coalition_mask
 from mfdl.tools.cli import app
 
 SEEDS = st.integers(0, 2**32 - 1)

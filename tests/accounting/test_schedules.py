@@ -10,6 +10,7 @@ from protocols import random_protocol
 
 from mfdl.accounting.account import account, account_by, expected_work
 from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.accounting.lemma14 import view
 from mfdl.accounting.methods.accountant import OnlineAccountant
 from mfdl.accounting.methods.flow_plans import promise
 from mfdl.accounting.methods.paths import paths_of
@@ -19,10 +20,12 @@ from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.noise.methods.objectives import Objective, model_workload
 from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd, muffliato, zip_dl
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
+from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.methods.steps import Noise, Round, Step
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.protocols import Protocol
-from mfdl.protocol.threat_models import LDP, PNDP, Attack, SecLDP, SecureSum, view
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 RING = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
 N, T = 5, 6

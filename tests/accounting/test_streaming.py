@@ -21,9 +21,10 @@ from mfdl.accounting.methods.state_space import NotStreamable, state_space
 from mfdl.accounting.methods.streaming import gramian_rows, stream
 from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
 from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.steps import Noise, Round, Step
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import LDP, PNDP, Attack, SecLDP
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 FAST = settings(deadline=None, max_examples=40)
 

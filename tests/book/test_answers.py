@@ -2,6 +2,7 @@
 import copy
 import math
 
+import matplotlib.pyplot as plt
 import nbformat
 import networkx as nx
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import stats
 from mfdl.accounting.account import account
 from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.accounting.gaussian_dp import GaussianDP, calibrate_sigma
-from mfdl.accounting.lemma14 import factorize
+from mfdl.accounting.lemma14 import decompose, factorize, view
 from mfdl.accounting.methods.accountant import OnlineAccountant
 from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.accounting.methods.filters import Filter
@@ -34,15 +35,17 @@ from mfdl.noise.methods.spectral import _best_along, any_noise_bound, optimize_s
 from mfdl.noise.methods.strategies import strategy
 from mfdl.noise.space_time import exact_space_time
 from mfdl.noise.which_noise import which_noise
-from mfdl.protocol.algorithms import dp_dsgd, muffliato
+from mfdl.protocol.algorithms import decor, dp_dsgd, dsgd, muffliato
 from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.graphs import load_graph
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import LDP, PNDP, Attack, view
+from mfdl.protocol.threat_models import LDP, PNDP
 from mfdl.tools.intervals import paired_interval
 
 FLORENCE = load_graph("florentine")
 FAMILIES = list(FLORENCE)
+PATH = gossip_matrix(nx.path_graph(3))
 UNIFORM, METROPOLIS = (gossip_matrix(FLORENCE, weights) for weights in ("uniform", "metropolis"))
 
 
@@ -65,6 +68,30 @@ def test_shifts_of_another_neighbour():
     P = information("Ridolfi")
     assert [round(np.abs(P).sum(), 2), round(certify(P).upper, 2)] == [56.85, 47.45]
     assert certify(information("Acciaiuoli")).Y[20, 21:23].round(2).tolist() == [-0.89, 0.58]
+
+
+def test_who_knows_and_hears_what_else():
+    says("protocol/06_threat_models", "(One variable, Ben's own.)", "(Ben and Cem, in both steps.)")
+    run, who = decor(PATH, 1), np.array([True, False, True])
+    unknown = ~PNDP([0, 2]).knows_noise(run.variables, who)
+    assert np.asarray(run.variables.holders)[unknown].tolist() == [[False, True, False]]
+    hears = np.asarray(dp_dsgd(PATH, 2).messages.receivers)
+    assert [u for t in range(2) for u in (1, 2) if hears[3 * t + u, 1:].any()] == [1, 2, 1, 2] and not hears[0, 2]
+
+
+def test_two_who_collude_hear_ana_and_a_third_step_carries_on():
+    says("accounting/09_lemma14", "is the identity: they hear her directly", "Now node 0's gradient of step 1 leaks, too")
+    np.testing.assert_allclose(factorize(view(dp_dsgd(PATH, 2), PNDP([1, 2]))).information(0), np.eye(2), atol=1e-12)
+    assert (1, 0) in decompose(view(dsgd(PATH, 3), PNDP([2]))).leaks
+
+
+def test_an_adversary_that_pushes_while_it_is_ahead():
+    says("accounting/11_theorem8", "replace `evidence > 0` by `evidence < 0`", "still hold? (All.)")
+    cells = [cell.replace("evidence > 0", "evidence < 0") for cell in cells_of("accounting/11_theorem8", "code")]
+    first, last = (next(i for i, cell in enumerate(cells) if start in cell) for start in ("import matplotlib", "epsilons ="))
+    chapter = {}
+    for cell in cells[first:last + 1]: exec(cell, chapter)
+    plt.close("all")
 
 
 def test_narrower_counterexample():

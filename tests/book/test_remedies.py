@@ -56,6 +56,7 @@ from mfdl import (
     zip_dl,
 )
 from mfdl.accounting.account import account_by
+from mfdl.accounting.lemma14 import view
 from mfdl.accounting.methods.accountant import restore, save
 from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.accounting.methods.poisson import amplified
@@ -75,9 +76,9 @@ from mfdl.noise.methods.objectives import AgeWorkload
 from mfdl.noise.methods.strategies import load_strategy, save_strategy
 from mfdl.noise.space_time import exact_space_time
 from mfdl.protocol.gossip import check_gossip, spectral_gap
+from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.participation import Uses
-from mfdl.protocol.threat_models import parse_attackers, view
 from mfdl.tools.answers import expected_cost_in_words
 from mfdl.tools.cli import app
 from mfdl.tools.experiments import experiment_parameters

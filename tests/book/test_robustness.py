@@ -58,6 +58,8 @@ from mfdl.protocol import protocols as protocol
 from mfdl.protocol import threat_models as attackers
 from mfdl.protocol import workload as workloads
 from mfdl.protocol.methods import graphs, streams
+from mfdl.protocol.methods.attacker_names import parse_attackers
+from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.tools import grids, names, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 300))
@@ -92,7 +94,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/methods/certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
-    "labels and pages: tests/tools/test_explorer.py": "threat_models.labelled cli.guard cli.app_folder",
+    "labels and pages: tests/tools/test_explorer.py": "attacker_names.labelled cli.guard cli.app_folder",
     "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
@@ -102,7 +104,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "audit.least_refutable audit.replay "
     "audit.likelihood_ratio audit.learned audit.Audit audit.Interval "
     "audit.audit",
-    "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "threat_models.view threat_models.coalition_mask",
+    "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "lemma14.view attacks.coalition_mask",
     "what was checked is not checked again: tests/protocol/test_protocol.py": "workload.GossipSequence",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
     "parts of the filter, against other routes: tests/accounting/test_streaming.py, tests/accounting/test_fortress.py, `accounting.methods.filters`": "filters.* "
@@ -221,7 +223,7 @@ def exact_log_delta(mu: float, epsilon: float):
         return float(mpmath.log(tail(epsilon / mu - mu / 2) - mpmath.exp(epsilon) * tail(epsilon / mu + mu / 2)))
 
 
-@campaign(120, "gaussian_dp.GaussianDP gaussian_dp.calibrate_sigma",
+@campaign(120, "gaussian_dp.GaussianDP gaussian_dp.calibrate_sigma gaussian_conversions.gaussian_log_delta gaussian_conversions.solve_epsilon gaussian_conversions.solve_mu",
           st.one_of(scales(1e-6, 1e3), st.sampled_from([1e-300, 1e-12, 1e8, 1e20, 1e154])),
           st.one_of(scales(1e-300, 0.5), st.floats(0.5, 1 - 1e-9)), st.floats(1.001, 10))
 def test_epsilon_delta_and_mu(mu, delta, factor):
@@ -302,7 +304,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
     auditing.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
     auditing.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
-    reconstruction.estimate: {"v": attackers.view(RUN, NEAR), "messages": np.zeros((8, 2)), "scale": 1.0, "b": 2},
+    reconstruction.estimate: {"v": factorization.view(RUN, NEAR), "messages": np.zeros((8, 2)), "scale": 1.0, "b": 2},
     reconstruction.image_of: {"gradient": np.arange(1.0, 7.0), "outputs": 2, "inputs": 2}, reconstruction.picture_error: {"image": [1.0, 2.0], "record": [2.0, 1.0]},
 }
 KINDS = {noise.restart: "one", arguments.check_count: "argument"}  # arguments of which the caller is trusted
@@ -400,8 +402,8 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "protocols.Messages protocols.Variables protocols.NoiseMixing protocols.check_nodes protocols.Protocol protocols.MatrixProtocol "
                "protocols.check_protocol_type workload.gossip_kinds "
                "algorithms.gossip_run algorithms.time_blocks "
-               "threat_models.follow threat_models.seen_alone threat_models.Attack threat_models.view_of "
-               "threat_models.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP threat_models.View lemma14.decompose "
+               "attacks.follow attacks.seen_alone attacks.Attack lemma14.view_of "
+               "secure_sums.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP lemma14.View lemma14.decompose "
                "lemma14.Factorization "
                "state_space.state_space streaming.stream state_space.StateSpace state_space.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
@@ -412,7 +414,7 @@ def test_accounts_of_anything_legal(case):
     def at_most(less, more): return all(mu <= more[v] * (1 + TOL) + TOL or extreme and mu == math.inf for v, mu in less.items() if v in more)
     near, received, everything, outside = (by_victim(run, trust, scheme) for trust in (
         attackers.PNDP(few), attackers.SecLDP(few, "received"), attackers.SecLDP(few), attackers.LDP()))
-    sums = by_victim(run, attackers.SecureSum(few), scheme)
+    sums = by_victim(run, SecureSum(few), scheme)
     assert at_most(sums, near) and received == near and at_most(near, everything) and at_most(outside, everything)
     if (run.variables.holder_sets.sum(axis=1) == 1).all(): assert at_most(everything, outside)
     if size > 1: assert at_most(by_victim(run, attackers.PNDP(few[:1]), scheme), near)
@@ -454,9 +456,9 @@ def test_runs_of_some_more_steps(seed):
     earlier = earlier_accounting.message_by_message(W, T, 0)
     assert all(mu**2 <= earlier[v] * (1 + TOL) for v, mu in by_victim(algorithms.dp_dsgd(W, T), attackers.PNDP([0]), scheme).items())
     assert set(by_victim(algorithms.dsgd(W, 3), attackers.LDP(), participation.Participation.single(3)).values()) == {math.inf}
-    seen = attackers.view(algorithms.dsgd(W, 3), attackers.PNDP([0]))
+    seen = factorization.view(algorithms.dsgd(W, 3), attackers.PNDP([0]))
     if len(seen.A): assert refused(lambda: factorization.factorize(seen), "no factorization") is None
-    assert factorization.factorize(attackers.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
+    assert factorization.factorize(factorization.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
     assert arguments.real_number(np.float32(0.5)) == 0.5 and math.isnan(arguments.real_number("1"))
     assert arguments.real_number(10**400) == math.inf and arguments.real_number(-10**400) == -math.inf
 
@@ -852,7 +854,7 @@ def keep(folder: Path, cell: dict, **written) -> dict:
 
 
 @campaign(50, "sweeps.collect sweeps.publish grids.read_status grids.write_json grids.file_digests names.read_strategy names.build_algorithm "
-              "graphs.parse_spec threat_models.parse_attackers",
+              "graphs.parse_spec attacker_names.parse_attackers",
           NAMES, st.sampled_from(["stem", "about", "experiment", "about.parameters", "about.code"]), FORGED, DAMAGE, st.text(max_size=12))
 def test_results_stay_in_their_folder(tmp_path_factory, name, key, value, damage, text):
     """Whatever a sweep's folder says, only files below it are read and only files below the given folder are written; matrices and options are read or refused."""
@@ -884,7 +886,7 @@ def test_results_stay_in_their_folder(tmp_path_factory, name, key, value, damage
     for spec in (text, f"muffliato:{text}", f"ring:n={text}"): refused(lambda: graphs.parse_spec(spec), "graph=")  # noqa: B023
     refused(lambda: names.build_algorithm(f"muffliato:K={text}", RING, 2, None, None))
     for nodes in (["a", "b", text], [0, 1, 2]):
-        found = refused(lambda: attackers.parse_attackers(text, nodes), "attackers=")  # noqa: B023
+        found = refused(lambda: parse_attackers(text, nodes), "attackers=")  # noqa: B023
         assert found is None or all(node in nodes for group in found for node in group)
 
 

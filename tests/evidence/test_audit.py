@@ -10,13 +10,15 @@ from scipy import stats
 
 from mfdl.accounting.account import account
 from mfdl.accounting.gaussian_dp import GaussianDP
+from mfdl.accounting.lemma14 import view
 from mfdl.evidence.audit import audit, epsilon_shown, interval, least_refutable, worst_case
 from mfdl.noise.methods.spectral import optimize_space_time
 from mfdl.noise.methods.strategies import strategy
 from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
 from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import LDP, PNDP, SecLDP, SecureSum, view
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (3, 4)])
 W, N = gossip_matrix(GRAPH, "uniform"), 5

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mfdl.accounting.account import account
-from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.lemma14 import decompose, view
 from mfdl.evidence.methods.reconstruction import estimate, image_of, observed, picture_error, play
 from mfdl.learning.data import Dataset, cut
 from mfdl.learning.methods.noise_supply import Run
@@ -16,7 +16,7 @@ from mfdl.learning.simulator import Simulation
 from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import LDP, PNDP, SecLDP, view
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, T, N = gossip_matrix(GRAPH), 4, 5

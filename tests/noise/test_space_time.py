@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from mfdl.accounting.account import account, account_by, overheard
-from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.lemma14 import decompose, view
 from mfdl.accounting.methods.poisson import check_overheard
 from mfdl.accounting.sensitivity import sensitivity
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, looks_back
@@ -24,11 +24,12 @@ from mfdl.noise.methods.strategies import strategy
 from mfdl.noise.space_time import exact_space_time, space_time_workload
 from mfdl.protocol.algorithms import dp_dsgd, gossip_run, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.steps import Noise
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.protocols import Protocol
-from mfdl.protocol.threat_models import LDP, PNDP, Attack, SecLDP, view
+from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 SCHEMES = (Participation.single(3), Participation.every_step(3), Participation.cyclic(2, 2), Participation.cyclic(3, 2))
 

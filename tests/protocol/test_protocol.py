@@ -39,7 +39,7 @@ from mfdl import (
     zip_dl,
 )
 from mfdl.accounting.account import account_by
-from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.lemma14 import decompose, view
 from mfdl.accounting.methods.filters import covariance_gains
 from mfdl.accounting.methods.state_space import state_space
 from mfdl.learning.data import Batches
@@ -47,8 +47,8 @@ from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.protocol import workload as workloads
 from mfdl.protocol.methods import steps
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.steps import Noise
-from mfdl.protocol.threat_models import Attack, view
 from mfdl.protocol.workload import gossip_kinds, gossip_sequence
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])

@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from mfdl import account, dp_dsgd
 from mfdl.base.graph_files import _OTHERS, FORMATS, read_frame, simple_graph
 from mfdl.protocol.gossip import check_gossip, churn, gossip_matrix
+from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.graphs import GRAPHS, load_graph
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import PNDP, parse_attackers
+from mfdl.protocol.threat_models import PNDP
 from mfdl.tools.cli import app
 from mfdl.tools.settings import Settings, keep_attackers, load_network
 

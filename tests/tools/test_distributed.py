@@ -50,9 +50,10 @@ from mfdl.protocol.algorithms import (
 )
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods import streams
+from mfdl.protocol.methods.attacks import coalition_mask
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.threat_models import LDP, PNDP, coalition_mask
+from mfdl.protocol.threat_models import LDP, PNDP
 from mfdl.tools.distributed import HostedNoise, Peer
 from mfdl.tools.journal import Journal, UsedSeeds
 from mfdl.tools.network import Network, PeerLost, join

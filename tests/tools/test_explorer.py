@@ -37,9 +37,9 @@ from mfdl import account
 from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.base.downloads import find_file
 from mfdl.base.graph_files import FORMATS, read_graph
-from mfdl.protocol import threat_models as attackers
 from mfdl.protocol.algorithms import dp_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.attacker_names import labelled, parse_attackers
 from mfdl.protocol.methods.graphs import load_graph
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import PNDP
@@ -576,9 +576,9 @@ def test_pages_are_counted():
 
 def test_a_label_with_a_plus_is_a_node():
     graph = ["a", "b", "a+b", "c"]
-    assert attackers.labelled(("a+b",), graph) == ("a+b",) and attackers.labelled(("a", "b"), graph) == ("a", "b")
-    assert attackers.parse_attackers("x+y,z", ["x+y", "z"]) == [("x+y",), ("z",)] and attackers.parse_attackers("a+c", graph) == [("a", "c")]
-    with pytest.raises(ValueError, match="is a node, and also a coalition"): attackers.parse_attackers("a+b", graph)
+    assert labelled(("a+b",), graph) == ("a+b",) and labelled(("a", "b"), graph) == ("a", "b")
+    assert parse_attackers("x+y,z", ["x+y", "z"]) == [("x+y",), ("z",)] and parse_attackers("a+c", graph) == [("a", "c")]
+    with pytest.raises(ValueError, match="is a node, and also a coalition"): parse_attackers("a+b", graph)
 
 
 def test_an_upload_is_measured_as_received(monkeypatch):

@@ -23,7 +23,8 @@ from ..sensitivity import worst_sensitivities
 from .state_space import Doubtful, NotStreamable, state_space
 from ...base.arguments import Bools, Floats, check_count, real_number, without_remedy
 from ...base.files import seal, unseal
-from ...protocol.threat_models import Attack, TrustModel, follow
+from ...protocol.methods.attacks import Attack, follow
+from ...protocol.threat_models import TrustModel
 from ...protocol.gossip import hops
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol, check_nodes

@@ -23,7 +23,8 @@ from .report import in_short, plot_spread, worst_first
 from ...base.arguments import real_number
 from ...base.cards import html_card
 from ...base.files import bars_shown, json_values, needed_for, progress_bar
-from ...protocol.threat_models import Attack, TrustModel
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
 from ...protocol.protocols import MatrixProtocol, Protocol
 from ...protocol.methods.steps import Route, fingerprint, refuse

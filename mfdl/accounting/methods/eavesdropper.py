@@ -16,7 +16,8 @@ from .sparse_view import fresh_strength, own_strategy
 from ..sensitivity import check_method
 from .state_space import NotStreamable
 from ...base.arguments import Bools, Floats, Ints
-from ...protocol.threat_models import LDP, Attack, SecLDP
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import LDP, SecLDP
 from ..lemma14 import CLEAR
 from ...protocol.participation import Participation
 from mfdl.protocol.protocols import (

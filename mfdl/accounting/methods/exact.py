@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ...base.arguments import Bools, Floats, Ints
-from ...protocol.threat_models import Attack
+from ...protocol.methods.attacks import Attack
 from ..lemma14 import NOISE_FLOOR
 from ...protocol.protocols import MatrixProtocol, Protocol
 from ...protocol.methods.steps import NoiseInTime, Route, Step, refuse

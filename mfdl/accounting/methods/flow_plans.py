@@ -16,7 +16,8 @@ from ..flow_theorem import Lipschitz, best_plans, numbers_or_nan, plan_at, spent
 from ..sensitivity import worst_sensitivities
 from .signed import SIGNED, Multipliers, all_cases, best_signed, signed_pass
 from ...base.arguments import Bools, Floats, Ints
-from ...protocol.threat_models import Attack, TrustModel
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
 from ...protocol.protocols import MatrixProtocol, Protocol
 

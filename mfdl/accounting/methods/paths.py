@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, eye_array
 
 from .state_space import strategy_in_time
 from ...base.arguments import Bools, Floats, Ints
-from ...protocol.threat_models import Attack
+from ...protocol.methods.attacks import Attack
 from ...protocol.protocols import MatrixProtocol, Protocol, check_protocol_type
 from ...protocol.methods.steps import Route, Step, refuse
 

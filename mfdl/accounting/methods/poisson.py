@@ -22,7 +22,8 @@ from mfdl.accounting.gaussian_dp import (
 )
 from ...base.arguments import Floats, Ints, real_number
 from ...base.files import needed_for
-from ...protocol.threat_models import LDP, Attack, TrustModel
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import LDP, TrustModel
 from ..lemma14 import CLEAR
 from mfdl.protocol.participation import (
     BinsParticipation, PoissonParticipation, RandomParticipation, TruncatedParticipation,

@@ -15,8 +15,8 @@ from scipy.sparse import csr_array, diags_array, eye_array, kron
 
 from .state_space import Doubtful
 from ...base.arguments import Bools, Floats, check_flag, real_array, real_number
-from ...protocol.threat_models import Attack, View, view_of
-from ..lemma14 import Factorization, decompose
+from ..lemma14 import Factorization, View, decompose, view_of
+from ...protocol.methods.attacks import Attack
 from mfdl.protocol.protocols import (
     MatrixProtocol, Messages, Protocol, Variables, check_protocol_type,
 )

@@ -18,7 +18,7 @@ from mfdl.accounting.methods.state_space import (
     seen_rows, strategy_in_time,
 )
 from ...base.arguments import Bools, Floats, Ints
-from ...protocol.threat_models import Attack
+from ...protocol.methods.attacks import Attack
 from ..lemma14 import EPS, NOISE_FLOOR
 from ...protocol.gossip import hops
 from ...protocol.participation import Participation

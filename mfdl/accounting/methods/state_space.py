@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from .exact import LOCK, matrix_rank, residues
 from ...base.arguments import Bools, Floats, Ints
 from ..lemma14 import CLEAR, EPS, NOISE_FLOOR
-from ...protocol.threat_models import Attack, seen_alone
+from ...protocol.methods.attacks import Attack, seen_alone
 from ...protocol.protocols import Protocol
 from ...protocol.methods.steps import Round, Route, Step, refuse
 

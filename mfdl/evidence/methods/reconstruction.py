@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...base.arguments import Bools, Floats, check_count, real_array, real_number
-from ...protocol.threat_models import Attack, TrustModel, View
-from ...accounting.lemma14 import NOISE_FLOOR, Factorization, decompose
+from ...accounting.lemma14 import NOISE_FLOOR, Factorization, View, decompose
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 from ...protocol.protocols import Protocol
 
 if TYPE_CHECKING:
