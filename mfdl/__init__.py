@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from mfdl.noise.covariance import Covariance as Covariance
     from mfdl.noise.covariance import optimize_covariance as optimize_covariance
     from mfdl.noise.methods.spectral import optimize_space_time as optimize_space_time
-    from mfdl.noise.lemma12 import local_gram as local_gram
+    from mfdl.noise.methods.gram_matrices import local_gram as local_gram
     from mfdl.noise.methods.insiders import optimize_local as optimize_local
     from mfdl.noise.which_noise import choose_strategy as choose_strategy
     from mfdl.noise.which_noise import which_noise as which_noise
@@ -106,7 +106,7 @@ _HOME = {
 _HOME |= {
     "noise.methods.certificates": "NotConverged",
     "noise.methods.objectives": "Objective",
-    "noise.lemma12": "local_gram",
+    "noise.methods.gram_matrices": "local_gram",
     "noise.mafalda": "optimize Strategy",
     "noise.methods.strategies": "strategy save_strategy load_strategy",
     "noise.covariance": "optimize_covariance Covariance",

@@ -21,7 +21,7 @@ from ...protocol.gossip import check_gossip
 from ...protocol.participation import Participation, check_participation
 from ...protocol.workload import gossip_kinds, gossip_sequence
 from .certificates import check_trace_bound
-from ..lemma12 import PROBES, gram_estimates, local_gram, modes
+from .gram_matrices import PROBES, gram_estimates, local_gram, modes
 from .low_memory import INVERSE_BANDS, banded_inverse, inverse_root
 from ..mafalda import Strategy, optimize, squared_error, unit_sensitivity
 from .objectives import Objective, check_objective
