@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from mfdl.noise.methods.insiders import optimize_local as optimize_local
     from mfdl.noise.which_noise import choose_strategy as choose_strategy
     from mfdl.noise.which_noise import which_noise as which_noise
-    from mfdl.noise.mafalda import Strategy as Strategy
-    from mfdl.noise.mafalda import optimize as optimize
+    from mfdl.noise.methods.newton import Strategy as Strategy
+    from mfdl.noise.methods.newton import optimize as optimize
     from mfdl.noise.methods.objectives import Objective as Objective
     from mfdl.noise.space_time import SpaceTime as SpaceTime
     from mfdl.noise.methods.strategies import load_strategy as load_strategy
@@ -107,7 +107,7 @@ _HOME |= {
     "noise.methods.certificates": "NotConverged",
     "noise.methods.objectives": "Objective",
     "noise.methods.gram_matrices": "local_gram",
-    "noise.mafalda": "optimize Strategy",
+    "noise.methods.newton": "optimize Strategy",
     "noise.methods.strategies": "strategy save_strategy load_strategy",
     "noise.covariance": "optimize_covariance Covariance",
     "noise.coalitions": "optimize_coalition",

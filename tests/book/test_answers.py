@@ -26,9 +26,10 @@ from mfdl.accounting.methods.sparse_view import expected_cost, see
 from mfdl.accounting.methods.state_space import state_space
 from mfdl.noise.coalitions import optimize_coalition, seed_groups
 from mfdl.noise.covariance import optimize_covariance
-from mfdl.noise.mafalda import optimize, squared_error
+from mfdl.noise.mafalda import squared_error
 from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.insiders import optimize_local
+from mfdl.noise.methods.newton import optimize
 from mfdl.noise.methods.objectives import AgeWorkload, Objective
 from mfdl.noise.methods.spectral import _best_along, any_noise_bound, optimize_space_time
 from mfdl.noise.methods.strategies import strategy
@@ -270,6 +271,7 @@ def test_the_wrong_factor():
 
 
 def test_optima_in_time():
+    says("noise/methods/newton", "(Five instead of four, and 0.088.)")
     says("noise/16_mafalda", "The squared error is 2.8% above the optimum", "(0.189 of the squared error of independent noise is left, where a ring of thirty nodes leaves 0.309.)")
     says("noise/methods/strategies", "four bands leave 30% more squared error than the optimum, and all eight leave 4% more")
     eight = Participation.cyclic(8, 8)
@@ -279,6 +281,10 @@ def test_optima_in_time():
     long = Participation.cyclic(20, 19)
     H = local_gram(METROPOLIS, 380)
     assert round(optimize(H, long, equal_norm=True).objective / optimize(H, long).objective - 1, 3) == 0.028
+    twice = Participation.cyclic(40, 19)
+    H = local_gram(METROPOLIS, 760)
+    found = optimize(H, twice)
+    assert found.iterations == 5 and round(found.objective / (40 * np.trace(H)), 3) == 0.088
 
 
 def test_leaves_add_less_noise():

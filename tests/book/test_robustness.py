@@ -46,8 +46,7 @@ from mfdl.evidence import audit as auditing
 from mfdl.evidence.methods import reconstruction
 from mfdl.learning import data
 from mfdl.noise import cholesky, coalitions, covariance, lemma12, space_time
-from mfdl.noise import mafalda as newton
-from mfdl.noise.methods import gram_matrices, insiders
+from mfdl.noise.methods import gram_matrices, insiders, newton
 from mfdl.noise.methods import low_memory as lean
 from mfdl.noise.methods import spectral as directions
 from mfdl.noise.methods import strategies as noise
@@ -119,7 +118,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "
     "covariance.best_covariance covariance.check_budgets covariance.noise_after "
-    "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum",
+    "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum mafalda.Shape mafalda.dual_value mafalda.symmetric_root",
     "coverage by simulation, and scipy's own tests: tests/tools/test_intervals.py": "intervals.*",
     "names of nodes, and files of links from a command line: tests/protocol/test_reading_graphs.py": "arguments.composed names.read_network",
     "what errors recommend: tests/book/test_remedies.py": "arguments.without_remedy names.in_options",
@@ -580,8 +579,8 @@ def test_weights_whose_ratios_leave_the_range_of_floats():
     assert np.isfinite(gram_matrices.local_gram(W, 2)).all()
 
 
-@campaign(20, "strategies.strategy mafalda.optimize mafalda.Strategy strategies.save_strategy strategies.load_strategy strategies.restart "
-              "strategies.fixed mafalda.unit_sensitivity participation.check_participation mafalda.squared_error strategies.best_toeplitz "
+@campaign(20, "strategies.strategy newton.optimize newton.Strategy strategies.save_strategy strategies.load_strategy strategies.restart "
+              "strategies.fixed newton.unit_sensitivity participation.check_participation mafalda.squared_error strategies.best_toeplitz "
               "strategies.toeplitz_error strategies.toeplitz strategies.square_root strategies.estimate_squared_error low_memory.banded_inverse low_memory.inverse_root",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
