@@ -9,8 +9,8 @@ from harness import ONE_THREAD, main
 
 from mfdl.base.figures import PALETTE, STYLE
 from mfdl.noise.cholesky import gram_factor
-from mfdl.noise.lemma12 import local_gram, modes
-from mfdl.noise.mafalda import optimize
+from mfdl.noise.methods.gram_matrices import local_gram, modes
+from mfdl.noise.methods.newton import optimize
 from mfdl.noise.methods.strategies import best_toeplitz, toeplitz_error
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.participation import Participation

@@ -33,7 +33,7 @@ from ..protocol.protocols import Protocol
 from .methods.certificates import NotConverged, Optimum
 from .covariance import optimize_covariance
 from .methods.spectral import optimize_space_time
-from .mafalda import Strategy
+from .methods.newton import Strategy
 from .methods.objectives import Objective
 from .methods.strategies import strategy
 

@@ -18,9 +18,9 @@ from mfdl.accounting.methods.poisson import AmplifiedReport, amplified
 from mfdl.accounting.methods.sparse_view import FromSeen, expected_cost, see
 from mfdl.accounting.sensitivity import worst_sensitivities, worst_sensitivity
 from mfdl.evidence.audit import replay, worst_case
-from mfdl.noise.lemma12 import local_gram
-from mfdl.noise.mafalda import optimize, unit_sensitivity
+from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.insiders import optimize_local
+from mfdl.noise.methods.newton import optimize, unit_sensitivity
 from mfdl.noise.methods.spectral import any_noise_bound, optimize_space_time
 from mfdl.noise.methods.strategies import best_toeplitz, load_strategy, save_strategy, strategy
 from mfdl.noise.space_time import exact_space_time, pattern_blocks, patterns_of

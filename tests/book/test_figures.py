@@ -10,7 +10,7 @@ from conftest import FIGURES, ROOT, printed
 from scipy import stats
 
 from mfdl import Participation, gossip_matrix, load_graph, strategy
-from mfdl.noise.lemma12 import local_gram
+from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.objectives import Objective
 from mfdl.tools.intervals import differences_over_seeds, mean_interval, means_over_seeds
 

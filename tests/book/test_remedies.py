@@ -71,7 +71,7 @@ from mfdl.learning.methods.layers import new_model
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.covariance import privacy_constraint
-from mfdl.noise.lemma12 import modes
+from mfdl.noise.methods.gram_matrices import modes
 from mfdl.noise.methods.objectives import AgeWorkload
 from mfdl.noise.methods.strategies import load_strategy, save_strategy
 from mfdl.noise.space_time import exact_space_time

@@ -45,10 +45,8 @@ from mfdl.base import graph_files as links
 from mfdl.evidence import audit as auditing
 from mfdl.evidence.methods import reconstruction
 from mfdl.learning import data
-from mfdl.noise import cholesky, coalitions, covariance, space_time
-from mfdl.noise import lemma12 as gram
-from mfdl.noise import mafalda as newton
-from mfdl.noise.methods import insiders
+from mfdl.noise import cholesky, coalitions, covariance, lemma12, space_time
+from mfdl.noise.methods import gram_matrices, insiders, newton
 from mfdl.noise.methods import low_memory as lean
 from mfdl.noise.methods import spectral as directions
 from mfdl.noise.methods import strategies as noise
@@ -122,7 +120,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "
     "covariance.best_covariance covariance.check_budgets covariance.noise_after "
-    "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum",
+    "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum mafalda.Shape mafalda.dual_value mafalda.symmetric_root",
     "coverage by simulation, and scipy's own tests: tests/tools/test_intervals.py": "intervals.*",
     "names of nodes, and files of links from a command line: tests/protocol/test_reading_graphs.py": "arguments.composed names.read_network",
     "what errors recommend: tests/book/test_remedies.py": "arguments.without_remedy names.in_options",
@@ -261,7 +259,7 @@ RING = gossip.gossip_matrix(nx.cycle_graph(4))
 CYCLE = participation.Participation.cyclic(2, 2)
 RUN = algorithms.dp_dsgd(RING, 4)
 NEAR = attackers.PNDP([0])
-H = gram.local_gram(RING, 4)
+H = gram_matrices.local_gram(RING, 4)
 PARTS = [np.arange(0, 6), np.arange(6, 12)]
 ENTRANCES = {  # what is called, with arguments that are good; each of them is replaced by junk
     arguments.check_count: {"argument": "count", "value": 3}, arguments.check_confidence: {"confidence": 0.95},
@@ -284,7 +282,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     earlier_accounting.message_by_message: {"W": RING, "T": 2, "attacker": 0, "variant": "squared"},
     accounting.account(RUN, NEAR, CYCLE).calibrate: {"epsilon": 1.0, "delta": 1e-6},
     accounting.account(RUN, NEAR, CYCLE).epsilon: {"delta": 1e-6}, RUN.until: {"step": 2},
-    gram.local_gram: {"W": RING, "T": 2, "probes": 2, "seed": 0}, gram.modes: {"W": RING}, gram.probe_grams: {"W": RING, "T": 2, "V": np.eye(4)},
+    gram_matrices.local_gram: {"W": RING, "T": 2, "probes": 2, "seed": 0}, gram_matrices.modes: {"W": RING}, gram_matrices.probe_grams: {"W": RING, "T": 2, "V": np.eye(4)},
     newton.optimize: {"H": H, "participation": CYCLE, "tol": 1e-6, "bands": 2, "equal_norm": True},
     noise.strategy: {"name": "banded", "participation": CYCLE, "W": RING, "bands": 2, "tol": 1e-6},
     lean.banded_inverse: {"H": H, "participation": CYCLE, "bands": 2},
@@ -540,8 +538,8 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 
 @campaign(60, "gossip.gossip_matrix gossip.check_gossip gossip.check_graph gossip.spectral_gap gossip.links gossip.hops gossip.churn "
               "workload.workload "
-              "workload.workload_operator workload.gossip_sequence workload.is_matrix lemma12.local_gram cholesky.gram_factor lemma12.modes lemma12.probe_grams "
-              "lemma12.gram_estimates lemma12.consequences lemma12.sum_diagonals space_time.space_time_workload",
+              "workload.workload_operator workload.gossip_sequence workload.is_matrix gram_matrices.* cholesky.gram_factor "
+              "lemma12.* space_time.space_time_workload",
           networks(), st.integers(1, 5), SEEDS)
 def test_workloads_and_grams(W, T, seed):
     """Rows sum to the ages of gradients, the operator is the matrix, and the Gram matrix is that of the workload, for one W, for its parts, and for one that changes."""
@@ -553,13 +551,14 @@ def test_workloads_and_grams(W, T, seed):
     for Ws in (W, changing):
         whole = space_time.space_time_workload(Ws, T)
         each = np.einsum("rsu,rtu->ust", *[whole.reshape(-1, T, n)] * 2)
-        assert gram.local_gram(Ws, T, per_node=True) == pytest.approx(each, abs=1e-9) and gram.local_gram(Ws, T) == pytest.approx(each.sum(axis=0), abs=1e-9)
-        assert gram.probe_grams(Ws, T, np.eye(n)) == pytest.approx(each, abs=1e-9)
-        assert np.linalg.eigvalsh(gram.gram_estimates(Ws, T, 2, seed))[:, 0].min() > 0.2  # as of the prefix matrix
-    H = gram.local_gram(W, T) + np.eye(T)
+        assert gram_matrices.local_gram(Ws, T, per_node=True) == pytest.approx(each, abs=1e-9) and gram_matrices.local_gram(Ws, T) == pytest.approx(each.sum(axis=0), abs=1e-9)
+        assert gram_matrices.probe_grams(Ws, T, np.eye(n)) == pytest.approx(each, abs=1e-9)
+        assert np.linalg.eigvalsh(gram_matrices.gram_estimates(Ws, T, 2, seed))[:, 0].min() > 0.2  # as of the prefix matrix
+    H = gram_matrices.local_gram(W, T) + np.eye(T)
     L = cholesky.gram_factor(H)
     assert L.T @ L == pytest.approx(H) and not np.triu(L, 1).any()
-    moduli = refused(lambda: gram.modes(W), "W is neither")
+    moduli = refused(lambda: gram_matrices.modes(W), "W is neither")
+    if np.array_equal(W, W.T): assert lemma12.symmetric_gram(W, T, True) == pytest.approx(gram_matrices.local_gram([W] * T, T, per_node=True), abs=1e-9)
     if moduli is not None: assert moduli[0] @ moduli[1] @ moduli[0] == pytest.approx(np.trace(W.T @ W))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -578,18 +577,18 @@ def test_weights_whose_ratios_leave_the_range_of_floats():
     W = np.zeros((n, n))
     for i, (u, v) in enumerate(itertools.pairwise(order)): W[u, v], W[v, u] = (1e-15, 0.4) if i < n // 2 else (0.4, 1e-15)
     W += np.diag(1 - W.sum(axis=1))
-    with pytest.raises(ValueError, match="neither symmetric nor reversible"): gram.modes(W)
-    assert np.isfinite(gram.local_gram(W, 2)).all()
+    with pytest.raises(ValueError, match="neither symmetric nor reversible"): gram_matrices.modes(W)
+    assert np.isfinite(gram_matrices.local_gram(W, 2)).all()
 
 
-@campaign(20, "strategies.strategy mafalda.optimize mafalda.Strategy strategies.save_strategy strategies.load_strategy strategies.restart "
-              "strategies.fixed mafalda.unit_sensitivity participation.check_participation mafalda.squared_error strategies.best_toeplitz "
+@campaign(20, "strategies.strategy newton.optimize newton.Strategy strategies.save_strategy strategies.load_strategy strategies.restart "
+              "strategies.fixed newton.unit_sensitivity participation.check_participation mafalda.squared_error strategies.best_toeplitz "
               "strategies.toeplitz_error strategies.toeplitz strategies.square_root strategies.estimate_squared_error low_memory.banded_inverse low_memory.inverse_root",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 3), st.integers(1, 3), st.booleans())
 def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
     """Sensitivity 1, a bound below the objective, none better than the optimum, and the same strategy from its file; a file with other content is refused."""
     scheme = participation.Participation.cyclic(k, b) if exactly else participation.Participation.min_sep(k, b, k * b + 1)
-    best, folder = newton.optimize(gram.local_gram(W, scheme.T), scheme), tmp_path_factory.mktemp("c")
+    best, folder = newton.optimize(gram_matrices.local_gram(W, scheme.T), scheme), tmp_path_factory.mktemp("c")
     for name in noise.STRATEGIES:
         one = refused(lambda: noise.strategy(name, scheme, W), name)  # noqa: B023, called at once
         if one is None: continue

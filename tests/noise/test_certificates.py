@@ -66,7 +66,7 @@ def test_the_harm_of_an_optimum_is_that_of_its_run(name):
     lambda: optimize(local_gram(gossip_matrix(nx.florentine_families_graph()), 60), Participation.cyclic(5, 12), tol=1e-9),
 ], ids=["local", "exact", "in time"])
 def test_what_does_not_converge_hands_out_what_it_has(late, monkeypatch):
-    monkeypatch.setattr("mfdl.noise.mafalda.MAX_NEWTON_STEPS", 2)
+    monkeypatch.setattr("mfdl.noise.methods.newton.MAX_NEWTON_STEPS", 2)
     with pytest.raises(NotConverged, match="gap is") as caught: late()
     best = caught.value.best
     assert isinstance(best, Optimum) and 0 < best.lower_bound <= best.objective * (1 + 1e-9)

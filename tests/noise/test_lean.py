@@ -12,9 +12,9 @@ from mfdl import account
 from mfdl.accounting.account import account_by
 from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, looks_back
-from mfdl.noise.lemma12 import local_gram
-from mfdl.noise.mafalda import optimize
+from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.low_memory import INVERSE_BANDS, banded_inverse, inverse_root
+from mfdl.noise.methods.newton import optimize
 from mfdl.noise.methods.objectives import Objective
 from mfdl.noise.methods.strategies import load_strategy, save_strategy, strategy
 from mfdl.protocol.algorithms import mf_dsgd

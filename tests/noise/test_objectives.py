@@ -11,8 +11,8 @@ from test_strategies import networks
 
 from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.noise.covariance import optimize_covariance
-from mfdl.noise.lemma12 import gram_estimates, local_gram, probe_grams
-from mfdl.noise.mafalda import optimize
+from mfdl.noise.methods.gram_matrices import gram_estimates, local_gram, probe_grams
+from mfdl.noise.methods.newton import optimize
 from mfdl.noise.methods.objectives import AgeWorkload, Objective, model_workload, of_age_alone
 from mfdl.noise.methods.spectral import _aged_places, _pinched_norm, _pinched_norm_of_one, optimize_space_time
 from mfdl.noise.methods.strategies import STRATEGIES, estimate_squared_error, load_strategy, save_strategy, strategy

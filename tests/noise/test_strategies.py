@@ -11,9 +11,10 @@ from scipy.sparse import csr_array
 from mfdl import account
 from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.noise.cholesky import gram_factor
-from mfdl.noise.lemma12 import gram_estimates, local_gram, probe_grams
-from mfdl.noise.mafalda import optimize, squared_error
+from mfdl.noise.mafalda import squared_error
 from mfdl.noise.methods.certificates import NotConverged
+from mfdl.noise.methods.gram_matrices import gram_estimates, local_gram, probe_grams
+from mfdl.noise.methods.newton import optimize
 from mfdl.noise.methods.objectives import Objective
 from mfdl.noise.methods.strategies import STRATEGIES, estimate_squared_error, fixed, load_strategy, save_strategy, strategy
 from mfdl.protocol.gossip import churn, gossip_matrix
@@ -55,6 +56,27 @@ def test_only_a_gram_matrix_has_a_factor():
     for wrong, said in ((np.ones((2, 3)), r"H has shape \(2, 3\): expected a square matrix"), (np.ones(4), "expected a square matrix"), (np.ones((0, 0)), "a square matrix"),
                         (np.tril(np.ones((3, 3))), "H is not symmetric: expected a Gram matrix"), (np.ones((3, 3)), "not positive definite")):
         with pytest.raises(ValueError, match=said): gram_factor(wrong)
+
+
+def test_what_has_no_gram_matrix():
+    W = gossip_matrix(nx.path_graph(3))
+    for wrong, said in (
+        (lambda: local_gram([[1, 1], [0, 1]], 3), "W is not stochastic: row 0 sums to 2"), (lambda: local_gram([W] * 3, 4), "expected T=4, one for each step"),
+        (lambda: local_gram(W, 0), "T=0: expected an integer >= 1"), (lambda: local_gram(csr_array(W), 3, per_node=True), "no matrix for each"),
+        (lambda: probe_grams(W, 3, np.eye(4)), "expected 3 rows, one a node"), (lambda: local_gram(W, 3, objective=Objective.last(4)), "weights: 4 numbers, expected 3"),
+    ):
+        with pytest.raises(ValueError, match=said): wrong()
+
+
+def test_what_has_no_optimum():
+    H, scheme = local_gram(gossip_matrix(nx.path_graph(3)), 4), Participation.cyclic(2, 2)
+    for wrong, said in (
+        (lambda: optimize(np.ones((4, 4)), scheme), "expected a positive definite matrix, or a bound on variance"),
+        (lambda: optimize(H[:3, :3], scheme), r"H has shape \(3, 3\): expected \(4, 4\), one row for each step of the participation"),
+        (lambda: optimize(H, scheme, tol=0), "tol=0: expected a number between 0 and 1"), (lambda: optimize(H, scheme, bound=1), "bound=1: expected a number, at least 2"),
+        (lambda: optimize(H, scheme, bands=3), "bands=3: expected at most the separation b=2"),
+    ):
+        with pytest.raises(ValueError, match=said): wrong()
 
 
 def by_cvxpy(H, participation):

@@ -21,9 +21,10 @@ from ...protocol.gossip import check_gossip
 from ...protocol.participation import Participation, check_participation
 from ...protocol.workload import gossip_kinds, gossip_sequence
 from .certificates import check_trace_bound
-from ..lemma12 import PROBES, gram_estimates, local_gram, modes
+from .gram_matrices import PROBES, gram_estimates, local_gram, modes
 from .low_memory import INVERSE_BANDS, banded_inverse, inverse_root
-from ..mafalda import Strategy, optimize, squared_error, unit_sensitivity
+from ..mafalda import squared_error
+from .newton import Strategy, optimize, unit_sensitivity
 from .objectives import Objective, check_objective
 
 # %% auto #0
