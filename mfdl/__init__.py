@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from mfdl.learning.training import train as train
     from mfdl.noise.methods.certificates import NotConverged as NotConverged
     from mfdl.noise.coalitions import optimize_coalition as optimize_coalition
-    from mfdl.noise.covariance import Covariance as Covariance
+    from mfdl.noise.methods.covariance_solver import Covariance as Covariance
     from mfdl.noise.covariance import optimize_covariance as optimize_covariance
     from mfdl.noise.methods.spectral import optimize_space_time as optimize_space_time
     from mfdl.noise.lemma12 import local_gram as local_gram
@@ -109,7 +109,8 @@ _HOME |= {
     "noise.lemma12": "local_gram",
     "noise.mafalda": "optimize Strategy",
     "noise.methods.strategies": "strategy save_strategy load_strategy",
-    "noise.covariance": "optimize_covariance Covariance",
+    "noise.covariance": "optimize_covariance",
+    "noise.methods.covariance_solver": "Covariance",
     "noise.coalitions": "optimize_coalition",
     "noise.methods.spectral": "optimize_space_time",
     "noise.methods.insiders": "optimize_local",

@@ -19,9 +19,10 @@ from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.lemma12 import consequences
 from mfdl.noise.methods import spectral as directions
 from mfdl.noise.methods.insiders import optimize_local
+from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.methods.spectral import any_noise_bound, optimize_space_time
 from mfdl.noise.methods.strategies import strategy
-from mfdl.noise.space_time import exact_space_time, space_time_workload
+from mfdl.noise.space_time import space_time_workload
 from mfdl.protocol.algorithms import dp_dsgd, gossip_run, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.steps import Noise

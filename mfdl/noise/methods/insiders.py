@@ -19,7 +19,7 @@ from ...protocol.protocols import Protocol
 from ...protocol.workload import gossip_sequence
 from .certificates import NotConverged, Optimum, check_steps
 from ..lemma12 import gram_factor, local_gram
-from mfdl.noise.space_time import (
+from mfdl.noise.methods.space_time_solver import (
     block_index, block_multipliers, check_optimizer, following_blocks, largest_square,
     pattern_blocks, scattered,
 )
