@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from mfdl.noise.methods.spectral import optimize_space_time as optimize_space_time
     from mfdl.noise.lemma12 import local_gram as local_gram
     from mfdl.noise.methods.insiders import optimize_local as optimize_local
-    from mfdl.noise.which_noise import choose_strategy as choose_strategy
+    from mfdl.noise.methods.noise_and_batches import choose_strategy as choose_strategy
     from mfdl.noise.which_noise import which_noise as which_noise
     from mfdl.noise.mafalda import Strategy as Strategy
     from mfdl.noise.mafalda import optimize as optimize
@@ -114,7 +114,8 @@ _HOME |= {
     "noise.coalitions": "optimize_coalition",
     "noise.methods.spectral": "optimize_space_time",
     "noise.methods.insiders": "optimize_local",
-    "noise.which_noise": "which_noise choose_strategy",
+    "noise.which_noise": "which_noise",
+    "noise.methods.noise_and_batches": "choose_strategy",
     "noise.space_time": "SpaceTime",
     "learning.training": "train Trained",
     "learning.methods.checking": "check_protocol",

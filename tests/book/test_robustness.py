@@ -71,7 +71,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "a report as lines and files: tests/tools/test_inputs.py, nbs/tools/answers.ipynb": "answers.* noise_commands.* cli.line_command",
     "bars, in terminals and notebooks: tests/base/test_progress.py": "files.progress_bar files.bar_options",
     "one account after the other: tests/accounting/test_large.py": "all_attackers.*",
-    "certified optima side by side: nbs/noise/20_which_noise.ipynb": "which_noise.*",
+    "certified optima side by side: nbs/noise/20_which_noise.ipynb, tests/noise/test_kinds.py": "which_noise.* noise_kinds.* noise_and_batches.*",
     "pictures: tests/base/test_colors.py and the chapters": "figures.*",
     "what notebooks show, with labels of any kind: tests/base/test_cards.py": "cards.*",
     "commands, of which the parts are here: tests/tools/test_inputs.py, tests/tools/test_sweeps.py": "names.check_kept names.check_settings names.trust_models",
