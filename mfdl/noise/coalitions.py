@@ -22,7 +22,7 @@ from ..protocol.protocols import Protocol
 from mfdl.noise.methods.certificates import (
     NotConverged, Optimum, check_tolerance, check_trace_bound,
 )
-from .covariance import check_budgets, noise_after
+from .methods.covariance_solver import check_budgets, noise_after
 
 # %% auto #0
 __all__ = ['optimize_coalition']

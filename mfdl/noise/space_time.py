@@ -5,21 +5,18 @@
 # %% ../../nbs/noise/18_space_time.ipynb #00000002
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import index
 
 import numpy as np
-from scipy.sparse import csr_array, eye_array, kron
 
-from ..accounting.methods.solver import certify
-from ..base.arguments import Floats, Ints, check_count, real_number
-from ..protocol.algorithms import gossip_run, time_blocks
+from ..base.arguments import Floats
+from ..protocol.algorithms import gossip_run
 from ..protocol.participation import Participation
-from ..protocol.methods.steps import Noise
 from ..protocol.protocols import Protocol
 from ..protocol.workload import gossip_sequence, workload
-from .methods.certificates import NotConverged, Optimum, check_steps
+from .methods.certificates import Optimum, check_steps
+from .methods.drawing import noise_of_steps
 from .methods.objectives import Objective, check_objective, model_workload
 
 # %% auto #0
@@ -41,103 +38,6 @@ def space_time_workload(
     n = len(Ws[0])
     rows = workload(Ws, T).reshape(T, n, -1)
     return np.concatenate([Wt @ row for Wt, row in zip(Ws, rows, strict=True)])
-
-# %% ../../nbs/noise/18_space_time.ipynb #0000000a
-def patterns_of(participation: Participation) -> Ints:  # (b, k)
-    "Steps of all patterns of a participation, as an array."
-    return np.array(list(participation.patterns()))
-
-def pattern_blocks(participation: Participation, n: int) -> Ints:  # (n * b, k)
-    "Where the gradients of each node and pattern are among those of all."
-    steps = patterns_of(participation)
-    return (steps[None] * n + np.arange(n)[:, None, None]).reshape(-1, steps.shape[1])
-
-# %% ../../nbs/noise/18_space_time.ipynb #blockix2
-def block_index(places: Ints) -> tuple[Ints, Ints]:  # (.., k) to (.., k, 1) and (.., 1, k)
-    "Index of the blocks that some rows, and the columns of the same numbers, make up."
-    return places[..., :, None], places[..., None, :]
-
-def scattered(
-    blocks: np.ndarray,  # (.., k, k)
-    where: tuple[Ints, Ints],  # (.., k, 1) and (.., 1, k)
-    N: int,
-) -> Floats:  # (N, N)
-    "Matrix that has these blocks, and zeros elsewhere."
-    whole = np.zeros((N, N))
-    whole[where] = blocks
-    return whole
-
-# %% ../../nbs/noise/18_space_time.ipynb #blockix4
-def block_multipliers(blocks: Floats) -> Floats:  # (.., k, k) to (..,)
-    "Multiplier lambda of each block: what is on the diagonal of B @ B.T."
-    return np.asarray((blocks**2).sum(axis=-1).max(axis=-1))
-
-def largest_absolute_sum(P: Floats) -> float:  # (.., k, k)
-    "Simple upper bound for the largest squared sensitivity of information matrices."
-    return float(np.abs(P).sum(axis=(-1, -2)).max())
-
-# %% ../../nbs/noise/18_space_time.ipynb #0000000e
-def following_blocks(K: Floats) -> Floats:  # (.., k, k) to (.., k, k)
-    """Blocks B for which tr(K.T @ B) is largest: the next iterate of the multipliers.
-
-    Rows of B point along those of K. Each row of a block is as long as the rows of this block
-    of K are together, but for a common factor.
-    """
-    length = np.linalg.norm(K, axis=-1, keepdims=True)
-    scale = length.sum(axis=-2, keepdims=True)
-    return np.asarray(scale / np.linalg.norm(scale) * K / np.maximum(length, np.finfo(float).tiny))
-
-# %% ../../nbs/noise/18_space_time.ipynb #dualpt02
-def _dual_point(
-    A: Floats,  # (.., N)
-    where: tuple[Ints, Ints],  # block_index of the blocks
-    blocks: Floats,  # of B, (m, k, k)
-) -> tuple[Floats, Floats, Floats, Floats]:
-    "Singular values of A B, roots of its noise and information, and the next blocks."
-    N = A.shape[1]
-    B = scattered(blocks, where, N)
-    inverse = scattered(np.linalg.inv(blocks), where, N)
-    U, singular, Vt = np.linalg.svd(A @ B, full_matrices=False)
-    noise_root = (B @ Vt.T) / np.sqrt(singular)
-    information_root = (Vt @ inverse).T * np.sqrt(singular)
-    following = following_blocks((A.T @ U @ Vt)[where])
-    return singular, noise_root, information_root, following
-
-# %% ../../nbs/noise/18_space_time.ipynb #noiseof1
-def _mixes_along(root: np.ndarray, basis: np.ndarray) -> tuple[list[csr_array], Floats]:
-    "Combinations in time (n, t n) along real directions, and these directions (n, n)."
-    n, m = basis.shape
-    pairs = np.arange(2 * m - n, m)
-    partner = np.arange(m, n)
-    parts = np.sqrt(2) * basis[:, pairs]
-    across = np.hstack([basis[:, :2 * m - n].real, parts.real, -parts.imag])
-    mixes = time_blocks(np.concatenate([root, root[pairs]]).real)
-    if m == n: return mixes, across
-    turned = np.zeros((n, *root.shape[1:]))
-    turned[pairs] = turned[partner] = root[pairs].imag
-    signs = np.repeat([-1.0, 1.0], n - m)
-    places = np.r_[pairs, partner], np.r_[partner, pairs]
-    swap = csr_array((signs, places), shape=(n, n))
-    swapped = (kron(eye_array(t + 1), swap) for t in range(len(mixes)))
-    both = [csr_array(mix + one @ other) for mix, one, other
-            in zip(mixes, time_blocks(turned), swapped, strict=True)]
-    return both, across
-
-def _noise_of_steps(
-    S: np.ndarray,  # (nT, nT), or with a basis (m, T, T)
-    groups: Sequence[Sequence[int]],
-    basis: np.ndarray | None,  # (n, m)
-) -> list[Noise]:
-    "Noise of covariance S, step by step, from a seed that each group shares."
-    n = sum(map(len, groups))
-    members = np.array([np.isin(np.arange(n), group) for group in groups])
-    holders = members[members.argmax(axis=0)]  # of each node's variable: the nodes of its group
-    root = np.linalg.cholesky(S)
-    if basis is None:
-        mixes = [csr_array(root[end - n:end, :end]) for end in range(n, len(root) + 1, n)]
-    else:
-        mixes, basis = _mixes_along(root, basis)
-    return [Noise(holders, mix, basis=basis) for mix in mixes]
 
 # %% ../../nbs/noise/18_space_time.ipynb #00000011
 @dataclass(frozen=True, eq=False, repr=False)
@@ -227,7 +127,7 @@ class SpaceTime(Optimum):
         if n != expected:
             raise ValueError(f"W has {n} rows: "
                              f"expected {expected}, the nodes that the noise is for")
-        noises = _noise_of_steps(self.S, self.groups, self.basis)
+        noises = noise_of_steps(self.S, self.groups, self.basis)
         return gossip_run("space-time", Ws, len(Ws), noises, nodes)
 
     def _shown(self) -> tuple[Floats, list[str]]:
@@ -248,154 +148,3 @@ class SpaceTime(Optimum):
             f"Independent noise leaves {self.independent:.4g}.",
             "Lower bound: of all noise of sensitivity 1 that these groups can draw.",
         ]
-
-# %% ../../nbs/noise/18_space_time.ipynb #00000012
-def largest_square(P: Floats) -> float:  # (.., k, k)
-    "Largest squared sensitivity of information matrices, certified from above."
-    P = P.reshape(-1, *P.shape[-2:])
-    at_least = np.trace(P, axis1=1, axis2=2).max()
-    at_most = np.abs(P).sum(axis=(1, 2))
-    return float(certify(P[at_most >= at_least]).upper.max())
-
-# %% ../../nbs/noise/18_space_time.ipynb #certify3
-def check_optimizer(
-    participation: Participation, tol: float, trace_penalty: float | None
-) -> None:
-    "Raise a ValueError for what no optimizer of noise in time and space accepts."
-    if not isinstance(participation, Participation) or participation.separation != "exactly":
-        raise ValueError(f"participation={participation!r}: expected patterns that do not overlap, "
-                         "Participation.cyclic, every_step or single")
-    if trace_penalty is not None and not 0 <= real_number(trace_penalty) < 1e100:
-        raise ValueError(f"trace_penalty={trace_penalty!r}: expected a number >= 0")
-    if not 0 < real_number(tol) < 1:
-        raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
-
-def check_partition(groups: Iterable[Iterable[int]] | None, n: int) -> tuple[list[int], ...]:
-    "Groups of nodes as lists; raises a ValueError unless each node is in one of them."
-    if groups is None: return (list(range(n)),)
-    try:
-        found = [[index(u) for u in group] for group in groups]
-    except TypeError:
-        found = [[]]
-    named = sorted(u for group in found for u in group)
-    if not all(found) or named != list(range(n)):
-        raise ValueError(f"groups={groups!r}: "
-                         f"expected lists of nodes that name each of 0 .. {n - 1} once")
-    return tuple(found)
-
-# %% ../../nbs/noise/18_space_time.ipynb #pricing1
-_PRICE = 1e-6  # trace_penalty by default, where some noise has no effect
-
-def price_of_variance(trace_penalty: float | None, is_free: Callable[[float], bool]) -> float:
-    "The trace_penalty to use: by default none, unless some noise has no effect."
-    if trace_penalty is None: return _PRICE if is_free(0.0) else 0.0
-    if is_free(trace_penalty):
-        raise ValueError(f"trace_penalty={trace_penalty:.3g}: some noise vanishes within a step, so "
-                         "that more of it is always better; expected a larger one, such as 1e-4, "
-                         "or None, which puts one in where it is needed")
-    return trace_penalty
-
-def _priced_workload(A: Floats, price: float) -> Floats:
-    "A matrix R with R.T R = A.T A + price * I, square; A itself without a price."
-    if not price: return A
-    stacked = np.vstack([A, np.sqrt(price) * np.eye(A.shape[1])])
-    return np.asarray(np.linalg.qr(stacked, mode="r"))
-
-def _is_free(A: Floats, price: float) -> bool:
-    "Whether some noise has (nearly) no effect on any model, and (nearly) no price."
-    priced = _priced_workload(A, price)
-    if len(priced) < priced.shape[1]: return True
-    largest, smallest = np.linalg.svd(priced, compute_uv=False)[[0, -1]]
-    return bool(smallest < 1e-7 * largest)
-
-def _bound_without_price(A: Floats, where: tuple[Ints, Ints], blocks: Floats) -> float:
-    "What any noise does at least, by more steps from what is best with a price."
-    bounds = []
-    for _ in range(8):
-        B = scattered(blocks, where, A.shape[1])
-        U, singular, Vt = np.linalg.svd(A @ B, full_matrices=False)
-        bounds.append(singular.sum()**2 / block_multipliers(blocks).sum())
-        blocks = following_blocks((A.T @ U @ Vt)[where])
-    return float(max(bounds))
-
-# %% ../../nbs/noise/18_space_time.ipynb #00000014
-@dataclass(frozen=True, eq=False)
-class _BestWithin:
-    "The best noise of a group of m nodes."
-    S: Floats  # (mT, mT)
-    objective: float
-    lower_bound: float
-    iterations: int
-    gap: float  # of squared error and price together
-
-def _best_within(
-    A: Floats,  # (.., mT): what noise of these nodes does to all
-    participation: Participation,
-    price: float,  # of a unit of variance
-    tol: float,
-    max_iter: int,
-) -> _BestWithin:
-    "The noise of some nodes that leaves the least squared error in all models."
-    priced = _priced_workload(A, price)
-    places = pattern_blocks(participation, A.shape[1] // participation.T)
-    where = block_index(places)
-    blocks = np.tile(np.eye(participation.k), (len(places), 1, 1))
-    for iteration in range(1, max_iter + 1):  # noqa: B007, how many it was is returned
-        singular, root, information_root, following = _dual_point(priced, where, blocks)
-        squared = largest_absolute_sum((information_root @ information_root.T)[where])
-        multipliers = block_multipliers(blocks).sum()
-        gap = squared * multipliers / singular.sum() - 1
-        if gap < -1e-9:
-            raise ArithmeticError(f"a bound is {-gap:.1e} above what was found: rounding; "
-                                  "expected a larger trace_penalty, such as 1e-4")
-        if gap <= tol: break
-        blocks = following
-    bound = _bound_without_price(A, where, blocks) if price else singular.sum()**2 / multipliers
-    squared_error = float(squared * np.linalg.norm(A @ root)**2)
-    return _BestWithin(squared * root @ root.T, squared_error, bound, iteration, gap)
-
-# %% ../../nbs/noise/18_space_time.ipynb #00000015
-def exact_space_time(
-    W: Floats | Sequence[Floats],  # (n, n)
-    participation: Participation,
-    tol: float = 1e-6,
-    trace_penalty: float | None = None,
-    groups: Iterable[Iterable[int]] | None = None,
-    max_iter: int = 300,
-    objective: Objective | None = None,
-) -> SpaceTime:
-    """Minimise tr(H S) such that every node has sensitivity at most 1 in S^-1.
-
-    Here H = A.T A, A = (I_T kron W) W_T. Each iteration takes a singular value decomposition of
-    a matrix (nT, nT): made for nT up to some two thousand.
-    """
-    check_optimizer(participation, tol, trace_penalty)
-    check_count("max_iter", max_iter, "a number of iterations")
-    T = participation.T
-    A = space_time_workload(W, T, objective)
-    n = A.shape[1] // T
-    partition = check_partition(groups, n)
-    places = [(np.arange(T)[:, None] * n + group).ravel() for group in partition]
-    unit = (A**2).sum() / A.shape[1]  # squared error of a unit of variance, on average
-    penalty = price_of_variance(
-        trace_penalty, lambda tau: any(_is_free(A[:, at], tau * unit) for at in places))
-    S = np.zeros((n * T, n * T))
-    parts = []
-    for at in places:
-        parts.append(_best_within(A[:, at], participation, penalty * unit, tol, max_iter))
-        S[np.ix_(at, at)] = parts[-1].S
-    found = SpaceTime(
-        S,
-        objective=sum(part.objective for part in parts),
-        lower_bound=sum(part.lower_bound for part in parts),
-        independent=float(participation.k * np.linalg.norm(A)**2),
-        iterations=max(part.iterations for part in parts),
-        participation=participation,
-        groups=partition,
-        trace_penalty=penalty,
-    )
-    gap = max(part.gap for part in parts)
-    if gap <= tol: return found
-    raise NotConverged(f"W: after {max_iter} iterations the gap is {gap:.1e}, "
-                       f"more than tol={tol:g}; expected a larger tol, "
-                       "or a larger trace_penalty where W is nearly singular", found)

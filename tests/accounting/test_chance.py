@@ -21,9 +21,9 @@ from mfdl.evidence.audit import replay, worst_case
 from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.insiders import optimize_local
 from mfdl.noise.methods.newton import optimize, unit_sensitivity
+from mfdl.noise.methods.space_time_solver import exact_space_time, pattern_blocks, patterns_of
 from mfdl.noise.methods.spectral import any_noise_bound, optimize_space_time
 from mfdl.noise.methods.strategies import best_toeplitz, load_strategy, save_strategy, strategy
-from mfdl.noise.space_time import exact_space_time, pattern_blocks, patterns_of
 from mfdl.noise.which_noise import which_noise
 from mfdl.protocol.algorithms import corn, decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix

@@ -18,12 +18,16 @@ from mfdl.accounting.methods.report import Report
 from mfdl.base.cards import draw_matrix, html_card
 from mfdl.noise.coalitions import optimize_coalition
 from mfdl.noise.covariance import Covariance, optimize_covariance
+from mfdl.noise.covariance import optimize_covariance
+from mfdl.noise.mafalda import Strategy
 from mfdl.noise.methods.certificates import Optimum
+from mfdl.noise.methods.covariance_solver import Covariance
 from mfdl.noise.methods.insiders import optimize_local
 from mfdl.noise.methods.newton import Strategy
+from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.methods.spectral import optimize_space_time
 from mfdl.noise.methods.strategies import strategy
-from mfdl.noise.space_time import SpaceTime, exact_space_time
+from mfdl.noise.space_time import SpaceTime
 from mfdl.noise.which_noise import KINDS
 from mfdl.protocol.algorithms import dp_dsgd
 from mfdl.protocol.participation import Participation

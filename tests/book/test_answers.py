@@ -32,9 +32,9 @@ from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.insiders import optimize_local
 from mfdl.noise.methods.newton import optimize
 from mfdl.noise.methods.objectives import AgeWorkload, Objective
+from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.methods.spectral import _best_along, any_noise_bound, optimize_space_time
 from mfdl.noise.methods.strategies import strategy
-from mfdl.noise.space_time import exact_space_time
 from mfdl.noise.which_noise import which_noise
 from mfdl.protocol.algorithms import decor, dp_dsgd, dsgd, muffliato
 from mfdl.protocol.gossip import churn, gossip_matrix

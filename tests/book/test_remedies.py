@@ -72,9 +72,11 @@ from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.covariance import privacy_constraint
 from mfdl.noise.methods.gram_matrices import modes
+from mfdl.noise.lemma12 import modes
+from mfdl.noise.methods.covariance_budgets import privacy_constraint
 from mfdl.noise.methods.objectives import AgeWorkload
+from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.methods.strategies import load_strategy, save_strategy
-from mfdl.noise.space_time import exact_space_time
 from mfdl.protocol.gossip import check_gossip, spectral_gap
 from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds

@@ -47,6 +47,10 @@ from mfdl.evidence.methods import reconstruction
 from mfdl.learning import data
 from mfdl.noise import cholesky, coalitions, covariance, lemma12, space_time
 from mfdl.noise.methods import gram_matrices, insiders, newton
+from mfdl.noise import coalitions, covariance, space_time
+from mfdl.noise import lemma12 as gram
+from mfdl.noise import mafalda as newton
+from mfdl.noise.methods import covariance_budgets, insiders
 from mfdl.noise.methods import low_memory as lean
 from mfdl.noise.methods import spectral as directions
 from mfdl.noise.methods import strategies as noise
@@ -71,7 +75,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "a report as lines and files: tests/tools/test_inputs.py, nbs/tools/answers.ipynb": "answers.* noise_commands.* cli.line_command",
     "bars, in terminals and notebooks: tests/base/test_progress.py": "files.progress_bar files.bar_options",
     "one account after the other: tests/accounting/test_large.py": "all_attackers.*",
-    "certified optima side by side: nbs/noise/20_which_noise.ipynb": "which_noise.*",
+    "certified optima side by side: nbs/noise/20_which_noise.ipynb, tests/noise/test_kinds.py": "which_noise.* noise_kinds.* noise_and_batches.*",
     "pictures: tests/base/test_colors.py and the chapters": "figures.*",
     "what notebooks show, with labels of any kind: tests/base/test_cards.py": "cards.*",
     "commands, of which the parts are here: tests/tools/test_inputs.py, tests/tools/test_sweeps.py": "names.check_kept names.check_settings names.trust_models",
@@ -288,7 +292,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     lean.banded_inverse: {"H": H, "participation": CYCLE, "bands": 2},
     lean.inverse_root: {"bands": 3, "momentum": 0.5},
     noise.restart: {"one": noise.strategy("identity", CYCLE), "R": 2},
-    covariance.privacy_constraint: {"epsilon": 1.0, "delta": 1e-6, "T": 3, "clip": 1.0, "calibration": "rdp"},
+    covariance_budgets.privacy_constraint: {"epsilon": 1.0, "delta": 1e-6, "T": 3, "clip": 1.0, "calibration": "rdp"},
     coalitions.seed_groups: {"W": RING, "family": "windows", "size": 2},
     covariance.optimize_covariance: {"W": RING, "c": 1.0, "horizon": 2, "method": "decor", "tol": 1e-6, "bound": 100.0},
     directions.optimize_space_time: {"W": RING, "participation": CYCLE, "tol": 1e-3, "trace_penalty": 1e-3, "groups": [[0, 1], [2, 3]], "method": "exact"},
@@ -604,7 +608,7 @@ def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
         if exactly and one.C.ndim == 2: assert sensitivities.worst_sensitivity(noise.restart(one, 2).X, participation.Participation.cyclic(2 * k, b)) <= 1 + 1e-9
 
 
-@campaign(40, "covariance.optimize_covariance covariance.Covariance covariance.privacy_constraint coalitions.seed_groups",
+@campaign(40, "covariance.optimize_covariance covariance_solver.Covariance covariance_budgets.privacy_constraint coalitions.seed_groups",
           networks(), st.integers(1, 3), scales(1e-3, 1e3), SEEDS, scales(1e-12, 0.4), scales(1e-3, 40))
 def test_covariances_keep_what_they_claim(W, horizon, c, seed, delta, epsilon):
     """Budgets are kept, more freedom never does more harm than less, bounds are below, and the constraint means epsilon and delta."""
@@ -615,8 +619,8 @@ def test_covariances_keep_what_they_claim(W, horizon, c, seed, delta, epsilon):
         assert one.lower_bound <= one.objective * (1 + 1e-9) and one.gap <= 1e-6 and np.linalg.eigvalsh(one.R)[0] >= -1e-9 * np.trace(one.R) and one.sigma2 >= 0
         if method != "cdp": assert (np.diag(np.linalg.inv(one.R)) <= budgets * (1 + 1e-6)).all()
     assert found["corn"].objective <= found["decor"].objective * (1 + 2e-6) and found["decor"].objective <= found["ldp"].objective * (1 + 2e-6)
-    limit = covariance.privacy_constraint(epsilon, delta, 3, c)
-    assert privacy.GaussianDP(2 * c * math.sqrt(3 * limit)).epsilon(delta) <= epsilon and covariance.privacy_constraint(epsilon, delta, 3, c, "rdp") <= limit * (1 + 1e-9)
+    limit = covariance_budgets.privacy_constraint(epsilon, delta, 3, c)
+    assert privacy.GaussianDP(2 * c * math.sqrt(3 * limit)).epsilon(delta) <= epsilon and covariance_budgets.privacy_constraint(epsilon, delta, 3, c, "rdp") <= limit * (1 + 1e-9)
     for family in coalitions.FAMILIES:
         groups = coalitions.seed_groups(W, family)
         assert all(0 <= u < n for group in groups for u in group) and all(len(set(group)) == len(group) for group in groups)
@@ -637,10 +641,11 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
     for wrong in ([[n]], "ab", [[]], [["a"]], 5, [[-1]], [[True]]): refused(lambda: pytest.fail(str(coalitions.optimize_coalition(W, wrong, q, c))), "groups")  # noqa: B023
 
 
-@campaign(10, "spectral.optimize_space_time space_time.exact_space_time space_time.SpaceTime space_time.price_of_variance "
-              "space_time.scattered space_time.pattern_blocks space_time.patterns_of space_time.following_blocks space_time.check_optimizer space_time.check_partition "
+@campaign(10, "spectral.optimize_space_time space_time_solver.exact_space_time space_time.SpaceTime space_time_solver.price_of_variance "
+              "space_time_solver.scattered space_time_solver.pattern_blocks space_time_solver.patterns_of space_time_solver.following_blocks "
+              "space_time_solver.check_optimizer space_time_solver.check_partition "
               "spectral.any_noise_bound "
-              "space_time.largest_square insiders.optimize_local insiders.LocalNoise",
+              "space_time_solver.largest_square insiders.optimize_local insiders.LocalNoise",
           networks(4, ("metropolis", "uniform", "lazy", "nearly singular")), st.integers(1, 2), st.integers(1, 2),
           st.sampled_from(["exact", "directions"]), st.sampled_from([0.0, 1e-3]))
 def test_noise_in_time_and_space_keeps_what_it_claims(W, k, b, method, trace_penalty):

@@ -21,7 +21,8 @@ from mfdl import (
     strategy,
 )
 from mfdl.noise.methods.certificates import Optimum
-from mfdl.noise.space_time import exact_space_time, space_time_workload
+from mfdl.noise.methods.space_time_solver import exact_space_time
+from mfdl.noise.space_time import space_time_workload
 
 W, SCHEME = gossip_matrix(nx.cycle_graph(5)), Participation.cyclic(2, 3)
 SINGLE = Participation.single(1)

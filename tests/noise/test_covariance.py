@@ -1,5 +1,6 @@
 """Covariances between nodes: against values of CVXPY with Clarabel (reference_covariance.json), generic solvers, the account, and their own certificates."""
 import json
+import re
 import subprocess
 import sys
 
@@ -14,12 +15,9 @@ from hypothesis import strategies as st
 from mfdl import account
 from mfdl.accounting.gaussian_dp import GaussianDP
 from mfdl.noise.coalitions import hidden_groups, optimize_coalition, seed_groups
-from mfdl.noise.covariance import (
-    CALIBRATIONS,
-    COVARIANCE_METHODS,
-    optimize_covariance,
-    privacy_constraint,
-)
+from mfdl.noise.covariance import COVARIANCE_METHODS, optimize_covariance
+from mfdl.noise.methods.covariance_budgets import CALIBRATIONS, privacy_constraint
+from mfdl.noise.methods.objectives import Objective
 from mfdl.protocol.algorithms import corn
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
@@ -225,3 +223,37 @@ def test_bound_on_the_trace_wherever_it_falls():
     W = np.full((4, 4), 0.25)
     traces = [np.trace(optimize_covariance(W, bound=b).R) / 4 for b in (3.0, 11.0, 101.0)]
     for trace in traces: assert np.trace(optimize_covariance(W, bound=float(trace)).R) <= 4 * trace * (1 + 1e-8)
+
+
+PATH = gossip_matrix(nx.path_graph(3))
+
+
+@pytest.mark.parametrize("wrong, said", [
+    (lambda: optimize_covariance(PATH[:2]), "W has shape (2, 3): expected a square matrix"),
+    (lambda: optimize_covariance(PATH, c=0.0), "c=0: expected a positive number"),
+    (lambda: optimize_covariance(PATH, c=[1, -1, 1]), "c=-1 at node 1: expected a positive number"),
+    (lambda: optimize_covariance(PATH, c=[1, 1]), "c=[1, 1]: expected a number, or 3 of them, one for each node"),
+    (lambda: optimize_covariance(PATH, horizon=0), "horizon=0 is a number of rounds: expected an integer >= 1"),
+    (lambda: optimize_covariance(PATH, method="sdp"), "method='sdp' is not known: did you mean ldp or cdp?"),
+    (lambda: optimize_covariance(PATH, bound=1), "bound=1: expected a number, at least 2"),
+    (lambda: optimize_covariance(PATH, objective=Objective(momentum=0.9)), "objective: it does not say how many steps there are"),
+    (lambda: optimize_covariance(PATH, horizon=2, objective=Objective.last(4)), "horizon=2: expected 1 with an objective, which has its steps"),
+    (lambda: optimize_covariance(gossip_matrix(nx.cycle_graph(30_000))), "W is sparse, and this makes tables of all pairs of 30,000 nodes"),
+    (lambda: privacy_constraint(40, 1e-5, 100, 1.0, "paper"), "epsilon=40: calibration 'paper' guarantees only"),
+    (lambda: privacy_constraint(-1, 1e-5, 100, 1.0), "epsilon=-1: expected a positive number"),
+    (lambda: privacy_constraint(1, 0, 100, 1.0), "delta=0: expected a probability in (0, 1)"),
+    (lambda: privacy_constraint(1, 1e-5, 100, 1e-200), "the constraint is out of the range of floating-point numbers"),
+    (lambda: privacy_constraint(1, 1e-5, 0, 1.0), "T=0 is a number of steps: expected an integer >= 1"),
+    (lambda: privacy_constraint(1, 1e-5, 10, 0.0), "clip=0.0: expected a positive number"),
+    (lambda: optimize_coalition(PATH, [[0, 1], []], 0), "groups[1]=[]: expected a list of at least one node"),
+    (lambda: optimize_coalition(PATH, [[0, 10]], 0), "groups[0] names 10: expected nodes from 0 to 2"),
+    (lambda: optimize_coalition(PATH, "edges", 0), "groups='edges': expected a list of groups"),
+    (lambda: optimize_coalition(PATH, [[0, 1]], -1), "q=-1: expected a number of curious nodes from 0 to 2"),
+    (lambda: optimize_coalition(PATH, [[0, 1]], 3), "q=3: expected a number of curious nodes from 0 to 2"),
+    (lambda: optimize_coalition(PATH, [[0, 1]], 1, c=0), "c=0: expected a positive number"),
+    (lambda: seed_groups(PATH, "disjont"), "family='disjont' is not known: did you mean disjoint?"),
+    (lambda: seed_groups(PATH, "edges", 3), "size=3: groups of 'edges' have sizes of their own"),
+    (lambda: seed_groups(PATH, "windows", 4), "size=4: expected at most the number of nodes, 3"),
+])
+def test_what_is_refused(wrong, said):
+    with pytest.raises(ValueError, match=re.escape(said)): wrong()

@@ -14,9 +14,10 @@ from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.methods.gram_matrices import gram_estimates, local_gram, probe_grams
 from mfdl.noise.methods.newton import optimize
 from mfdl.noise.methods.objectives import AgeWorkload, Objective, model_workload, of_age_alone
+from mfdl.noise.methods.space_time_solver import patterns_of
 from mfdl.noise.methods.spectral import _aged_places, _pinched_norm, _pinched_norm_of_one, optimize_space_time
 from mfdl.noise.methods.strategies import STRATEGIES, estimate_squared_error, load_strategy, save_strategy, strategy
-from mfdl.noise.space_time import patterns_of, space_time_workload
+from mfdl.noise.space_time import space_time_workload
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.participation import Participation
 

@@ -1,4 +1,5 @@
 """The best noise in time and space: against a generic solver, its two restrictions, the account, and symmetries."""
+import re
 import tracemalloc
 from dataclasses import replace
 
@@ -18,10 +19,13 @@ from mfdl.learning.methods.noise_supply import Draws, NoiseSource, looks_back
 from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.lemma12 import consequences
 from mfdl.noise.methods import spectral as directions
+from mfdl.noise.methods.certificates import NotConverged
 from mfdl.noise.methods.insiders import optimize_local
+from mfdl.noise.methods.objectives import Objective
+from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.methods.spectral import any_noise_bound, optimize_space_time
 from mfdl.noise.methods.strategies import strategy
-from mfdl.noise.space_time import exact_space_time, space_time_workload
+from mfdl.noise.space_time import space_time_workload
 from mfdl.protocol.algorithms import dp_dsgd, gossip_run, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.attacks import Attack
@@ -333,3 +337,20 @@ def test_insiders_never_need_more_noise_than_an_eavesdropper(case):
     assert account(mf_dsgd(W, scheme.T, insiders.C), PNDP.each(range(n)), scheme).mu.max() <= 1 + 1e-8
     groups = exact_space_time(W, scheme, groups=[[u] for u in range(n)], tol=1e-4)
     assert eavesdropper.objective == pytest.approx(groups.objective, rel=2e-3)
+
+
+RING, TWO = gossip_matrix(nx.cycle_graph(4)), Participation.single(2)
+
+
+@pytest.mark.parametrize("wrong, said", [
+    (lambda: exact_space_time(RING, Participation.min_sep(2, 2, 5)), "expected patterns that do not overlap, Participation.cyclic, every_step or single"),
+    (lambda: exact_space_time(RING, TWO, trace_penalty=-1), "trace_penalty=-1: expected a number >= 0"),
+    (lambda: exact_space_time(RING, TWO, tol=0), "tol=0: expected a number between 0 and 1"),
+    (lambda: exact_space_time(gossip_matrix(nx.complete_graph(3)), TWO, trace_penalty=0.0), "trace_penalty=0: some noise vanishes within a step"),
+    (lambda: exact_space_time(RING, TWO, trace_penalty=0.0, objective=Objective.last(2)), "trace_penalty=0: some noise vanishes within a step"),
+    (lambda: exact_space_time(RING, Participation.cyclic(2, 2), max_iter=1), "W: after 1 iterations the gap is"),
+    (lambda: exact_space_time(RING, TWO, groups=[[0, 1], [1, 2, 3]]), "groups=[[0, 1], [1, 2, 3]]: expected lists of nodes that name each of 0 .. 3 once"),
+    (lambda: exact_space_time(RING, TWO).protocol(gossip_matrix(nx.path_graph(3))), "W has 3 rows: expected 4, the nodes that the noise is for"),
+])
+def test_what_is_refused(wrong, said):
+    with pytest.raises((ValueError, NotConverged), match=re.escape(said)): wrong()

@@ -19,10 +19,11 @@ from ...protocol.participation import Participation
 from ...protocol.workload import gossip_sequence
 from ..lemma12 import sum_diagonals
 from .objectives import AgeWorkload, Objective, check_objective, of_age_alone
-from mfdl.noise.space_time import (
-    SpaceTime, block_index, block_multipliers, check_optimizer, check_partition, exact_space_time,
+from mfdl.noise.methods.space_time_solver import (
+    block_index, block_multipliers, check_optimizer, check_partition, exact_space_time,
     following_blocks, largest_absolute_sum, largest_square, patterns_of, price_of_variance, scattered,
 )
+from ..space_time import SpaceTime
 
 # %% auto #0
 __all__ = ['SPACE_TIME_METHODS', 'optimize_space_time']
