@@ -14,12 +14,12 @@ import lazy_loader
 # %% ../nbs/tools/one_import.ipynb #00000006
 if TYPE_CHECKING:
     from mfdl.accounting.account import account as account
-    from mfdl.accounting.account import noisy_gradients_account as noisy_gradients_account
+    from mfdl.accounting.methods.proved_for_training import noisy_gradients_account as noisy_gradients_account
     from mfdl.accounting.methods.all_attackers import exposure as exposure
     from mfdl.accounting.methods.accountant import OnlineAccountant as OnlineAccountant
     from mfdl.accounting.gaussian_dp import GaussianDP as GaussianDP
     from mfdl.accounting.gaussian_dp import row_sensitivity as row_sensitivity
-    from mfdl.accounting.flow_theorem import Lipschitz as Lipschitz
+    from mfdl.accounting.methods.lipschitz import Lipschitz as Lipschitz
     from mfdl.accounting.methods.report import Report as Report
     from mfdl.accounting.methods.schedules import Schedule as Schedule
     from mfdl.accounting.methods.schedules import ScheduledProtocol as ScheduledProtocol
@@ -95,9 +95,10 @@ _HOME = {
     "accounting.methods.report": "Report",
     "accounting.gaussian_dp": "GaussianDP row_sensitivity",
     "accounting.sensitivity": "sensitivity",
-    "accounting.flow_theorem": "Lipschitz",
+    "accounting.methods.lipschitz": "Lipschitz",
     "accounting.methods.schedules": "Schedule ScheduledProtocol",
-    "accounting.account": "account noisy_gradients_account",
+    "accounting.account": "account",
+    "accounting.methods.proved_for_training": "noisy_gradients_account",
     "accounting.methods.accountant": "OnlineAccountant",
     "accounting.methods.all_attackers": "exposure",
 }

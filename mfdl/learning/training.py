@@ -21,7 +21,8 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
 from ..accounting.methods.report import REVEALED, Report, in_short, worst_first
-from ..accounting.account import account, noisy_gradients_account
+from ..accounting.account import account
+from ..accounting.methods.proved_for_training import noisy_gradients_account
 from ..accounting.methods.poisson import AmplifiedReport
 from ..accounting.gaussian_dp import GaussianDP, check_delta, row_sensitivity
 from mfdl.accounting.methods.schedules import (

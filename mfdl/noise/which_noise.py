@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
-from ..accounting.account import account, noisy_gradients_account
+from ..accounting.account import account
+from ..accounting.methods.proved_for_training import noisy_gradients_account
 from ..accounting.methods.random_batches import BinsReport
 from ..accounting.methods.poisson import AmplifiedReport
 from ..accounting.gaussian_dp import GaussianDP, row_sensitivity

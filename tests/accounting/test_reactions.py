@@ -34,7 +34,8 @@ from mfdl import (
     random_walk,
     zip_dl,
 )
-from mfdl.accounting.flow_theorem import best_plans, plan_at, plan_cost
+from mfdl.accounting.flow_theorem import plan_at, plan_cost
+from mfdl.accounting.methods.best_plans import best_plans
 from mfdl.accounting.methods.flow_plans import new_differences, promise
 from mfdl.accounting.methods.paths import paths_of
 from mfdl.accounting.sensitivity import worst_sensitivities
@@ -232,7 +233,7 @@ def recombined(W, T): return Protocol(None, [Step(True, Noise(np.ones((4, 4), dt
 @pytest.mark.parametrize("run, what", [(zip_dl, "on single messages"), (shared_memory, "with a memory"), (recombined, "recombined")])
 def test_what_is_not_proved_is_refused_before_any_work(run, what, monkeypatch):
     W = gossip_matrix(nx.path_graph(4))
-    monkeypatch.setattr("mfdl.accounting.account._find_all", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("mfdl.accounting.account.find_all", lambda *_: pytest.fail("work was done"))
     with pytest.raises(pytest.fail.Exception): account(dp_dsgd(W, 4), PNDP([0]), Participation.every_step(4), updates=Lipschitz(1))
     with pytest.raises(ValueError, match=what): account(run(W, 4), PNDP([0]), Participation.every_step(4), updates=Lipschitz(1))
     for wrong in (1.0, "convex", Lipschitz(np.ones(3))):

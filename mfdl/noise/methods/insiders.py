@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...accounting.account import account, check_account
+from ...accounting.account import account
+from ...accounting.methods.pairs import check_account
 from ...base.arguments import Bools, Floats, Ints, check_count
 from ...protocol.algorithms import dp_dsgd, mf_dsgd
 from ...protocol.threat_models import Attack, TrustModel, view
