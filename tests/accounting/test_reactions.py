@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ks_2samp, kstest, norm
 
 from mfdl import (
     LDP,
@@ -59,6 +60,17 @@ def any_run(rng, maker=None):
     W = gossip_matrix(graph, rng.choice(["metropolis", "uniform"]))
     if rng.random() < 0.3: W = rng.dirichlet(np.ones(n), size=n) * (W > 0) + 1e-3 * np.eye(n)
     return MAKERS[maker or rng.choice(list(MAKERS))](W / W.sum(axis=1, keepdims=True), T)
+
+
+def test_only_gaussian_noise_does_not_care_how_a_total_is_spent():
+    """The steering lemma: the log-likelihood ratio of an adaptive shift of constant total is normal. With Laplace noise it depends on the way."""
+    rng, N, mu = np.random.default_rng(5), 100_000, 1.5
+    once, spread = np.array([0.0, 1.5, 0.0]), np.array([0.0, 0.75, 0.75 * np.sqrt(3)])
+    z, x = rng.normal(size=(N, 3)), rng.laplace(size=(N, 3))
+    v = np.where(z[:, :1] > 0, once, spread)
+    assert kstest((v * (z + v) - v**2 / 2).sum(axis=1), norm(mu**2 / 2, mu).cdf).pvalue > 0.01
+    ways = [(np.abs(x) - np.abs(x - shift)).sum(axis=1) for shift in (once, np.where(x[:, :1] > 0, once, spread))]
+    assert ks_2samp(*ways).pvalue < 1e-6
 
 
 def information(run, trust, victim, r, rates=None):
