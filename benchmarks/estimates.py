@@ -7,7 +7,7 @@ import numpy as np
 from harness import ONE_THREAD, main
 
 from mfdl import LDP, PNDP, Participation, account, dp_dsgd, gossip_matrix, load_graph
-from mfdl.accounting.account import expected_work
+from mfdl.accounting.methods.ways import expected_work
 from mfdl.base.figures import PALETTE, STYLE
 from mfdl.tools.names import build_algorithm
 

@@ -8,7 +8,7 @@ from harness import main, peak_memory
 from scipy.sparse import coo_array, csr_array, diags_array
 
 from mfdl import PNDP, Lipschitz, Participation, account, dp_dsgd, gossip_matrix, load_graph
-from mfdl.accounting.flow_theorem import best_plans
+from mfdl.accounting.methods.best_plans import best_plans
 from mfdl.accounting.methods.paths import Paths
 from mfdl.base.downloads import find_file
 from mfdl.base.figures import PALETTE, STYLE

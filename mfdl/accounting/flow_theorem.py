@@ -5,40 +5,36 @@
 # %% ../../nbs/accounting/13_flow_theorem.ipynb #00000002
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .methods.paths import Paths
-from ..base.arguments import Bools, Floats, check_choice, check_flag, real_number
+from ..base.arguments import Bools, Floats
 
 # %% auto #0
-__all__ = ['Lipschitz']
+__all__ = []
 
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #00000010
-def _able(paths: Paths) -> Bools:  # (T, n, 1)
+# %% ../../nbs/accounting/13_flow_theorem.ipynb #theo0001
+def can_pay(paths: Paths) -> Bools:  # (T, n, 1)
     "The nodes that have noise to pay with, in each step."
     able: Bools = paths.strength[..., None] > 0
     return able
 
-def _deviations(paths: Paths) -> Floats:  # (T, n, 1)
+def deviations(paths: Paths) -> Floats:  # (T, n, 1)
     "Standard deviation of noise; 1 for those who have none."
-    return np.where(_able(paths), paths.strength[..., None], 1)
+    return np.where(can_pay(paths), paths.strength[..., None], 1)
 
-def _in_time(matrices: Floats, values: Floats) -> Floats:  # (T, n, k); (n, T, T), (T, n, k)
+def in_time(matrices: Floats, values: Floats) -> Floats:  # (T, n, k); (n, T, T), (T, n, k)
     "The matrix of each node, applied to what it has in the T steps."
     combined: Floats = (matrices @ values.swapaxes(0, 1)).swapaxes(0, 1)
     return combined
 
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #plan0001
 def spent(paths: Paths, paid: Floats) -> Floats:
     "Compute how far a plan shifts noise, in standard deviations."
-    able = _able(paths)
+    able = can_pay(paths)
     if paths.memory is None:
-        shifts = paid / _deviations(paths)
+        shifts = paid / deviations(paths)
     else:
-        shifts = _in_time(paths.memory, paid)
+        shifts = in_time(paths.memory, paid)
     return np.where(able | (paid == 0), shifts, np.inf)
 
 def plan_cost(paths: Paths, paid: Floats) -> Floats:
@@ -46,38 +42,24 @@ def plan_cost(paths: Paths, paid: Floats) -> Floats:
     cost: Floats = (spent(paths, paid)**2).sum(axis=(0, 1))
     return cost
 
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #plan0003
-def _slope(paths: Paths, paid: Floats) -> Floats:  # (T, n, k)
-    "By how much the cost of a plan grows with payments; 0 for those who cannot pay."
-    able = _able(paths)
-    shifts = np.where(able, spent(paths, np.where(able, paid, 0)), 0)
-    if paths.memory is None: return 2 * shifts / _deviations(paths)
-    return 2 * _in_time(paths.memory.swapaxes(1, 2), shifts)
-
-def _willingness(paths: Paths) -> Floats:  # (T, n, 1)
-    "How much more is paid when the price rises by one; less, for noise with a memory."
-    if paths.memory is None: return np.asarray(paths.strength[..., None]**2 / 2)
-    curvature = paths.memory.swapaxes(1, 2) @ paths.memory.sum(axis=2, keepdims=True)
-    return np.where(_able(paths), 1 / (2 * curvature.swapaxes(0, 1)), 0.0)
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #plan0005
-def _factors(paths: Paths, c: Floats, t: int) -> Floats:  # (n, 1); c: (T, n)
+# %% ../../nbs/accounting/13_flow_theorem.ipynb #theo0002
+def update_factors(paths: Paths, c: Floats, t: int) -> Floats:  # (n, 1); c: (T, n)
     "By how much the updates of step t stretch; nodes that do not train change nothing."
     return np.where(paths.trains[t], c[t], 1.0)[:, None]
 
-def _stretched(paths: Paths, c: Floats, t: int, travels: Floats) -> Floats:  # (n, k), as `travels`
+def stretched(paths: Paths, c: Floats, t: int, travels: Floats) -> Floats:  # (n, k), as `travels`
     "What differs after the exchanges of step t, and the updates of the next."
-    stretched: Floats = _factors(paths, c, t + 1) * (paths.transitions[t] @ travels)
-    return stretched
+    what: Floats = update_factors(paths, c, t + 1) * (paths.transitions[t] @ travels)
+    return what
 
-def _differences(paths: Paths, c: Floats, s: Floats, paid: Floats) -> Floats:  # (T, n, k)
+def differences(paths: Paths, c: Floats, s: Floats, paid: Floats) -> Floats:  # (T, n, k)
     "What differs before the noise of each step; s (T, n, k): what of it is new."
     d = s.copy()
     for t in range(len(s) - 1):
-        d[t + 1] += _stretched(paths, c, t, d[t] - paid[t])
+        d[t + 1] += stretched(paths, c, t, d[t] - paid[t])
     return d
 
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #plan0006
+# %% ../../nbs/accounting/13_flow_theorem.ipynb #theo0004
 def plan_at(paths: Paths, c: Floats, s: Floats, most: Floats) -> Floats:
     "Make the plan in which everybody pays up to a limit, and no more than there is."
     c = np.broadcast_to(c, paths.blocked.shape)
@@ -86,364 +68,5 @@ def plan_at(paths: Paths, c: Floats, s: Floats, most: Floats) -> Floats:
     for t in range(len(s)):
         paid[t] = np.where(paths.blocked[t][:, None], d, np.minimum(d, most[t]))
         if t + 1 < len(s):
-            d = _stretched(paths, c, t, d - paid[t]) + s[t + 1]
+            d = stretched(paths, c, t, d - paid[t]) + s[t + 1]
     return paid
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #plan0008
-def _prices(paths: Paths, c: Floats, now: Floats) -> tuple[Floats, Floats]:  # q, p (T, n, k)
-    "Prices of travelling on, and of differing; now: the price of paying at once."
-    q = np.zeros_like(now)
-    p = np.empty_like(now)
-    able = _able(paths)
-    for t in range(len(now) - 1, -1, -1):
-        if t + 1 < len(now):
-            q[t] = paths.transitions[t].T @ (_factors(paths, c, t + 1) * p[t + 1])
-        at_once = np.where(able[t], now[t], 0)
-        cheaper = np.where(able[t], np.minimum(now[t], q[t]), q[t])
-        p[t] = np.where(paths.blocked[t][:, None], at_once, cheaper)
-    return q, p
-
-def _line_search(paths: Paths, one: Floats, other: Floats) -> Floats:  # plans (T, n, k)
-    "Of all mixtures of two plans, which are plans too, the cheapest."
-    step = np.where(_able(paths), other - one, 0)
-    gain = -(_slope(paths, one) * step).sum(axis=(0, 1)) / 2
-    size = plan_cost(paths, step)
-    share = np.divide(gain, size, out=np.zeros_like(gain), where=size > 0)
-    return np.asarray(one + np.clip(share, 0, 1) * (other - one))
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #00000f10
-_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of what differs, in the plans at the start
-_STRIDES = (1, 4, 16)
-
-def _first_plans(paths: Paths, c: Floats, s: Floats) -> Floats:  # (T, n, k)
-    "For each case the cheapest plan in which everybody pays the same share."
-    best = np.zeros_like(s)
-    lowest = np.full(s.shape[2], np.inf)
-    for share in _SHARES:
-        paid = np.empty_like(s)
-        d = s[0]
-        for t in range(len(s)):
-            able = paths.strength[t][:, None] > 0
-            paid[t] = np.where(paths.blocked[t][:, None], d, np.where(able, share * d, 0))
-            if t + 1 < len(s):
-                d = _stretched(paths, c, t, d - paid[t]) + s[t + 1]
-        cost = plan_cost(paths, paid)
-        better = ~(cost >= lowest)
-        best[..., better] = paid[..., better]
-        lowest = np.where(better, cost, lowest)
-    return best
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #search03
-def _lower_bound(paths: Paths, c: Floats, s: Floats, paid: Floats) -> Floats:  # (k,)
-    "No plan costs less, by the prices of this one."
-    if paths.memory is not None:
-        _, p = _prices(paths, c, _slope(paths, paid))
-        return np.asarray((s * p).sum(axis=(0, 1)) - plan_cost(paths, paid))
-    willing = np.broadcast_to(_willingness(paths), s.shape)
-    d = _differences(paths, c, s, paid)
-    now = np.divide(d, willing, np.zeros_like(s), where=willing > 0)
-    _, p = _prices(paths, c, now)
-    return np.asarray((s * p - willing * p**2 / 2).sum(axis=(0, 1)))
-
-def _cheaper(paths: Paths, c: Floats, s: Floats, paid: Floats, stride: float) -> Floats:
-    "Plans (T, n, k) that cost less, by prices of the last ones."
-    willing = stride * _willingness(paths)
-    anchor = paid - willing * _slope(paths, paid)
-    able = np.broadcast_to(willing > 0, paid.shape)
-    beyond = _differences(paths, c, s, paid) - anchor
-    now = np.divide(beyond, willing, np.zeros_like(s), where=able)
-    q, _ = _prices(paths, c, now)
-    other = plan_at(paths, c, s, np.maximum(anchor + willing * q, 0))
-    return _line_search(paths, paid, other)
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #search05
-def best_plans(
-    paths: Paths, c: Floats, s: Floats, tol: float = 1e-3, max_iter: int = 200,
-) -> tuple[Floats, Floats, Floats]:
-    """Find the cheapest plans of what travels on and what noise pays for.
-
-    Solves min sum_t |(d_t - m_t) / strength_t|^2 over plans 0 <= m_t <= d_t with m_t = 0 where
-    a difference would be seen, and d_{t+1} = c_{t+1} * (W_t m_t) + s_{t+1}.
-    """
-    c = np.broadcast_to(c, paths.blocked.shape)
-    paid = _first_plans(paths, c, s)
-    cost = plan_cost(paths, paid)
-    bound = np.zeros(s.shape[2])
-    unsolved = np.flatnonzero(np.isfinite(cost))
-    for _ in range(max_iter):
-        plans = paid[..., unsolved]
-        new = s[..., unsolved]
-        bound[unsolved] = np.maximum(bound[unsolved], _lower_bound(paths, c, new, plans))
-        wide = cost[unsolved] - bound[unsolved] > tol * cost[unsolved]
-        if not wide.any(): break
-        unsolved = unsolved[wide]
-        plans = plans[..., wide]
-        new = new[..., wide]
-        for stride in _STRIDES:
-            plans = _cheaper(paths, c, new, plans, stride)
-        paid[..., unsolved] = plans
-        cost[unsolved] = plan_cost(paths, plans)
-    return paid, cost, bound
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #00000016
-SMOOTHNESS = {  # of a loss, for features of norm 1
-    "squared": 2.0,
-    "huber": 1.0,
-    "logistic": 0.25,
-    "softmax": 0.5,
-}
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #lipsch02
-def numbers_or_nan(given: object) -> Floats:
-    "What is given, as float64; nan, which fails every comparison, for no numbers."
-    try:
-        return np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        return np.array(np.nan)
-
-def _read_constants(c: object, centre: object) -> tuple[Floats, Floats]:  # both of the shape of c
-    "Constants and centres of updates; a ValueError for what are none."
-    values = numbers_or_nan(c)
-    middle = numbers_or_nan(centre)
-    if not values.size or values.ndim > 2 or not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(f"c={c!r}: expected a number >= 0, one for each node, or one for each "
-                         "step and node")
-    fits = middle.shape in ((), values.shape)
-    if not fits or not (np.abs(middle) <= values).all():
-        raise ValueError(f"centre={centre!r}: expected a number between -c and c, "
-                         "or one for each c")
-    return values, np.broadcast_to(middle, values.shape)
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #lipsch04
-@dataclass(frozen=True)
-class GradientSteps:
-    "Gradient steps on a linear predictor, clipped for each record."
-    loss: str  # 'huber' or 'logistic', of one scalar output
-    feature_norm: float  # largest norm of a record's features, with the 1 of an intercept in it
-    step: float  # the learning rate, or the largest one if it changes
-    ridge: float  # lam of a term lam / 2 * norm(x)^2 whose gradient is added after clipping
-    clip_active: bool  # whether a record's gradient may be clipped
-
-    def __post_init__(self) -> None:
-        check_choice("loss", self.loss, SMOOTHNESS)
-        for name in ("feature_norm", "step"):
-            value = getattr(self, name)
-            if not 0 < real_number(value) < np.inf:
-                raise ValueError(f"{name}={value!r}: expected a finite number > 0")
-        if not 0 <= real_number(self.ridge) < np.inf:
-            raise ValueError(f"ridge={self.ridge!r}: expected a finite number >= 0")
-        check_flag("clip_active", self.clip_active)
-
-    def constants(self, rates: Floats) -> tuple[Floats, Floats]:
-        "Constant and centre of x -> x - rate * gradient for each learning rate."
-        reaction = rates * SMOOTHNESS[self.loss] * self.feature_norm**2
-        kept = 1 - rates * self.ridge
-        if self.loss == "softmax" and self.clip_active: return np.abs(kept) + reaction, kept
-        return np.maximum(np.abs(kept), np.abs(kept - reaction)), kept - reaction / 2
-
-# %% ../../nbs/accounting/13_flow_theorem.ipynb #lipsch06
-@dataclass(frozen=True, init=False, repr=False, eq=False)
-class Lipschitz:
-    """How strongly updates react: x -> x + g(x) is c-Lipschitz.
-
-    This is assumed of every node but the attackers, for all models, and never checked.
-    An update may use all that its node has, but of what differs between runs only its
-    model: no momentum, no memory of earlier models.
-
-    Parameters
-    ----------
-    c : float or array_like
-        The constant, at least 0: of all nodes, or (n,), one for each, and then the
-        largest over all steps, whatever the learning rates are; or (T, n), one for each
-        step and node. A constant of 1 is right for step * smoothness <= 2 and, under
-        clipping, a convex loss of one scalar output, the squared loss, or any convex
-        loss whose clip is never active. Larger constants are allowed, and cost.
-    centre : float or array_like, optional
-        If more is known: two models that differ by delta differ by `centre * delta`
-        after an update, give or take `c - abs(centre)` times the norm of delta. 0 says
-        nothing about the direction. One number, or as many as in `c`.
-
-    Raises
-    ------
-    ValueError
-        For numbers that are negative or not finite, and a centre beyond c.
-
-    References
-    ----------
-    chapter 13; for clipped linear predictors Song et al. 2020.
-
-    Examples
-    --------
-    >>> from mfdl import Lipschitz
-    >>> Lipschitz(1)
-    Lipschitz(1)
-    >>> Lipschitz.of("huber", feature_norm=2, step=1)
-    Lipschitz(3)
-    """
-    c: Floats
-    centre: Floats
-    steps: GradientSteps | None  # what the constants follow from, if that is known
-
-    def __init__(self, c: float | ArrayLike, centre: float | ArrayLike = 0.0) -> None:
-        values, middle = _read_constants(c, centre)
-        object.__setattr__(self, "c", values)
-        object.__setattr__(self, "centre", middle)
-        object.__setattr__(self, "steps", None)
-
-    @classmethod
-    def of(
-        cls,
-        loss: str,
-        feature_norm: float,
-        step: float,
-        ridge: float = 0.0,
-        clip_active: bool = True,
-    ) -> Lipschitz:
-        """The constant of gradient steps on linear predictors, clipped for each record.
-
-        What is given is kept. For a run whose learning rates change, the account
-        derives the constants of all steps from it.
-
-        Parameters
-        ----------
-        loss : str
-            'huber' or 'logistic', of one scalar output; 'squared' or 'softmax', of any
-            number of outputs. No constant is known for others.
-        feature_norm : float
-            Largest norm of a record's features, with the 1 of an intercept in it.
-        step : float
-            The learning rate, or the largest one if it changes.
-        ridge : float, optional
-            lam of a term lam / 2 * norm(x)^2 whose gradient is added after clipping.
-            Inside the clip no constant is known.
-        clip_active : bool, optional
-            Whether a record's gradient may be clipped; matters for softmax only.
-
-        Returns
-        -------
-        Lipschitz
-            With the centre of what the loss allows. Softmax has a constant above 1 if
-            its clip may be active.
-
-        Raises
-        ------
-        ValueError
-            For a loss without a known constant, and numbers that are not positive.
-
-        References
-        ----------
-        chapter 13; Song et al. 2020.
-        """
-        steps = GradientSteps(loss, feature_norm, step, ridge, clip_active)
-        found = cls(*steps.constants(np.array(step, dtype=np.float64)))
-        object.__setattr__(found, "steps", steps)
-        return found
-
-    def __repr__(self) -> str:
-        least_and_most = dict.fromkeys(f"{c:.4g}" for c in (self.c.min(), self.c.max()))
-        return f"Lipschitz({' to '.join(least_and_most)})"
-
-    def at(self, rates: ArrayLike | None) -> Lipschitz:
-        """The same with the constants that steps of these learning rates have.
-
-        Parameters
-        ----------
-        rates : array_like or None
-            (T,), learning rates; None if they do not change.
-
-        Returns
-        -------
-        Lipschitz
-            With constants (T, 1), where they follow from a loss; otherwise the same.
-
-        Raises
-        ------
-        ValueError
-            Where constants depend on learning rates, and these are others than said.
-
-        References
-        ----------
-        chapter 13.
-        """
-        if self.steps is None or rates is None: return self
-        values = numbers_or_nan(rates)
-        if not abs(values.max() - self.steps.step) <= 1e-9 * self.steps.step:
-            raise ValueError(
-                f"rates: up to {values.max():.4g}, but updates are for step="
-                f"{self.steps.step:.4g}, and how strongly they react depends on learning rates; "
-                "expected these themselves, no multiples, of which step is the largest")
-        return Lipschitz(*self.steps.constants(values[:, None]))
-
-    def until(self, step: int) -> Lipschitz:
-        """The same for the first steps.
-
-        Parameters
-        ----------
-        step : int
-            Number of steps that are kept.
-
-        Returns
-        -------
-        Lipschitz
-            Of these steps.
-
-        References
-        ----------
-        chapter 13.
-        """
-        return Lipschitz(self.c[:step], self.centre[:step]) if self.c.ndim == 2 else self
-
-    def check_size(self, T: int, n: int) -> None:
-        """Refuse constants that are not for so many steps and nodes.
-
-        Parameters
-        ----------
-        T : int
-            Number of steps.
-        n : int
-            Number of nodes.
-
-        Raises
-        ------
-        ValueError
-            If there is neither one, nor one for each node, nor one for each step and
-            node.
-
-        References
-        ----------
-        chapter 13.
-        """
-        if self.c.shape not in ((), (n,), (T, n), (T, 1)):
-            raise ValueError(f"updates: constants of shape {self.c.shape} for {T} steps of {n} "
-                             "nodes; expected one for each node, or for each step and node")
-
-    def along(self, paths: Paths) -> tuple[Floats, Floats]:
-        """Constant and centre of each step and node of a run.
-
-        Parameters
-        ----------
-        paths : Paths
-            Of T steps and n nodes, which know by how much learning rates change.
-
-        Returns
-        -------
-        c : ndarray
-            float64 (T, n).
-        centre : ndarray
-            float64 (T, n).
-
-        Raises
-        ------
-        ValueError
-            If there are constants for other numbers of steps or nodes.
-
-        References
-        ----------
-        chapter 13.
-        """
-        T, n = paths.blocked.shape
-        self.check_size(T, n)
-        if self.steps is not None and np.ptp(paths.moves):
-            return self.at(self.steps.step * paths.moves / paths.moves.max()).along(paths)
-        return np.broadcast_to(self.c, (T, n)), np.broadcast_to(self.centre, (T, n))
-

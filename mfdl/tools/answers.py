@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from ..accounting.account import expected_work
-from ..accounting.flow_theorem import Lipschitz
+from ..accounting.methods.ways import expected_work
+from ..accounting.methods.lipschitz import Lipschitz
 from ..accounting.methods.report import REVEALED, Report, worst_first
 from ..accounting.methods.sparse_view import Cost
 from ..accounting.methods.state_space import NotStreamable

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..accounting.account import account
 from ..accounting.methods.all_attackers import Exposure, exposure
-from ..accounting.flow_theorem import Lipschitz
+from ..accounting.methods.lipschitz import Lipschitz
 from ..base.downloads import data_folders
 from ..base.files import needed_for
 from ..protocol.threat_models import TrustModel

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, eye_array
 
 from ..accounting.account import account
 from ..accounting.gaussian_dp import ADJACENCY, check_sigma, row_sensitivity
-from ..accounting.flow_theorem import Lipschitz
+from ..accounting.methods.lipschitz import Lipschitz
 from ..accounting.methods.report import Report
 from ..base.arguments import Bools, Floats, check_choice, check_count, real_number
 from ..protocol.threat_models import TrustModel

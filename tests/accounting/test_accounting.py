@@ -13,6 +13,8 @@ from mfdl import account
 from mfdl.accounting.account import account_by
 from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.accounting.lemma14 import NotFactorizable, decompose, factorize, view
+from mfdl.accounting.lemma14 import NotFactorizable, decompose, factorize
+from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.solver import certify
 from mfdl.accounting.sensitivity import sensitivity, worst_sensitivity
 from mfdl.base.randomness import derive_seed, draw
@@ -326,7 +328,7 @@ def test_bad_arguments_are_named(arguments, message):
 
 
 def test_no_work_is_done_before_the_check(monkeypatch):
-    monkeypatch.setattr("mfdl.accounting.account._find_all", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("mfdl.accounting.account.find_all", lambda *_: pytest.fail("work was done"))
     good = dict(protocol=RUN, trust=LDP(), participation=Participation.every_step(4))
     with pytest.raises(pytest.fail.Exception): account(**good)
     for arguments in (dict(sigma=0), dict(method="x"), dict(trust=[LDP(), PNDP([9])])):

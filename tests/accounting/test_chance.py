@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, account, audit
-from mfdl.accounting.account import check_account, expected_work
 from mfdl.accounting.gaussian_dp import GaussianDP
 from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.accounting.methods.eavesdropper import independent
 from mfdl.accounting.methods.flow_plans import promise
+from mfdl.accounting.methods.pairs import check_account
 from mfdl.accounting.methods.poisson import AmplifiedReport, amplified
 from mfdl.accounting.methods.sparse_view import FromSeen, expected_cost, see
+from mfdl.accounting.methods.ways import expected_work
 from mfdl.accounting.sensitivity import worst_sensitivities, worst_sensitivity
 from mfdl.evidence.audit import replay, worst_case
 from mfdl.noise.methods.gram_matrices import local_gram

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mfdl import PNDP, Lipschitz, Participation, Schedule, ScheduledProtocol, account, dp_dsgd, gossip_matrix, load_graph
-from mfdl.accounting.flow_theorem import SMOOTHNESS
 from mfdl.accounting.methods.flow_plans import promise
 from mfdl.protocol.methods.attacks import Attack
+from mfdl.accounting.methods.lipschitz import SMOOTHNESS
+from mfdl.protocol.threat_models import Attack
 
 SEEDS = st.integers(0, 2**32 - 1)
 FLORENCE = load_graph("florentine")
@@ -184,7 +185,7 @@ def test_clipped_gradients_with_a_ridge_after_the_clip_stay_within_the_constant_
 def test_what_does_not_fit_is_refused_before_any_work(monkeypatch):
     W, scheme, ridge = gossip_matrix(nx.path_graph(4)), Participation.single(3), Lipschitz.of("huber", 1, 1.0, 0.5)
     run = dp_dsgd(W, 3)
-    monkeypatch.setattr("mfdl.accounting.account._find_all", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("mfdl.accounting.account.find_all", lambda *_: pytest.fail("work was done"))
     for rates in ([2, 1, 0.5], [0.5, 0.1, 0.1], [0.9, 0.9, 0.9]):
         with pytest.raises(ValueError, match="updates are for step=1"): account(run, PNDP([0]), scheme, updates=ridge, rates=rates)
         with pytest.raises(ValueError, match="updates are for step=1"): account(ScheduledProtocol(run, Schedule(rates)), PNDP([0]), scheme, updates=ridge)

@@ -132,7 +132,7 @@ def test_twice_the_nodes_from_which_something_arrives_are_twice_the_work():
 @pytest.mark.parametrize("trust", [PNDP([140]), PNDP([140, 149]), SecLDP([5]), LDP()], ids=str)
 def test_full_matrices_take_the_cheaper_route(trust, monkeypatch):
     """With numbers that are the same."""
-    import mfdl.accounting.account as module
+    import mfdl.accounting.methods.ways as module
     run, scheme = dp_dsgd(gossip_matrix(nx.barabasi_albert_graph(150, 2, seed=0)), 5), Participation.single(5)
     slow = account_by("streaming", run, trust, scheme)
     monkeypatch.setattr(module, "stream", lambda *_: pytest.fail("the other route"))

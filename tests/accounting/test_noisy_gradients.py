@@ -7,7 +7,7 @@ import pytest
 from protocols import random_protocol
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, Protocol, SecLDP, SecureSum, account, anti_pgd, decor, dp_dsgd, gossip_matrix, local_dsgd, mf_dsgd, zip_dl
-from mfdl.accounting.account import noisy_gradients_account
+from mfdl.accounting.methods.proved_for_training import noisy_gradients_account
 from mfdl.accounting.methods.schedules import Schedule, ScheduledProtocol
 
 

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ks_2samp, kstest, norm
 
 from mfdl import (
     LDP,
@@ -34,7 +35,8 @@ from mfdl import (
     random_walk,
     zip_dl,
 )
-from mfdl.accounting.flow_theorem import best_plans, plan_at, plan_cost
+from mfdl.accounting.flow_theorem import plan_at, plan_cost
+from mfdl.accounting.methods.best_plans import best_plans
 from mfdl.accounting.methods.flow_plans import new_differences, promise
 from mfdl.accounting.methods.paths import paths_of
 from mfdl.accounting.sensitivity import worst_sensitivities
@@ -58,6 +60,17 @@ def any_run(rng, maker=None):
     W = gossip_matrix(graph, rng.choice(["metropolis", "uniform"]))
     if rng.random() < 0.3: W = rng.dirichlet(np.ones(n), size=n) * (W > 0) + 1e-3 * np.eye(n)
     return MAKERS[maker or rng.choice(list(MAKERS))](W / W.sum(axis=1, keepdims=True), T)
+
+
+def test_only_gaussian_noise_does_not_care_how_a_total_is_spent():
+    """The steering lemma: the log-likelihood ratio of an adaptive shift of constant total is normal. With Laplace noise it depends on the way."""
+    rng, N, mu = np.random.default_rng(5), 100_000, 1.5
+    once, spread = np.array([0.0, 1.5, 0.0]), np.array([0.0, 0.75, 0.75 * np.sqrt(3)])
+    z, x = rng.normal(size=(N, 3)), rng.laplace(size=(N, 3))
+    v = np.where(z[:, :1] > 0, once, spread)
+    assert kstest((v * (z + v) - v**2 / 2).sum(axis=1), norm(mu**2 / 2, mu).cdf).pvalue > 0.01
+    ways = [(np.abs(x) - np.abs(x - shift)).sum(axis=1) for shift in (once, np.where(x[:, :1] > 0, once, spread))]
+    assert ks_2samp(*ways).pvalue < 1e-6
 
 
 def information(run, trust, victim, r, rates=None):
@@ -232,7 +245,7 @@ def recombined(W, T): return Protocol(None, [Step(True, Noise(np.ones((4, 4), dt
 @pytest.mark.parametrize("run, what", [(zip_dl, "on single messages"), (shared_memory, "with a memory"), (recombined, "recombined")])
 def test_what_is_not_proved_is_refused_before_any_work(run, what, monkeypatch):
     W = gossip_matrix(nx.path_graph(4))
-    monkeypatch.setattr("mfdl.accounting.account._find_all", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("mfdl.accounting.account.find_all", lambda *_: pytest.fail("work was done"))
     with pytest.raises(pytest.fail.Exception): account(dp_dsgd(W, 4), PNDP([0]), Participation.every_step(4), updates=Lipschitz(1))
     with pytest.raises(ValueError, match=what): account(run(W, 4), PNDP([0]), Participation.every_step(4), updates=Lipschitz(1))
     for wrong in (1.0, "convex", Lipschitz(np.ones(3))):

@@ -11,11 +11,14 @@ from protocols import random_protocol
 from mfdl.accounting.account import account, account_by, expected_work
 from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.accounting.lemma14 import view
+from mfdl.accounting.account import account, account_by
 from mfdl.accounting.methods.accountant import OnlineAccountant
 from mfdl.accounting.methods.flow_plans import promise
+from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.paths import paths_of
 from mfdl.accounting.methods.schedules import Schedule, ScheduledProtocol, same_account
 from mfdl.accounting.methods.state_space import NotStreamable, state_space
+from mfdl.accounting.methods.ways import expected_work
 from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.noise.methods.objectives import Objective, model_workload
 from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd, muffliato, zip_dl

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from mfdl import account
 from mfdl.accounting.account import account_by
-from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.accounting.methods.accountant import OnlineAccountant, restore, save
 from mfdl.accounting.methods.exact import exact
 from mfdl.accounting.methods.filters import Filter, innovation_rows
+from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.solver import certify
 from mfdl.accounting.methods.state_space import NotStreamable, state_space
 from mfdl.accounting.methods.streaming import gramian_rows, stream

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mfdl import LDP, PNDP, Participation, account
-from mfdl.accounting.account import check_account, expected_work
 from mfdl.accounting.gaussian_dp import ADJACENCY, GaussianDP
+from mfdl.accounting.methods.pairs import check_account
 from mfdl.accounting.methods.poisson import amplified
 from mfdl.accounting.methods.truncated_poisson import OthersTold, PushesOut, TruncatedReport, amplified_if_cut
+from mfdl.accounting.methods.ways import expected_work
 from mfdl.learning.data import random_batches
 from mfdl.noise.methods.strategies import strategy
 from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd

@@ -12,8 +12,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from mfdl.accounting.account import account
-from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.accounting.methods.all_attackers import exposure
+from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.report import Report
 from mfdl.base.cards import draw_matrix, html_card
 from mfdl.noise.coalitions import optimize_coalition

@@ -74,12 +74,12 @@ def test_links_become_titles(written, tmp_path):
     ("{include} accounting/13_flow_theorem#nowhere", "has no cell with this id or tag"),
     ("{include} accounting/nowhere#00000000", "there is no nbs/accounting/nowhere.ipynb"),
     ('{include} accounting/13_flow_theorem#00000000 from "never said"', "does not say 'never said'"),
-    ("{include} accounting/13_flow_theorem#00000008", "has no room for a table"),
+    ("{include} accounting/12_account#acc00006", "has no room for a table"),
     ("{figure} accounting/13_flow_theorem#00000000\nA picture.", "has no output image/png"),
     ("{figure} figures/nowhere.png\nA picture.", "there is no such picture"),
     ("{box} accounting/13_flow_theorem#00000000\nA box.", "has no displayed equation"),
     ("[](../nbs/accounting/nowhere.ipynb)", "there is no such notebook"),
-    ('```python\nfound(r"no such (\\d+)", "accounting/13_flow_theorem#00000012")\n```\n', "neither its code nor what it prints"),
+    ('```python\nfound(r"no such (\\d+)", "accounting/methods/best_plans#00000012")\n```\n', "neither its code nor what it prints"),
 ])
 def test_what_is_missing_is_named(outline, said, tmp_path):
     with pytest.raises(ValueError, match=re.escape(said)): report.document(outline, tmp_path)

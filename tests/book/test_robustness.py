@@ -32,7 +32,6 @@ from hypothesis import strategies as st
 
 import mfdl
 from mfdl.accounting import account as accounting
-from mfdl.accounting import flow_theorem as reactions
 from mfdl.accounting import gaussian_dp as privacy
 from mfdl.accounting import lemma14 as factorization
 from mfdl.accounting import sensitivity as sensitivities
@@ -40,6 +39,7 @@ from mfdl.accounting.account import account_by
 from mfdl.accounting.methods import accountant as online
 from mfdl.accounting.methods import per_message_baseline as earlier_accounting
 from mfdl.accounting.methods import solver
+from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.base import arguments, characters, downloads, files, randomness
 from mfdl.base import graph_files as links
 from mfdl.evidence import audit as auditing
@@ -91,14 +91,14 @@ ELSEWHERE = {  # why -> names without a campaign here
     "files in the layout of fedivertex, and what is too large: tests/protocol/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
     "arguments.check_fits",
     "trains, with 200 random protocols: tests/protocol/test_protocol.py": "checking.*",
-    "hundreds of random runs and reactions: tests/accounting/test_reactions.py": "flow_theorem.* signed.* flow_plans.*",
+    "hundreds of random runs and reactions: tests/accounting/test_reactions.py": "flow_theorem.* best_plans.* lipschitz.* signed.* flow_plans.*",
     "random data, models and clips: `learning.methods.linear`, tests/learning/test_training.py": "linear.*",
     "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/methods/certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
     "labels and pages: tests/tools/test_explorer.py": "attacker_names.labelled cli.guard cli.app_folder",
     "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",
-    "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
+    "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "proved_for_training.*",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
     "sparse runs of any features: tests/accounting/test_features.py": "protocols.with_full_matrices",
     "random records in random steps: tests/protocol/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
@@ -113,10 +113,10 @@ ELSEWHERE = {  # why -> names without a campaign here
     "state_space.Doubtful state_space.Stage state_space.Observed state_space.check_streamable state_space.heard_rows "
     "state_space.round_observations state_space.seen_rows",
     "against the whole view, on random runs: tests/accounting/test_large.py": "sparse_view.*",
-    "against the covariance of the noise, on random runs: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
+    "against the covariance of the noise, on random runs: tests/accounting/test_noisy_gradients.py": "proved_for_training.*",
     "random runs against fractions, pseudo-inverses and loops: tests/accounting/test_schedules.py": "schedules.*",
     "steps of a run, of which campaigns make thousands: tests/protocol/test_protocol.py": "steps.*",
-    "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.check_account account.expected_work account.account_by "
+    "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.account_by pairs.* ways.* "
     "eavesdropper.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivity.check_method shifts.best_signs",
     "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* layers.* learner.* "
@@ -428,7 +428,7 @@ def test_accounts_of_anything_legal(case):
     assert alike(near, by_victim(elsewhere, attackers.PNDP(few), scheme), extreme) and (elsewhere.hears == run.hears).all() and len(repr(elsewhere)) < 200
     with pytest.raises(ValueError, match="protocol"): protocol.check_protocol_type(elsewhere)
     assert all(near[v] == 0 for v, hops in zip(run.nodes, run.distances(few), strict=True) if v in near and hops > sum(len(step.rounds) for step in run.steps))
-    promise = refused(lambda: by_victim(run, attackers.PNDP(few), scheme, updates=reactions.Lipschitz(1)), "updates")
+    promise = refused(lambda: by_victim(run, attackers.PNDP(few), scheme, updates=Lipschitz(1)), "updates")
     if promise is not None: assert at_most({v: mu for v, mu in near.items() if np.isfinite(mu)}, promise)
     report = accounting.account(run, attackers.LDP(), scheme, sigma=2.0)
     assert "react" in repr(report)

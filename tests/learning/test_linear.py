@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
 from mfdl.learning.methods.layers import chain
 from mfdl.learning.methods.linear import updates_of

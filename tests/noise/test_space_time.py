@@ -13,6 +13,9 @@ from scipy.sparse import csr_array
 
 from mfdl.accounting.account import account, account_by, overheard
 from mfdl.accounting.lemma14 import decompose, view
+from mfdl.accounting.account import account, account_by
+from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.methods.eavesdropper import overheard
 from mfdl.accounting.methods.poisson import check_overheard
 from mfdl.accounting.sensitivity import sensitivity
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, looks_back

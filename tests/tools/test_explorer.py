@@ -34,7 +34,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from mfdl import account
-from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.base.downloads import find_file
 from mfdl.base.graph_files import FORMATS, read_graph
 from mfdl.protocol.algorithms import dp_dsgd

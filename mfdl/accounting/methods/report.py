@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from mfdl.accounting.methods.flow_plans import Promise
-    from mfdl.accounting.flow_theorem import Lipschitz
+    from mfdl.accounting.methods.lipschitz import Lipschitz
 
 # %% auto #0
 __all__ = ['Report']

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .paths import Paths
-from ..flow_theorem import Lipschitz
+from .lipschitz import Lipschitz
 from ...base.arguments import Bools, Floats, Ints
 from ...protocol.methods.steps import Route
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...accounting.flow_theorem import Lipschitz
+from ...accounting.methods.lipschitz import Lipschitz
 from ...base.arguments import real_number
 from ...base.files import needed_for
 from ..data import Dataset
