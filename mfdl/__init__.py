@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from mfdl.learning.data import round_robin as round_robin
     from mfdl.learning.methods.noise_supply import Run as Run
     from mfdl.learning.simulator import Simulation as Simulation
-    from mfdl.learning.training import Trained as Trained
+    from mfdl.learning.methods.statements import Trained as Trained
     from mfdl.learning.training import train as train
     from mfdl.noise.methods.certificates import NotConverged as NotConverged
     from mfdl.noise.coalitions import optimize_coalition as optimize_coalition
@@ -115,7 +115,8 @@ _HOME |= {
     "noise.methods.insiders": "optimize_local",
     "noise.which_noise": "which_noise choose_strategy",
     "noise.space_time": "SpaceTime",
-    "learning.training": "train Trained",
+    "learning.training": "train",
+    "learning.methods.statements": "Trained",
     "learning.methods.checking": "check_protocol",
     "learning.data": "Dataset Batches load_data cut round_robin",
     "learning.methods.noise_supply": "Run",

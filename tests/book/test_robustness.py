@@ -42,8 +42,7 @@ from mfdl.accounting.methods import per_message_baseline as earlier_accounting
 from mfdl.accounting.methods import solver
 from mfdl.base import arguments, characters, downloads, files, randomness
 from mfdl.base import graph_files as links
-from mfdl.evidence import audit as auditing
-from mfdl.evidence.methods import reconstruction
+from mfdl.evidence.methods import distances, reconstruction
 from mfdl.learning import data
 from mfdl.noise import coalitions, covariance, space_time
 from mfdl.noise import lemma12 as gram
@@ -64,7 +63,7 @@ CASES = int(os.environ.get("MFDL_CASES", 300))
 HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
-    "neural networks: tests/learning/test_training.py": "training.*",
+    "neural networks: tests/learning/test_training.py, tests/learning/test_arguments_of_train.py": "training.* statements.* budgets.* train_arguments.*",
     "random objectives against plain loops and explicit matrices: tests/noise/test_objectives.py": "objectives.*",
     "processes, networks and what they keep: tests/tools/test_distributed.py": "distributed.* journal.* network.*",
     "the order of pairs: nbs/accounting/methods/report.ipynb": "report.worst_first",
@@ -98,10 +97,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
     "sparse runs of any features: tests/accounting/test_features.py": "protocols.with_full_matrices",
     "random records in random steps: tests/protocol/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
-    "trains: tests/evidence/test_audit.py": "audit.WorstCase audit.worst_case audit.Transcript "
-    "audit.least_refutable audit.replay "
-    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval "
-    "audit.audit",
+    "trains: tests/evidence/test_audit.py": "audit.* worst_inputs.* replays.* distances.Interval distances.least_refutable",
     "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "threat_models.view threat_models.coalition_mask",
     "what was checked is not checked again: tests/protocol/test_protocol.py": "workload.GossipSequence",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
@@ -115,8 +111,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.check_account account.expected_work account.account_by "
     "eavesdropper.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivity.check_method shifts.best_signs",
-    "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* layers.* learner.* "
-    "noise_supply.* simulator.*",
+    "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* clipped_gradients.* layers.* learner.* "
+    "noise_supply.* simulator.* exchanges.* checkpoints.*",
     "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "
     "covariance.best_covariance covariance.check_budgets covariance.noise_after "
@@ -300,8 +296,8 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
     algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, streams.deal_seeds: {"protocol": RUN, "secret": 1},
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
-    auditing.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
-    auditing.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
+    distances.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
+    distances.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
     reconstruction.estimate: {"v": attackers.view(RUN, NEAR), "messages": np.zeros((8, 2)), "scale": 1.0, "b": 2},
     reconstruction.image_of: {"gradient": np.arange(1.0, 7.0), "outputs": 2, "inputs": 2}, reconstruction.picture_error: {"image": [1.0, 2.0], "record": [2.0, 1.0]},
 }
