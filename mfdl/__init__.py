@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mfdl.learning.data import Batches as Batches
     from mfdl.learning.data import Dataset as Dataset
     from mfdl.learning.data import cut as cut
-    from mfdl.learning.data import load_data as load_data
+    from mfdl.learning.methods.data_sets import load_data as load_data
     from mfdl.learning.data import round_robin as round_robin
     from mfdl.learning.methods.noise_supply import Run as Run
     from mfdl.learning.simulator import Simulation as Simulation
@@ -118,7 +118,8 @@ _HOME |= {
     "learning.training": "train",
     "learning.methods.statements": "Trained",
     "learning.methods.checking": "check_protocol",
-    "learning.data": "Dataset Batches load_data cut round_robin",
+    "learning.data": "Dataset Batches cut round_robin",
+    "learning.methods.data_sets": "load_data",
     "learning.methods.noise_supply": "Run",
     "learning.simulator": "Simulation",
     "evidence.audit": "audit Audit",

@@ -44,6 +44,7 @@ from mfdl.base import arguments, characters, downloads, files, randomness
 from mfdl.base import graph_files as links
 from mfdl.evidence.methods import distances, reconstruction
 from mfdl.learning import data
+from mfdl.learning.methods import data_sets
 from mfdl.noise import coalitions, covariance, space_time
 from mfdl.noise import lemma12 as gram
 from mfdl.noise import mafalda as newton
@@ -63,6 +64,7 @@ CASES = int(os.environ.get("MFDL_CASES", 300))
 HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
+    "what is refused of tables and arrays: tests/learning/test_data.py, `learning.methods.data_checks`": "data_checks.*",
     "neural networks: tests/learning/test_training.py, tests/learning/test_arguments_of_train.py": "training.* statements.* budgets.* train_arguments.*",
     "random objectives against plain loops and explicit matrices: tests/noise/test_objectives.py": "objectives.*",
     "processes, networks and what they keep: tests/tools/test_distributed.py": "distributed.* journal.* network.*",
@@ -81,7 +83,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/book/test_notebooks.py, tests/tools/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce "
     "experiments.code_digest",
-    "published files, whose checksums are compared: tests/learning/test_data.py, tests/tools/test_inputs.py": "data.housing_table "
+    "published files, whose checksums are compared: tests/learning/test_data.py, tests/tools/test_inputs.py": "data_sets.housing_table "
     "graphs.facebook graphs.facebook_circles graphs.social_network downloads.data_folders downloads.find_file graphs.GraphSource",
     "files in the layout of fedivertex, and what is too large: tests/protocol/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
     "arguments.check_fits",
@@ -125,13 +127,13 @@ ELSEWHERE = {  # why -> names without a campaign here
     "what extras bring: tests/book/test_package.py": "files.needed_for",
     "bars: tests/base/test_progress.py": "files.bars_shown files.map_with_bar files.worker_threads",
     "pictures on cards: tests/base/test_cards.py": "cards.network_card cards.draw_links",
-    "what a new user types: tests/tools/test_front_door.py": "files.json_values files.check_place data.as_dataset "
+    "what a new user types: tests/tools/test_front_door.py": "files.json_values files.check_place data_sets.as_dataset "
     "names.aside names.completes names.LineCommand",
     "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* participation.RandomParticipation "
     "participation.PoissonParticipation",
     "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* participation.BinsParticipation",
     "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* participation.TruncatedParticipation",
-    "batches that are drawn: tests/tools/test_random_batches.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
+    "batches that are drawn: tests/tools/test_random_batches.py": "drawn_batches.* randomness.secure_uniform",
     "by what is read with them: nbs/base/characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code threat_models.TrustModel",
 }
@@ -292,7 +294,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     data.round_robin: {"records": 9, "n": 3, "seed": 0}, data.dirichlet: {"labels": [0, 1] * 9, "n": 3, "alpha": 1.0, "seed": 0},
     data.by_group: {"groups": [0, 0, 1, 2], "n": 3, "size": 1, "seed": 0}, data.cut: {"holdings": PARTS, "b": 2, "size": 3},
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
-    data.load_data: {"name": "digits"},
+    data_sets.load_data: {"name": "digits"},
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
     algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, streams.deal_seeds: {"protocol": RUN, "secret": 1},
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
@@ -765,7 +767,7 @@ def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, tex
     refused(lambda: downloads.unzipped(archive.read_bytes(), archive), "not a complete gzip file")
 
 
-@campaign(60, "characters.idx characters.turned data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data.load_data",
+@campaign(60, "characters.idx characters.turned data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data_sets.load_data",
           st.lists(st.integers(0, 4), min_size=1, max_size=3), st.sampled_from([np.uint8, ">i4"]), DAMAGE, st.integers(1, 4), st.integers(1, 3), SEEDS)
 def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage, n, b, seed):
     """Arrays in IDX come back or are refused, damaged tables are refused by their path, and every record is dealt to one node and one batch."""
@@ -777,9 +779,9 @@ def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage
     refused(lambda: characters.turned(damaged(content, *damage)), "content")
     folder = tmp_path_factory.mktemp("femnist")
     (folder / "x.parquet").write_bytes(damaged(PARQUET, *damage))
-    refused(lambda: data.load_data("femnist", folder), "path=")
+    refused(lambda: data_sets.load_data("femnist", folder), "path=")
     (folder / "a9a").write_bytes(content)
-    for name in ("a9a", "mnist", "housing"): refused(lambda: pytest.fail(str(data.load_data(name, folder))), "path=", "damaged", str(folder))  # noqa: B023
+    for name in ("a9a", "mnist", "housing"): refused(lambda: pytest.fail(str(data_sets.load_data(name, folder))), "path=", "damaged", str(folder))  # noqa: B023
     rng = np.random.default_rng(seed)
     groups = rng.permutation(np.repeat(np.arange(4), 5))
     for holdings in (data.round_robin(20, n, seed), data.dirichlet(groups, n, 10.0, seed), data.by_group(groups, n, 1, seed)):

@@ -15,8 +15,10 @@ from mfdl.accounting.account import account
 from mfdl.base.files import seal, unseal
 from mfdl.base.randomness import derive_seed, draw_block, grid_spacing, to_grid
 from mfdl.learning.clipping import Batch, ClippingRule, record_loss
-from mfdl.learning.data import Batches, Dataset, cut, load_data, random_batches, round_robin
+from mfdl.learning.data import Batches, Dataset, cut, round_robin
 from mfdl.learning.methods.clipped_gradients import Scratch, gradients
+from mfdl.learning.methods.data_sets import load_data
+from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import _returned, chain
 from mfdl.learning.methods.learner import Learner
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std

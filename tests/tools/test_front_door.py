@@ -23,7 +23,8 @@ from nbformat import v4
 from mfdl.accounting.account import account
 from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.base.files import json_values
-from mfdl.learning.data import Dataset, as_dataset
+from mfdl.learning.data import Dataset
+from mfdl.learning.methods.data_sets import as_dataset
 from mfdl.learning.methods.layers import new_model
 from mfdl.learning.training import train
 from mfdl.noise.methods.strategies import load_strategy, save_strategy, strategy

@@ -20,9 +20,9 @@ from ...accounting.gaussian_dp import check_delta
 from ...accounting.methods.schedules import Schedule, check_rates
 from ...base.arguments import check_choice, check_count, check_flag, real_number
 from ...base.randomness import check_seed
-from mfdl.learning.data import (
-    Batches, Dataset, RandomScheme, as_dataset, cut, random_batches, round_robin,
-)
+from ..data import Batches, Dataset, cut, round_robin
+from .data_sets import as_dataset
+from .drawn_batches import RandomScheme, random_batches
 from .learner import Learner
 from .noise_supply import Run
 from ..simulator import Simulation
