@@ -180,7 +180,7 @@ def test_what_an_audit_refuses():
         ("batches are cycled", {"participation": Participation.min_sep(2, 3, T)}),
         ("claimed=", {"claimed": "2"}), ("claimed=", {"claimed": float("nan")}), ("replays=4", {"replays": 4}), ("confidence=", {"confidence": 95}), ("delta=", {"delta": 0}),
         ("secret is a negative", {"secret": -1}),
-        ("participation covers 6 steps", {"protocol": dp_dsgd(W, 4)}),
+        ("more than the T=4 steps", {"protocol": dp_dsgd(W, 4)}),
         ("adjacency=", {"adjacency": "add"}), ("sigma=", {"sigma": 0}), ("no digits left", {"sigma": 1e38}), ("no digits left", {"sigma": 1e-9}),
     ):
         with pytest.raises(ValueError, match=words): audit(**dict(zip(("protocol", "trust", "participation"), run, strict=True)) | change)

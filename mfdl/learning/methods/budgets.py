@@ -43,6 +43,7 @@ class Claim:
     estimate: bool = False  # whether an estimate is asked for, and no promise
 
     def account(self, sigma: float | None = None) -> Any:
+        "The account by which the budget is kept."
         run = (self.protocol, self.against, self.participation)
         size = 1.0 if sigma is None else sigma
         if self.seen_by_all or isinstance(self.participation, RandomParticipation):
@@ -87,6 +88,7 @@ def _comes_to(attack: Attack) -> bool:
     return bool(np.isfinite(attack.run.distances(attackers)[attack.victims]).any())
 
 def check_claim(claim: Claim, secure: bool) -> None:
+    "Raise a ValueError for a claim about which nothing is proved."
     run = claim.protocol.plain
     if not any(_comes_to(Attack(run, attacker)) for attacker in claim.watchers):
         raise ValueError(
