@@ -8,7 +8,8 @@ from torch import nn
 
 from mfdl.base.figures import PALETTE, STYLE, method_name
 from mfdl.base.randomness import draw_block
-from mfdl.learning.data import cut, load_data, round_robin
+from mfdl.learning.data import cut, round_robin
+from mfdl.learning.methods.data_sets import load_data
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.methods.strategies import strategy

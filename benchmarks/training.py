@@ -10,7 +10,8 @@ from torch import nn
 from mfdl import LDP, account
 from mfdl.accounting.gaussian_dp import row_sensitivity
 from mfdl.base.figures import PALETTE, STYLE
-from mfdl.learning.data import Dataset, cut, load_data, round_robin
+from mfdl.learning.data import Dataset, cut, round_robin
+from mfdl.learning.methods.data_sets import load_data
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.protocol.algorithms import dp_dsgd, muffliato

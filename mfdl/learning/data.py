@@ -5,62 +5,21 @@
 # %% ../../nbs/learning/21_data.ipynb #00000002
 from __future__ import annotations
 
-import io
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ..base.arguments import Ints, check_choice, check_count, real_number
-from ..base.characters import idx, pixels, read_characters, turned
-from ..base.downloads import fetch, read_bytes, unpacked, unzipped
-from ..base.files import needed_for
-from ..base.randomness import derive_seed
-from mfdl.protocol.participation import (
-    BinsParticipation, Participation, PoissonParticipation, TruncatedParticipation,
+from ..base.arguments import Ints, check_count, real_number
+from mfdl.learning.methods.data_checks import (
+    check_holdings, check_index, generator_of, one_for_each, records_of,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ..protocol.participation import Participation
 
 # %% auto #0
-__all__ = ['DATASETS', 'Batches', 'cut', 'round_robin', 'Dataset', 'load_data']
-
-# %% ../../nbs/learning/21_data.ipynb #checkidx
-def _check_places(index: NDArray[Any]) -> None:  # int (n, b, m)
-    "Raise a ValueError for records in two places, and for nodes without any."
-    used = np.sort(index[index >= 0])
-    twice = used[1:][used[1:] == used[:-1]]
-    if len(twice):
-        raise ValueError(
-            f"index: record {twice[0]} is in more than one place; "
-            "expected each record at one node, in one batch")
-    if (index < -1).any():
-        raise ValueError(
-            f"index: {index.min()} is not a record; "
-            "expected numbers from 0, or -1 for an empty place")
-    empty = np.flatnonzero((index < 0).all(axis=(1, 2)))
-    if len(empty):
-        raise ValueError(
-            f"index: node {empty[0]} holds no record; expected at least one for each node")
-
-def _check_index(index: ArrayLike) -> Ints:  # (n, b, m)
-    "The records of all batches; raises ValueError for what cannot be that."
-    try:
-        found = np.asarray(index)
-    except ValueError:  # rows of different length
-        found = np.zeros(0)
-    if found.ndim != 3 or found.dtype.kind not in "iu":
-        raise ValueError(
-            f"index has shape {found.shape} and type {found.dtype}: "
-            "expected integers (nodes, batches, records)")
-    _check_places(found)
-    return found.astype(np.int64)
+__all__ = ['Batches', 'cut', 'round_robin', 'Dataset']
 
 # %% ../../nbs/learning/21_data.ipynb #00000004
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,7 +53,7 @@ class Batches:
         return f"{type(self).__name__}: {self.n} nodes with {self.b} batches of {self.size} records"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "index", _check_index(self.index))
+        object.__setattr__(self, "index", check_index(self.index))
 
     @property
     def n(self) -> int:
@@ -186,19 +145,6 @@ class Batches:
         """
         return self.index[:, step % self.b]
 
-# %% ../../nbs/learning/21_data.ipynb #holdings
-def _check_holdings(holdings: Any) -> None:
-    "Raise a ValueError for anything but the numbers of records of at least one node."
-    listed = np.iterable(holdings) and hasattr(holdings, "__len__")
-    if not listed or not all(map(np.iterable, holdings)):
-        raise ValueError(f"holdings={holdings!r}: expected for each node the records it holds")
-    if not len(holdings):
-        raise ValueError("holdings=[]: expected records of at least one node")
-    for u, records in enumerate(holdings):
-        found = np.asarray(records)
-        if found.size and found.dtype.kind not in "iu":
-            raise ValueError(f"holdings[{u}]: expected the numbers of records, got {found.dtype}")
-
 # %% ../../nbs/learning/21_data.ipynb #00000005
 def cut(holdings: Sequence[Any], b: int, size: int | None = None) -> Batches:
     """Each node's records cut into b batches, whose sizes differ by at most one.
@@ -234,7 +180,7 @@ def cut(holdings: Sequence[Any], b: int, size: int | None = None) -> Batches:
     (3, 4, 5)
     """
     check_count("b", b, "a number of batches")
-    _check_holdings(holdings)
+    check_holdings(holdings)
     parts = [np.array_split(np.asarray(records, dtype=np.int64), b) for records in holdings]
     largest = max(len(part) for node in parts for part in node)
     if size is not None and check_count("size", size, "a number of records") < largest:
@@ -245,106 +191,6 @@ def cut(holdings: Sequence[Any], b: int, size: int | None = None) -> Batches:
         for j, part in enumerate(node):
             index[u, j, :len(part)] = part
     return Batches(index)
-
-# %% ../../nbs/learning/21_data.ipynb #bylot001
-_DRAWS = 3  # purpose of a secret, beside its node
-RandomScheme = PoissonParticipation | BinsParticipation | TruncatedParticipation
-
-@dataclass(frozen=True, eq=False)
-class RandomBatches(Batches):
-    "Batches that each node draws at random, with its own secret."
-    scheme: RandomScheme  # how they are drawn
-    mean: int  # the number m by which the sum over a batch is divided, whatever its size
-    # the secret from which those of the nodes are derived
-    secret: int | None = field(default=None, repr=False)
-
-    @property
-    def size(self) -> int:
-        "The number m by which the sum over a batch is divided: its mean size."
-        return self.mean
-
-    @property
-    def b(self) -> int:
-        "The number of steps in which a record takes part once on average."
-        if isinstance(self.scheme, BinsParticipation): return self.scheme.bins
-        return round(self.scheme.groups / self.scheme.q)
-
-    @property
-    def described(self) -> list[Any]:
-        "What has to be the same in a resumed run; it tells no draws without the secret."
-        return [self.index, repr(self.scheme), self.size, str(self.secret)]
-
-    def check_steps(self, T: int) -> None:
-        "Raise a ValueError unless batches are drawn for T steps."
-        if T != self.scheme.T:
-            raise ValueError(f"T={T}: batches are drawn for {self.scheme.T} steps; expected those")
-
-    def in_steps(self, T: int) -> Any:
-        "In which of T steps a record may take part."
-        self.check_steps(T)
-        return self.scheme
-
-    def with_secret(self, secret: int | None) -> RandomBatches:
-        "Return the same batches as drawn with another secret."
-        return replace(self, secret=secret)
-
-    @cached_property
-    def _drawn(self) -> Ints:  # (T, n, places)
-        if self.secret is None:
-            raise ValueError("secret: batches are drawn at random; expected a secret")
-        seeds = [derive_seed(self.secret, u, _DRAWS) for u in range(self.n)]
-        held = [records[records >= 0] for records in self.index[:, 0]]
-        draws = [self.scheme.draw(len(mine), seed) for mine, seed in zip(held, seeds, strict=True)]
-        places = max(1, *(int(taken.sum(axis=1).max()) for taken in draws))
-        found = np.full((self.scheme.T, self.n, places), -1)
-        for u, (mine, taken) in enumerate(zip(held, draws, strict=True)):
-            for t, here in enumerate(taken):
-                found[t, u, :here.sum()] = mine[here]
-        return found
-
-    def at(self, step: int) -> Ints:  # (n, places)
-        "The records used in a step."
-        return np.asarray(self._drawn[step])
-
-# %% ../../nbs/learning/21_data.ipynb #bylot003
-def random_batches(
-    holdings: Sequence[Any],
-    scheme: RandomScheme,
-    secret: int | None = None,
-    size: int | None = None,
-) -> RandomBatches:
-    "Each node's records, in batches that the node draws at random."
-    if not isinstance(scheme, RandomScheme):
-        raise ValueError(f"scheme={scheme!r}: expected random steps, such "
-                         "as Participation.poisson(q, T)")
-    index = cut(holdings, 1).index
-    if isinstance(scheme, TruncatedParticipation) and index.shape[2] > scheme.records:
-        raise ValueError(f"holdings: a node holds {index.shape[2]} records, and batches are cut "
-                         f"for {scheme.records} at most; expected no more")
-    parts = scheme.bins if isinstance(scheme, BinsParticipation) else scheme.groups / scheme.q
-    mean = math.ceil(index.shape[2] / parts) if size is None else check_count("size", size)
-    return RandomBatches(index, scheme, mean, secret)
-
-# %% ../../nbs/learning/21_data.ipynb #0000000b
-def _generator(seed: Any) -> np.random.Generator:
-    "Random numbers from a seed; raises ValueError for anything else."
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed={seed!r}: expected an integer >= 0")
-    return np.random.default_rng(seed)
-
-def _one_each(name: str, values: Any) -> NDArray[Any]:  # (records,)
-    "One value for each record; raises ValueError where values cannot be compared."
-    try:
-        found = np.asarray(values)
-        np.unique(found)
-    except (ValueError, TypeError):
-        raise ValueError(
-            f"{name}: expected for each record something that can be compared") from None
-    if found.ndim != 1:
-        raise ValueError(f"{name} has shape {found.shape}: expected one for each record")
-    if (found != found).any():
-        raise ValueError(f"{name} has NaN: expected something for each record")
-    return found
 
 # %% ../../nbs/learning/21_data.ipynb #0000000c
 def round_robin(records: int, n: int, seed: int | None = 0) -> list[Ints]:
@@ -381,7 +227,7 @@ def round_robin(records: int, n: int, seed: int | None = 0) -> list[Ints]:
     """
     n = check_count("n", n, "a number of nodes")
     check_count("records", records, "a number of records")
-    order = np.arange(records) if seed is None else _generator(seed).permutation(records)
+    order = np.arange(records) if seed is None else generator_of(seed).permutation(records)
     return [order[u::n] for u in range(n)]
 
 # %% ../../nbs/learning/21_data.ipynb #dirichl0
@@ -394,8 +240,8 @@ def dirichlet(
     "Shares of each label drawn from a symmetric Dirichlet distribution."
     if not 0 < real_number(alpha) < np.inf:
         raise ValueError(f"alpha={alpha!r}: expected a positive number")
-    rng = _generator(seed)
-    found = _one_each("labels", labels)
+    rng = generator_of(seed)
+    found = one_for_each("labels", labels)
     n = check_count("n", n, "a number of nodes")
     holdings: list[list[int]] = [[] for _ in range(n)]
     for label in np.unique(found):
@@ -414,8 +260,8 @@ def by_group(
     seed: int = 0,
 ) -> list[Ints]:  # (records of a node,)
     "Deal whole groups to the nodes; groups that are left over are not used."
-    rng = _generator(seed)
-    found = _one_each("groups", groups)
+    rng = generator_of(seed)
+    found = one_for_each("groups", groups)
     names = rng.permutation(np.unique(found))
     n = check_count("n", n, "a number of nodes")
     needed = n * check_count("size", size, "a number of groups")
@@ -425,39 +271,6 @@ def by_group(
             f"there are {len(names)}")
     held = [names[u * size:(u + 1) * size] for u in range(n)]
     return [rng.permutation(np.flatnonzero(np.isin(found, own))) for own in held]
-
-# %% ../../nbs/learning/21_data.ipynb #pairs000
-def _numbers(name: str, values: Any, expected: str) -> NDArray[Any]:
-    "Real numbers of any type; raises ValueError for anything else."
-    try:
-        found = np.asarray(values)
-        found = np.array(found.tolist()) if found.dtype == object else found  # integers stay
-        found = found.astype(np.float32) if found.dtype == object else found
-    except (TypeError, ValueError, RuntimeError) as error:  # such as rows of different lengths
-        raise ValueError(f"{name} is no array of numbers: expected {expected} ({error})") from None
-    if found.dtype.kind not in "biuf":
-        raise ValueError(f"{name} has entries of type {found.dtype.name}: expected {expected}")
-    return found
-
-_CLASSES = (
-    "classes 0, 1, .. (of other labels: np.unique(labels, return_inverse=True)[1]), or real numbers"
-)
-
-def _records(X: Any, y: Any, suffix: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    "Features and targets in their types; raises ValueError where they do not fit."
-    features = _numbers(f"X{suffix}", X, "the features of each record, as numbers")
-    targets = _numbers(f"y{suffix}", y, _CLASSES)
-    if not features.ndim or not targets.ndim:
-        raise ValueError(f"X{suffix} and y{suffix}: expected arrays of records")
-    if len(features) != len(targets) or not len(features):
-        raise ValueError(
-            f"X{suffix} and y{suffix} have {len(features)} and {len(targets)} records: "
-            "expected equally many, at least one")
-    classes = targets.dtype.kind in "biu"
-    targets = targets.astype(np.int64 if classes else np.float32)
-    if classes and targets.min() < 0:
-        raise ValueError(f"y{suffix} has the label {targets.min()}: expected classes 0, 1, ..")
-    return np.asarray(features, dtype=np.float32), targets
 
 # %% ../../nbs/learning/21_data.ipynb #0000000f
 @dataclass(frozen=True, eq=False, repr=False)
@@ -510,8 +323,8 @@ class Dataset:
         return f"Dataset {self.name}: {len(self.y)} records to train on, {test}, each {self.X.shape[1:]}"
 
     def __post_init__(self) -> None:
-        X, y = _records(self.X, self.y, "")
-        X_test, y_test = _records(self.X_test, self.y_test, "_test")
+        X, y = records_of(self.X, self.y, "")
+        X_test, y_test = records_of(self.X_test, self.y_test, "_test")
         found = {"X": X, "y": y, "X_test": X_test, "y_test": y_test}
         for name, array in found.items():
             object.__setattr__(self, name, array)
@@ -521,234 +334,3 @@ class Dataset:
         "The number of classes; None if targets are real numbers."
         if self.y.dtype.kind != "i": return None
         return int(max(self.y.max(), self.y_test.max())) + 1
-
-# %% ../../nbs/learning/21_data.ipynb #00000011
-def _split(name: str, X: NDArray[Any], y: NDArray[Any], standardise: bool) -> Dataset:
-    "The same records in every run: 80% to train on, 20% to test with."
-    with needed_for("training data", "train"):
-        from sklearn.model_selection import train_test_split
-        from sklearn.preprocessing import StandardScaler
-    X, X_test, y, y_test = train_test_split(X, y, test_size=0.2, random_state=0)
-    if standardise:
-        scaler = StandardScaler().fit(X)
-        X = scaler.transform(X)
-        X_test = scaler.transform(X_test)
-    return Dataset(name, X, y, X_test, y_test)
-
-def _digits(path: str | Path | None = None) -> Dataset:
-    "1797 handwritten digits of 8 x 8 pixels, ten classes."
-    with needed_for("training data", "train"): from sklearn.datasets import load_digits
-    bunch = load_digits()
-    return _split("digits", bunch.data / 16, bunch.target, standardise=False)
-
-def _diabetes(path: str | Path | None = None) -> Dataset:
-    "442 patients, ten features, progression of the disease (in hundreds)."
-    with needed_for("training data", "train"): from sklearn.datasets import load_diabetes
-    bunch = load_diabetes()
-    return _split("diabetes", bunch.data, bunch.target / 100, standardise=True)
-
-# %% ../../nbs/learning/21_data.ipynb #00000013
-_HOUSING = (
-    "california_housing/cal_housing.csv",
-    "8a78dbde4a61c563e0a23142c8ad3c333e3ca5b163606225edfba76ec303cf01",
-    "https://ndownloader.figshare.com/files/5976036",
-)
-_HOUSING_HASH = "aaa5c9a6afe2225cc2aed2723682ae403280c4a3695a2ddda4ffb5d8215ea681"  # of the archive
-_COLUMNS = (
-    "longitude", "latitude", "housing_median_age", "total_rooms", "total_bedrooms",
-    "population", "households", "median_income", "median_house_value",
-)
-
-def housing_table(path: str | Path | None = None) -> pd.DataFrame:
-    "The 20,640 block groups of the census of California in 1990."
-    import pandas as pd
-
-    def unpack(archive: Path) -> bytes:
-        rows = unpacked("CaliforniaHousing/cal_housing.data", archive)
-        return ",".join(_COLUMNS).encode() + b"\n" + rows
-
-    return pd.read_csv(io.BytesIO(fetch(*_HOUSING, unpack, path, _HOUSING_HASH)))
-
-# %% ../../nbs/learning/21_data.ipynb #housing0
-def _housing(path: str | Path | None = None) -> Dataset:
-    "California Housing, as scikit-learn presents it: house value in 100,000 dollars."
-    t = housing_table(path)
-    X = np.column_stack([
-        t.median_income, t.housing_median_age,
-        t.total_rooms / t.households, t.total_bedrooms / t.households,
-        t.population, t.population / t.households, t.latitude, t.longitude])
-    return _split("housing", X, (t.median_house_value / 100_000).to_numpy(), standardise=True)
-
-def _houses(path: str | Path | None = None) -> Dataset:
-    "California Housing as OpenML 823 presents it: west and east of the mean longitude."
-    t = housing_table(path)
-    features = [
-        "median_house_value", "median_income", "housing_median_age", "total_rooms",
-        "total_bedrooms", "population", "households", "latitude"]
-    west = (t.longitude < t.longitude.mean()).to_numpy()
-    return _split("houses", t[features].to_numpy(), west, standardise=True)
-
-# %% ../../nbs/learning/21_data.ipynb #00000015
-_A9A = {
-    "a9a/a9a": "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
-    "a9a/a9a.t": "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
-}
-_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
-
-def _file_in(folder: str | Path | None, name: str) -> Path | None:
-    "The file of that name in a folder, gzipped or not; None without a folder."
-    if not folder: return None
-    file = name.rpartition("/")[2]
-    zipped = Path(folder) / f"{file}.gz"
-    return zipped if zipped.is_file() else Path(folder) / file
-
-def _a9a(path: str | Path | None = None) -> Dataset:
-    "a9a (Platt 1998): 123 binary features of 32,561 adults, two classes of income."
-    with needed_for("training data", "train"):
-        from sklearn.datasets import load_svmlight_file
-    parts: list[NDArray[Any]] = []
-    for name, sha256 in _A9A.items():
-        url = f"{_LIBSVM}/{name.rpartition('/')[2]}"
-        content = fetch(name, sha256, url, Path.read_bytes, _file_in(path, name), sha256)
-        X, y = load_svmlight_file(io.BytesIO(content), n_features=123)
-        parts += [X.toarray().astype(np.float32), (y > 0).astype(np.int64)]
-    return Dataset("a9a", *parts)
-
-# %% ../../nbs/learning/21_data.ipynb #mnist000
-_MNIST = {  # name: hashes of the content and of the gzipped file
-    "mnist/train-images-idx3-ubyte": (
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-    "mnist/train-labels-idx1-ubyte": (
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        "md5:d53e105ee54ea40749a09fcbcd1e9432"),
-    "mnist/t10k-images-idx3-ubyte": (
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        "md5:9fb629c4189551a2d022fa330f9573f3"),
-    "mnist/t10k-labels-idx1-ubyte": (
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        "md5:ec29112dd5afa0611ce80d1b7f02629c"),
-}
-_WRITERS = {
-    "qmnist_writers/qmnist-train-labels-idx2-int": (
-        "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5",
-        "md5:0058f8dd561b90ffdd0f734c6a30e5e4"),
-}
-_MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-_QMNIST_URL = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
-
-# %% ../../nbs/learning/21_data.ipynb #mnist001
-def _mnist(path: str | Path | None = None) -> Dataset:
-    """MNIST (LeCun et al. 1998), 28 x 28 pixels in one channel.
-
-    Groups are the true writers (QMNIST, Yadav and Bottou 2019).
-    """
-    def arrays(files: dict[str, tuple[str, str]], url: str) -> Iterator[NDArray[Any]]:
-        for name, (sha256, md5) in files.items():
-            published = f"{url}{name.rpartition('/')[2]}.gz"
-            yield idx(fetch(name, sha256, published, read_bytes, _file_in(path, name), md5))
-
-    X, y, X_test, y_test = arrays(_MNIST, _MNIST_URL)
-    labels, = arrays(_WRITERS, _QMNIST_URL)
-    writers = labels[:, 2].astype(np.int64)
-    train = pixels(X[:, None])
-    test = pixels(X_test[:, None])
-    return Dataset("mnist", train, y, test, y_test, groups=writers)
-
-# %% ../../nbs/learning/21_data.ipynb #femnist0
-def _femnist(path: str | Path | None = None) -> Dataset:
-    "FEMNIST (Caldas et al. 2018): 814,000 characters of 62 classes by 3,600 writers."
-    table = read_characters(path)
-    X = np.array(table.image.tolist())[:, None]
-    y = table.character.to_numpy()
-    groups = np.unique(table.writer_id.to_numpy(), return_inverse=True)[1]
-    held_out = np.random.default_rng(0).random(len(y)) < 0.2  # of every writer's
-    train = ~held_out
-    return Dataset("femnist", X[train], y[train], X[held_out], y[held_out], groups[train])
-
-# %% ../../nbs/learning/21_data.ipynb #emnist01
-_EMNIST = {
-    "emnist_byclass_test/emnist-byclass-test-images-idx3-ubyte":
-        "154003389a5ee2fc0fae047118696e04fc9fc28f5fb987a2f171f4dc55e0f913",
-    "emnist_byclass_test/emnist-byclass-test-labels-idx1-ubyte":
-        "842d01413932b3ce7afbc9990376a16f8880a212bb42d66fa2922b4218cf300a",
-}
-_EMNIST_URL = "https://www.itl.nist.gov/iaui/vip/cs_links/EMNIST/gzip.zip"
-_EMNIST_HASH = "md5:58c8d27c78d21e728a6bc7b3cc06412e"  # of the archive
-
-def _upright(name: str, archive: Path) -> bytes:
-    "A file of the archive, unpacked; images are turned."
-    content = unzipped(unpacked(f"gzip/{name.rpartition('/')[2]}.gz", archive), archive)
-    return turned(content) if "images" in name else content
-
-def _emnist(path: str | Path | None = None) -> Dataset:
-    "EMNIST (Cohen et al. 2017), ByClass, test part: 116,323 characters of 62 classes."
-    X, y = (
-        idx(fetch(name, sha256, _EMNIST_URL, partial(_upright, name), _file_in(path, name),
-                  _EMNIST_HASH))
-        for name, sha256 in _EMNIST.items())
-    return _split("emnist", pixels(X[:, None]), y, standardise=False)
-
-# %% ../../nbs/learning/21_data.ipynb #0000001b
-DATASETS: dict[str, Callable[[str | Path | None], Dataset]] = {
-    "digits": _digits,
-    "diabetes": _diabetes,
-    "housing": _housing,
-    "houses": _houses,
-    "a9a": _a9a,
-    "mnist": _mnist,
-    "femnist": _femnist,
-    "emnist": _emnist,
-}
-
-def load_data(name: str, path: str | Path | None = None) -> Dataset:
-    """Load a data set: from a path, `$MFDL_DATA`, the user's cache, or its owner.
-
-    Parameters
-    ----------
-    name : str
-        One of `DATASETS`.
-    path : str or Path, optional
-        File or folder of the data set, when it is not where it is looked for. That of
-        'a9a', 'mnist' and 'emnist' is a folder of their files, that of 'femnist' one of
-        the Parquet files of flwrlabs/femnist on Hugging Face.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, and for a damaged file, where a checksum is known.
-    FileNotFoundError
-        If it is not found.
-    ImportError
-        If an optional package is missing.
-
-    References
-    ----------
-    chapter 21.
-
-    Examples
-    --------
-    >>> from mfdl import load_data
-    >>> data = load_data("digits")
-    >>> data.X.shape
-    (1437, 64)
-    """
-    return DATASETS[check_choice("data", name, DATASETS)](path)
-
-# %% ../../nbs/learning/21_data.ipynb #47efee12
-def as_dataset(data: Any) -> Dataset:
-    "Make a data set of its name or of arrays."
-    if isinstance(data, Dataset): return data
-    if isinstance(data, str): return load_data(data)
-    if isinstance(data, list | tuple) and len(data) == 4: return Dataset("given", *data)
-    if isinstance(data, list | tuple) and len(data) == 2:
-        X, y = _records(data[0], data[1], "")
-        if len(y) < 2: raise ValueError("data=(X, y) has 1 record: expected one to test with, too")
-        return _split("given", X, y, standardise=False)
-    raise ValueError(
-        f"data is of type {type(data).__name__}: expected the name of a data set, a Dataset, or "
-        "arrays (X, y) or (X, y, X_test, y_test)")

@@ -7,194 +7,27 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ..base.arguments import check_count
-from mfdl.base.files import (
-    UNFINISHED, bars_shown, needed_for, package_code, progress_bar, seal, unseal,
-)
-from ..protocol.protocols import check_protocol_type
-from ..protocol.methods.steps import Round, Step, fingerprint
+from ..base.files import UNFINISHED, bars_shown, package_code, progress_bar
 from .data import Batches, Dataset
-from .methods.learner import History, Learner, Training, describe_protocol
-from .methods.noise_supply import MessageNoise, NoiseOfRuns, Run, check_run
+from .methods.checkpoints import Checkpoint, digest_of
+from .methods.exchanges import MatrixExchange, check_runs
+from .methods.learner import History, Learner, Training
+from .methods.noise_supply import NoiseOfRuns, Run
+from ..protocol.methods.steps import fingerprint
 
 if TYPE_CHECKING:
     import torch
 
-
 # %% auto #0
 __all__ = ['Simulation']
-
-# %% ../../nbs/learning/23_simulator.ipynb #a6600007
-def _check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record: bool) -> None:
-    if not runs: raise ValueError("runs=[]: expected at least one Run")
-    for run in runs:
-        check_protocol_type(run.plain, sparse=True)
-    first = runs[0].plain
-    for run in runs:
-        if run.plain.n != batches.n:
-            raise ValueError(
-                f"batches are for {batches.n} nodes, run {run.label!r} has {run.plain.n}")
-        if run.plain.T != first.T or run.plain.nodes != first.nodes:
-            raise ValueError(
-                f"run {run.label!r} has {run.plain.T} steps or other nodes: "
-                f"expected those of {runs[0].label!r}, {first.T} steps"
-            )
-        if record and run.plain != first:
-            raise ValueError(
-                f"record=True: runs {runs[0].label!r} and {run.label!r} have different protocols; "
-                "expected one"
-            )
-        check_run(run, batches, clip)
-        if run.secure and run.scale and run.secret is None:
-            raise ValueError(
-                f"run {run.label!r}: secure=True without a secret; its noise would follow from the "
-                "seed, which everybody may know"
-            )
-
-# %% ../../nbs/learning/23_simulator.ipynb #a6600009
-def _sparse_tensor(array: csr_array, device: torch.device) -> torch.Tensor:
-    with needed_for("training", "train"): import torch
-    rows = torch.as_tensor(array.indptr.astype(np.int64))
-    columns = torch.as_tensor(array.indices.astype(np.int64))
-    entries = torch.as_tensor(array.data)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            rows, columns, entries, array.shape, device=device, check_invariants=True)
-
-class MatrixExchange:
-    "Messages between all nodes of all runs, as products of matrices."
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.gossip: dict[tuple[Round, ...], list[torch.Tensor]] = {}
-
-    def tensor(self, array: np.ndarray | csr_array, dtype: type = np.float32) -> torch.Tensor:
-        "Return an array (any shape), sparse or not, as a tensor like the models."
-        with needed_for("training", "train"): import torch
-        if isinstance(array, csr_array): return _sparse_tensor(array.astype(dtype), self.device)
-        return torch.as_tensor(np.array(array, dtype=dtype), device=self.device)
-
-    def _mixed(self, step: Step, models: torch.Tensor) -> torch.Tensor:  # (nodes, runs, ..)
-        if step.rounds not in self.gossip:
-            sparse = any(isinstance(one.W, csr_array) for one in step.rounds)
-            factors = [one.W for one in step.rounds] if sparse else [step.transition]
-            self.gossip[step.rounds] = [self.tensor(W) for W in factors]
-        mixed = models.flatten(1)
-        for matrix in self.gossip[step.rounds]:
-            mixed = matrix @ mixed
-        return mixed.view_as(models)
-
-    def _averaged(self, steps: Sequence[Step], models: torch.Tensor) -> torch.Tensor:
-        "Models (nodes, runs, parameters) after exchanges without noise."
-        with needed_for("training", "train"): import torch
-        if not any(step.rounds for step in steps): return models
-        alike: dict[tuple, list[int]] = {}
-        for run, step in enumerate(steps):
-            alike.setdefault(step.rounds, []).append(run)
-        if len(alike) == 1: return self._mixed(steps[0], models)
-        found = torch.empty_like(models)
-        for some in alike.values():
-            runs = self.tensor(some, np.int64)
-            found.index_copy_(1, runs, self._mixed(steps[some[0]], models.index_select(1, runs)))
-        return found
-
-    def _arrived(self, step: Step, parts: list[torch.Tensor]) -> torch.Tensor:
-        "What noise of messages (pairs, members, parameters) adds to models in the end."
-        shape = parts[0].shape[1:]
-        total = parts[0].new_zeros((step.n, shape.numel()))
-        for one, part in zip(step.rounds, parts, strict=True):
-            total = self.tensor(one.W) @ total
-            if one.share is None: continue
-            sender, receiver = one.pairs.T
-            weights = self.tensor(one.W[receiver, sender])[:, None]
-            total.index_add_(0, self.tensor(receiver, np.int64), weights * part.flatten(1))
-        return total.view(step.n, *shape)
-
-    def exchanged(
-        self,
-        steps: Sequence[Step],  # of each run
-        models: torch.Tensor,  # (nodes, runs, parameters)
-        noisy: list[MessageNoise],
-    ) -> torch.Tensor:  # (nodes, runs, parameters)
-        "Return models after the exchanges of a step."
-        models = self._averaged(steps, models)
-        for step, runs, parts in noisy:
-            models.index_add_(1, runs, self._arrived(step, parts))
-        return models
-
-    def messages(
-        self,
-        step: Step,  # of all runs
-        models: torch.Tensor,  # (nodes, runs, parameters)
-        noisy: list[MessageNoise],
-    ) -> torch.Tensor:  # (messages of the step, runs, parameters)
-        "Return the messages that nodes send in a step."
-        with needed_for("training", "train"): import torch
-        said = [models[:0]]
-        for k, one in enumerate(step.rounds):
-            messages = models[self.tensor(one.senders, np.int64)]
-            arriving = torch.zeros_like(models)
-            for _, runs, parts in noisy if one.share is not None else []:
-                sender, receiver = one.pairs.T
-                spoken = self.tensor(sender != receiver, np.bool_)
-                messages.index_add_(1, runs, parts[k][spoken])
-                weighed = self.tensor(one.W[receiver, sender])[:, None, None] * parts[k]
-                where = (self.tensor(receiver, np.int64)[:, None], runs[None])
-                arriving.index_put_(where, weighed, accumulate=True)
-            said.append(messages)
-            models = (self.tensor(one.W) @ models.flatten(1)).view_as(models) + arriving
-        return torch.cat(said)
-
-
-# %% ../../nbs/learning/23_simulator.ipynb #a6600017
-_FORMAT = 2  # of checkpoints; 1, without a number: `train` could calibrate by an estimate
-
-def _digest(learner: Learner, runs: Sequence[Run], exact: bool) -> str:
-    "A SHA-256 of all that must agree when a run is resumed."
-    parts = [*learner.describe(), learner.rates, *learner.schedule.beyond_rates]
-    for run in runs:
-        parts += [run.label, int(run.seed), *describe_protocol(run.plain, exact)]
-        if exact:
-            parts += [float(run.scale), int(run.noise_secret)]
-        parts += ["secure"] if run.secure else []
-    return fingerprint(*parts)
-
-class Checkpoint:
-    "A file from which a training goes on, if it is the same training."
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
-
-    def save(self, digest: str, learner: Learner) -> Path:
-        "Write models, step and history, completely or not at all."
-        about = {"training": digest, "step": learner.t, "format": _FORMAT}
-        return seal(self.path, about, learner.state())
-
-    def load(self, digest: str) -> tuple[int, dict[str, np.ndarray]]:
-        "Read step, models and history of a training with this digest."
-        about, arrays = unseal(self.path)
-        path = f"path={str(self.path)!r}"
-        if about.get("training") != digest:
-            earlier = "" if about.get("format") == _FORMAT else (
-                "; it is of an earlier version, in which train() could calibrate noise against "
-                "insiders by an estimate, so that it may keep less than its budget")
-            raise ValueError(
-                f"{path}: a checkpoint of other runs, data or settings "
-                f"(or not one at all){earlier}; expected one of this simulation"
-            )
-        step = about.get("step")
-        if not isinstance(step, int):
-            raise ValueError(f"{path}: is after step {step!r}; expected a number of steps")
-        return step, arrays
-
 
 # %% ../../nbs/learning/23_simulator.ipynb #a660001b
 class Simulation(Training):
@@ -271,7 +104,7 @@ class Simulation(Training):
         clip: float | None, protect: str = "record", loss: str | None = None, device: Any = "cpu",
         on_nonfinite: str = "stop", record: bool = False,
     ) -> None:
-        _check_runs(runs, batches, clip, record)
+        check_runs(runs, batches, clip, record)
         nodes = runs[0].plain.nodes
         self.learner = Learner(
             make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite)
@@ -326,7 +159,7 @@ class Simulation(Training):
         -------
         str
         """
-        return _digest(self.learner, self.runs, exact)
+        return digest_of(self.learner, self.runs, exact)
 
     def use_secret(self, secret: int | None) -> None:
         """Let all noise come from a secret, before any of it is drawn.

@@ -20,7 +20,8 @@ from ..base.randomness import grid_spacing, to_grid
 from ..protocol.protocols import Protocol, check_protocol_type
 from ..protocol.methods.steps import Round, fingerprint
 from ..protocol.methods.streams import NodeNoise
-from ..learning.data import Batches, Dataset, RandomBatches
+from ..learning.data import Batches, Dataset
+from ..learning.methods.drawn_batches import RandomBatches
 from ..learning.methods.learner import History, Learner, Training, describe_protocol
 from ..learning.methods.noise_supply import Run, check_run, max_noise_std, rounded
 from .journal import Journal, UsedSeeds, commitments, gap

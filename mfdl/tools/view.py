@@ -18,7 +18,7 @@ import numpy as np
 
 from ..base.figures import PALETTE, STYLE
 from ..base.files import needed_for
-from ..learning.training import in_words
+from ..learning.methods.statements import in_words
 from .cli import app_folder
 from .settings import LARGEST, Scene, command_line, python_code
 

@@ -11,7 +11,7 @@ from conftest import ROOT
 from mfdl.tools.experiments import experiments
 
 TABLE = pd.read_csv(ROOT / "figures" / "claims.csv").fillna({"except_for": "", "holds": ""})
-PAGE = nbformat.read(ROOT / "nbs" / "evidence" / "26_claims.ipynb", as_version=4)
+CHAPTER, MEASURED = (nbformat.read(ROOT / "nbs" / "evidence" / name, as_version=4) for name in ("26_claims.ipynb", "methods/measured_claims.ipynb"))
 VERDICTS = {"confirmed", "confirmed in part", "false as stated", "not confirmed", "not reproduced", "not tried"}
 ABOUT_ALL = re.compile(r"\b(?:every|all|always|any|regardless|tightest)\b")
 
@@ -30,8 +30,8 @@ def test_there_are_forty_claims_of_both_papers_and_none_is_said_twice():
     assert not TABLE.duplicated(["paper", "place", "claim", "on_what"]).any()
 
 
-def test_the_page_explains_every_verdict():
-    rule = next(cell.source for cell in PAGE.cells if cell.source.startswith("## The rule"))
+def test_the_chapter_explains_every_verdict():
+    rule = next(cell.source for cell in CHAPTER.cells if cell.source.startswith("## The rule"))
     assert {word.lower() for word in re.findall(r"^- \*(.+?)\*:", rule, re.M)} == VERDICTS
 
 
@@ -59,7 +59,7 @@ def test_one_counterexample_makes_a_claim_about_all_cases_false():
 def functions_of_the_rule():
     """The cell that turns cases into a row, run by itself."""
     space = {"np": np, "pd": pd}
-    exec(next(cell.source for cell in PAGE.cells if "def judged(" in cell.source), space)
+    exec(next(cell.source for cell in MEASURED.cells if "def judged(" in cell.source), space)
     return space
 
 
@@ -76,7 +76,7 @@ def test_a_claim_about_all_cases_falls_with_a_case_and_its_whole_interval():
 
 def test_confirmed_rows_have_a_computation():
     """Every row gets its cases from names or calls of the page; where a list is empty, the row says so."""
-    calls = [node for cell in PAGE.cells if cell.cell_type == "code" and "claims += [" in cell.source
+    calls = [node for cell in MEASURED.cells if cell.cell_type == "code" and "claims += [" in cell.source
              for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "judged"]
     values = [call.args[2 if isinstance(call.args[0], ast.Starred) else 3] for call in calls]
     typed = [node for node in values if not any(isinstance(part, ast.Name | ast.Call) for part in ast.walk(node))]
@@ -92,9 +92,14 @@ def test_commands_name_experiments():
         assert set(named) <= set(experiments()) and (named or command == "chapter 26"), command
 
 
+def rows_shown(notebook):
+    """The lines of the tables that a notebook shows, but for their heads."""
+    shown = "".join(out.data["text/markdown"] for cell in notebook.cells for out in cell.get("outputs", []) if "text/markdown" in out.get("data", {}))
+    return [line for line in shown.splitlines() if line.startswith("| ") and not line.startswith(("| place", "| paper"))]
+
+
 def test_page_shows_every_row():
-    shown = "".join(out.data["text/markdown"] for cell in PAGE.cells for out in cell.get("outputs", []) if "text/markdown" in out.get("data", {}))
-    lines = [line for line in shown.splitlines() if line.startswith("| ") and not line.startswith("| place")]
+    lines = rows_shown(MEASURED)
     assert len(lines) == len(TABLE)
     for line, row in zip(lines, TABLE.itertuples(), strict=True):
         place, claim, limits, on_what, measured, verdict, command = [part.strip() for part in line.strip("|").split("|")]
@@ -105,6 +110,20 @@ def test_page_shows_every_row():
         assert numbers == pytest.approx(expected, rel=5.1e-3, abs=1e-12)
         said = {sign: float(limit) for sign, limit in re.findall(r"([≥≤]) (\S+)", limits)}
         assert said.get("≥", 0 if row.least == 0 else -np.inf) == pytest.approx(row.least, rel=1e-3) and said.get("≤", np.inf) == pytest.approx(row.most, rel=1e-3)
+
+
+def test_the_chapter_shows_main_rows_as_they_are():
+    """Its one table is a part of the file: the same claims, limits, numbers and verdicts, of both papers and with each outcome that has numbers."""
+    lines, seen = rows_shown(CHAPTER), []
+    for line in lines:
+        paper, claim, limits, measured, verdict = [part.strip() for part in line.strip("|").split("|")]
+        row, = TABLE[(TABLE.paper == paper) & (TABLE.claim == claim)].itertuples()
+        among = f" ({row.low:.3g} to {row.high:.3g})" if row.low < row.high else ""
+        assert measured == f"{row.measured:.3g}{among}" and verdict == row.verdict + (f"; holds {row.holds}" if row.holds else "")
+        said = {sign: float(limit) for sign, limit in re.findall(r"(at least|at most) (\S+)", limits)}
+        assert said.get("at least", -np.inf) == pytest.approx(row.least, rel=1e-3) and said.get("at most", np.inf) == pytest.approx(row.most, rel=1e-3)
+        seen.append((paper, claim, row.verdict))
+    assert len({*seen}) == len(lines) >= 15 and {paper for paper, *_ in seen} == {"U", "C"} and {one[2] for one in seen} == VERDICTS - {"not tried", "not reproduced"}
 
 
 def test_a_verdict_that_does_not_follow_is_noticed():

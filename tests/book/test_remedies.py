@@ -66,7 +66,8 @@ from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.base.arguments import real_array
 from mfdl.evidence.audit import audit
 from mfdl.evidence.methods.reconstruction import estimate, play
-from mfdl.learning.data import Dataset, cut, random_batches, round_robin
+from mfdl.learning.data import Dataset, cut, round_robin
+from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import new_model
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation

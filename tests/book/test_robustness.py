@@ -42,11 +42,11 @@ from mfdl.accounting.methods import solver
 from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.base import arguments, characters, downloads, files, randomness
 from mfdl.base import graph_files as links
-from mfdl.evidence import audit as auditing
-from mfdl.evidence.methods import reconstruction
+from mfdl.evidence.methods import distances, reconstruction
 from mfdl.learning import data
 from mfdl.noise import cholesky, coalitions, covariance, lemma12, space_time
 from mfdl.noise.methods import gram_matrices, insiders, newton
+from mfdl.learning.methods import data_sets
 from mfdl.noise import coalitions, covariance, space_time
 from mfdl.noise import lemma12 as gram
 from mfdl.noise import mafalda as newton
@@ -68,7 +68,8 @@ CASES = int(os.environ.get("MFDL_CASES", 300))
 HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
-    "neural networks: tests/learning/test_training.py": "training.*",
+    "what is refused of tables and arrays: tests/learning/test_data.py, `learning.methods.data_checks`": "data_checks.*",
+    "neural networks: tests/learning/test_training.py, tests/learning/test_arguments_of_train.py": "training.* statements.* budgets.* train_arguments.*",
     "random objectives against plain loops and explicit matrices: tests/noise/test_objectives.py": "objectives.*",
     "processes, networks and what they keep: tests/tools/test_distributed.py": "distributed.* journal.* network.*",
     "the order of pairs: nbs/accounting/methods/report.ipynb": "report.worst_first",
@@ -86,7 +87,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "sweeps.sweep sweeps.dask_client sweeps.write_table sweeps.all_experiments",
     "notebooks that run: tests/book/test_notebooks.py, tests/tools/test_sweeps.py": "experiments.Result experiments.ExperimentFailed experiments.reproduce "
     "experiments.code_digest",
-    "published files, whose checksums are compared: tests/learning/test_data.py, tests/tools/test_inputs.py": "data.housing_table "
+    "published files, whose checksums are compared: tests/learning/test_data.py, tests/tools/test_inputs.py": "data_sets.housing_table "
     "graphs.facebook graphs.facebook_circles graphs.social_network downloads.data_folders downloads.find_file graphs.GraphSource",
     "files in the layout of fedivertex, and what is too large: tests/protocol/test_networks.py": "graphs.fediverse graphs.fediverse_weeks graphs.common_nodes "
     "arguments.check_fits",
@@ -102,10 +103,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
     "sparse runs of any features: tests/accounting/test_features.py": "protocols.with_full_matrices",
     "random records in random steps: tests/protocol/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
-    "trains: tests/evidence/test_audit.py": "audit.WorstCase audit.worst_case audit.Transcript "
-    "audit.least_refutable audit.replay "
-    "audit.likelihood_ratio audit.learned audit.Audit audit.Interval "
-    "audit.audit",
+    "trains: tests/evidence/test_audit.py": "audit.* worst_inputs.* replays.* distances.Interval distances.least_refutable",
     "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "lemma14.view attacks.coalition_mask",
     "what was checked is not checked again: tests/protocol/test_protocol.py": "workload.GossipSequence",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
@@ -119,8 +117,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.account_by pairs.* ways.* "
     "eavesdropper.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivity.check_method shifts.best_signs",
-    "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* layers.* learner.* "
-    "noise_supply.* simulator.*",
+    "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* clipped_gradients.* layers.* learner.* "
+    "noise_supply.* simulator.* exchanges.* checkpoints.*",
     "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "
     "covariance.best_covariance covariance.check_budgets covariance.noise_after "
@@ -133,13 +131,13 @@ ELSEWHERE = {  # why -> names without a campaign here
     "what extras bring: tests/book/test_package.py": "files.needed_for",
     "bars: tests/base/test_progress.py": "files.bars_shown files.map_with_bar files.worker_threads",
     "pictures on cards: tests/base/test_cards.py": "cards.network_card cards.draw_links",
-    "what a new user types: tests/tools/test_front_door.py": "files.json_values files.check_place data.as_dataset "
+    "what a new user types: tests/tools/test_front_door.py": "files.json_values files.check_place data_sets.as_dataset "
     "names.aside names.completes names.LineCommand",
     "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* participation.RandomParticipation "
     "participation.PoissonParticipation",
     "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* participation.BinsParticipation",
     "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* participation.TruncatedParticipation",
-    "batches that are drawn: tests/tools/test_random_batches.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
+    "batches that are drawn: tests/tools/test_random_batches.py": "drawn_batches.* randomness.secure_uniform",
     "by what is read with them: nbs/base/characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code threat_models.TrustModel",
 }
@@ -300,12 +298,12 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     data.round_robin: {"records": 9, "n": 3, "seed": 0}, data.dirichlet: {"labels": [0, 1] * 9, "n": 3, "alpha": 1.0, "seed": 0},
     data.by_group: {"groups": [0, 0, 1, 2], "n": 3, "size": 1, "seed": 0}, data.cut: {"holdings": PARTS, "b": 2, "size": 3},
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
-    data.load_data: {"name": "digits"},
+    data_sets.load_data: {"name": "digits"},
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
     algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, streams.deal_seeds: {"protocol": RUN, "secret": 1},
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
-    auditing.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
-    auditing.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
+    distances.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
+    distances.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
     reconstruction.estimate: {"v": factorization.view(RUN, NEAR), "messages": np.zeros((8, 2)), "scale": 1.0, "b": 2},
     reconstruction.image_of: {"gradient": np.arange(1.0, 7.0), "outputs": 2, "inputs": 2}, reconstruction.picture_error: {"image": [1.0, 2.0], "record": [2.0, 1.0]},
 }
@@ -775,7 +773,7 @@ def test_graph_files(tmp_path_factory, edges, separator, attributes, damage, tex
     refused(lambda: downloads.unzipped(archive.read_bytes(), archive), "not a complete gzip file")
 
 
-@campaign(60, "characters.idx characters.turned data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data.load_data",
+@campaign(60, "characters.idx characters.turned data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data_sets.load_data",
           st.lists(st.integers(0, 4), min_size=1, max_size=3), st.sampled_from([np.uint8, ">i4"]), DAMAGE, st.integers(1, 4), st.integers(1, 3), SEEDS)
 def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage, n, b, seed):
     """Arrays in IDX come back or are refused, damaged tables are refused by their path, and every record is dealt to one node and one batch."""
@@ -787,9 +785,9 @@ def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage
     refused(lambda: characters.turned(damaged(content, *damage)), "content")
     folder = tmp_path_factory.mktemp("femnist")
     (folder / "x.parquet").write_bytes(damaged(PARQUET, *damage))
-    refused(lambda: data.load_data("femnist", folder), "path=")
+    refused(lambda: data_sets.load_data("femnist", folder), "path=")
     (folder / "a9a").write_bytes(content)
-    for name in ("a9a", "mnist", "housing"): refused(lambda: pytest.fail(str(data.load_data(name, folder))), "path=", "damaged", str(folder))  # noqa: B023
+    for name in ("a9a", "mnist", "housing"): refused(lambda: pytest.fail(str(data_sets.load_data(name, folder))), "path=", "damaged", str(folder))  # noqa: B023
     rng = np.random.default_rng(seed)
     groups = rng.permutation(np.repeat(np.arange(4), 5))
     for holdings in (data.round_robin(20, n, seed), data.dirichlet(groups, n, 10.0, seed), data.by_group(groups, n, 1, seed)):

@@ -12,6 +12,9 @@ from mfdl.accounting.account import account
 from mfdl.accounting.gaussian_dp import GaussianDP
 from mfdl.accounting.lemma14 import view
 from mfdl.evidence.audit import audit, epsilon_shown, interval, least_refutable, worst_case
+from mfdl.evidence.audit import audit
+from mfdl.evidence.methods.distances import epsilon_shown, interval, least_refutable
+from mfdl.evidence.methods.worst_inputs import worst_case
 from mfdl.noise.methods.spectral import optimize_space_time
 from mfdl.noise.methods.strategies import strategy
 from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
@@ -84,7 +87,7 @@ def test_a_node_that_is_accounted_for_as_a_record_is_refuted(monkeypatch):
     assert "all data of one node" in repr(account(run, LDP(), Participation.every_step(4), 0.5).in_units(1.0, 1, "zero-out", protect="node"))
     right = audit(run, LDP(), Participation.every_step(4), **how)
     assert right.claimed == pytest.approx(4) and right.tight
-    monkeypatch.setattr("mfdl.evidence.audit._check_unit", lambda *given: None)
+    monkeypatch.setattr("mfdl.evidence.audit.check_unit", lambda *given: None)
     wrong = audit(run, LDP(), records, **how)
     assert wrong.claimed == pytest.approx(2 * np.sqrt(2)) and wrong.refuted
 
@@ -106,7 +109,7 @@ def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
         return noise
     monkeypatch.setattr(NoiseSource, "noise_at", forgetful)
     with pytest.raises(ValueError, match="is trained otherwise than it is accounted for"): audit(dp_dsgd(W, T), LDP(), SCHEME)
-    monkeypatch.setattr("mfdl.evidence.audit.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
+    monkeypatch.setattr("mfdl.evidence.methods.replays.check_protocol", lambda protocol: 0.0)  # only the attack shall notice
     found = {victim: audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, victim=victim, replays=60) for victim in (1, 2)}
     assert found[2].refuted and not found[1].refuted
 
@@ -114,7 +117,7 @@ def test_a_node_without_noise_is_noticed_where_it_is_the_victim(monkeypatch):
 def test_noise_that_is_not_independent_across_parameters_is_noticed(monkeypatch):
     from mfdl.learning.methods.noise_supply import NoiseSource
     ready = NoiseSource.noise_at
-    monkeypatch.setattr("mfdl.evidence.audit.check_protocol", lambda protocol: 0.0)
+    monkeypatch.setattr("mfdl.evidence.methods.replays.check_protocol", lambda protocol: 0.0)
     for change in (lambda noise: noise * (np.arange(noise.shape[-1]) == 0), lambda noise: np.broadcast_to(noise[..., :1], noise.shape).copy()):
         monkeypatch.setattr(NoiseSource, "noise_at", lambda source, t, change=change: change(ready(source, t)))
         assert audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
@@ -125,7 +128,7 @@ def test_sums_that_are_clipped_instead_of_records_are_noticed(monkeypatch):
     from dataclasses import replace
 
     from mfdl.learning.methods import learner
-    monkeypatch.setattr("mfdl.evidence.audit.check_protocol", lambda protocol: 0.0)
+    monkeypatch.setattr("mfdl.evidence.methods.replays.check_protocol", lambda protocol: 0.0)
 
     def gradients(model, layers, theta, batch, rule, scratch):
         one, lost = sound(model, layers, theta, batch, replace(rule, clip=None, size=1), scratch)
@@ -180,6 +183,7 @@ def test_what_an_audit_refuses():
         ("batches are cycled", {"participation": Participation.min_sep(2, 3, T)}),
         ("claimed=", {"claimed": "2"}), ("claimed=", {"claimed": float("nan")}), ("replays=4", {"replays": 4}), ("confidence=", {"confidence": 95}), ("delta=", {"delta": 0}),
         ("secret is a negative", {"secret": -1}),
+        ("more than the T=4 steps", {"protocol": dp_dsgd(W, 4)}),
         ("adjacency=", {"adjacency": "add"}), ("sigma=", {"sigma": 0}), ("no digits left", {"sigma": 1e38}), ("no digits left", {"sigma": 1e-9}),
     ):
         with pytest.raises(ValueError, match=words): audit(**dict(zip(("protocol", "trust", "participation"), run, strict=True)) | change)

@@ -9,8 +9,9 @@ from scipy.sparse import csr_array
 
 import mfdl
 from mfdl import LDP, Participation, Schedule, account, dp_dsgd, gossip_matrix, mf_dsgd, row_sensitivity, strategy, train
-from mfdl.learning import training
 from mfdl.learning.data import round_robin
+from mfdl.learning.methods import train_arguments
+from mfdl.protocol.participation import RandomParticipation
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (0, 2)])
 W = gossip_matrix(GRAPH)
@@ -32,30 +33,30 @@ EARLIER = {  # values that calls of earlier versions had, by the names that the 
 }
 
 
-@pytest.mark.parametrize("name", training._FORMERLY)
+@pytest.mark.parametrize("name", train_arguments.FORMERLY)
 def test_earlier_names_say_what_is_written_now(name):
     usual = {"model": model, "participation": Participation.cyclic(2, 3)} | ({"holdings": EARLIER["holdings"]} if name == "largest" else {})
     with pytest.raises(ValueError, match=f"^{name}: train.. has no such argument; expected ") as caught: trained(**usual, **{name: EARLIER[name]})
-    for written in training._FORMERLY[name]:
+    for written in train_arguments.FORMERLY[name]:
         assert written in str(caught.value)
         said = eval(f"dict({written})", vars(mfdl) | {each: getattr(mfdl, each) for each in ("Participation", "Schedule", "gossip_matrix")} | EARLIER)
-        assert not set(said) & set(training._FORMERLY)
-        random = isinstance(said.get("participation"), training.RandomParticipation)
+        assert not set(said) & set(train_arguments.FORMERLY)
+        random = isinstance(said.get("participation"), RandomParticipation)
         trained(**usual | said | ({"noise": "independent"} if random else {}))
 
 
 def test_there_are_few_arguments_and_one_group_of_options():
     parameters = inspect.signature(train).parameters
     assert len(parameters) - 1 == 17 and parameters["running"].kind is inspect.Parameter.VAR_KEYWORD
-    assert set(training.Running.__annotations__) == set(training._USUAL) and not set(training._USUAL) & set(parameters)
+    assert set(train_arguments.Running.__annotations__) == set(train_arguments.USUAL) and not set(train_arguments.USUAL) & set(parameters)
     described = train.__doc__.partition("**running")[2].partition("Returns")[0]
-    for name in training._USUAL: assert f"        {name} : " in described
-    assert not set(training._FORMERLY) & {*parameters, *training._USUAL}
+    for name in train_arguments.USUAL: assert f"        {name} : " in described
+    assert not set(train_arguments.FORMERLY) & {*parameters, *train_arguments.USUAL}
 
 
 def test_an_option_that_does_not_exist_is_refused_before_any_work(monkeypatch):
     def work(*_): raise AssertionError("data was read first")
-    monkeypatch.setattr(training, "as_dataset", work)
+    monkeypatch.setattr(train_arguments, "as_dataset", work)
     for name, meant in (("checkpoints", "checkpoint"), ("sede", "seed"), ("participations", "participation"), ("nonfinite", "on_nonfinite")):
         with pytest.raises(ValueError, match=f"argument of train..='{name}' is not known: did you mean .*{meant}"): trained(**{name: 1})
 
@@ -111,8 +112,27 @@ def test_an_earlier_name_is_not_a_name_of_noise():
 ])
 def test_noise_is_made_for_as_many_steps_as_a_run_has(scheme):
     """And, for random steps, for about as many uses as a record has on average."""
-    known = training._in_turn(scheme)
+    known = train_arguments.in_turn(scheme)
     assert known.T == scheme.T
-    mean = scheme.draw(12, 1).sum() / 12 if isinstance(scheme, training.RandomParticipation) else scheme.k
+    mean = scheme.draw(12, 1).sum() / 12 if isinstance(scheme, RandomParticipation) else scheme.k
     assert abs(known.k - mean) <= 1 + mean / 2
     if isinstance(scheme, Participation): assert known == scheme
+
+
+NEW_BINS = Participation.balls_in_new_bins(2, 3)
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"noise": mfdl.dsgd(W, 6)}, "no finite noise"), ({"noise": mfdl.local_dsgd(W, 6, 4)}, "ends with gradients that are in no message"),
+    ({"checkpoint": "run", "secret": None}, "needs a secret"), ({"estimate": True}, "nothing has to be estimated"),
+    ({"lr": np.geomspace(1, 0.1, 6), "against": mfdl.PNDP([0]), "estimate": True}, "lr changes"),
+    ({"lr": Schedule(1.0, weight_decay=0.1), "against": mfdl.PNDP([0]), "estimate": True}, "weights decay"),
+    ({"feature_norm": 2.0, "model": lambda: torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1))}, "it is not known how strongly"),
+    ({"participation": NEW_BINS, "lr": Schedule(0.1, momentum=0.9)}, "nothing is proved about momentum; expected a number as lr"),
+    ({"participation": NEW_BINS, "against": mfdl.PNDP([0])}, "nothing is proved about insiders"),
+    ({"participation": Participation.truncated_poisson(1 / 3, 6, 11, 5)}, r"a node holds 12 records; expected Participation.truncated_poisson\(0.333\d*, 6, 12, 5, 1\)"),
+    ({"participation": Participation.min_sep(2, 3, 6)}, r"expected Participation.cyclic\(2, 3\)"), ({"against": "2 insiders"}, r"for group in itertools.combinations\(nodes, 2\)"),
+    ({"optimizer": "adam"}, "expected 'sgd'"), ({"person": "writer"}, "several records of one person"), ({"epsilon": -1}, "expected a positive number"),
+])
+def test_what_has_no_account_is_refused_before_training(change, words):
+    with pytest.raises(ValueError, match=words): trained(**change)

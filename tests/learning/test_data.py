@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mfdl.base.downloads import find_file, read_bytes
-from mfdl.learning import data
-from mfdl.learning.data import Batches, as_dataset, by_group, cut, dirichlet, load_data, round_robin
+from mfdl.learning.data import Batches, by_group, cut, dirichlet, round_robin
+from mfdl.learning.methods.data_sets import as_dataset, housing_table, load_data
 
 FILES = {"housing": "california_housing/cal_housing.csv", "houses": "california_housing/cal_housing.csv", "a9a": "a9a/a9a.t", "mnist": "mnist/t10k-labels-idx1-ubyte",
          "emnist": "emnist_byclass_test/emnist-byclass-test-images-idx3-ubyte"}
@@ -38,7 +38,7 @@ def test_data_sets(name, shape, tested, classes):
 def test_housing_is_scikit_learns_view():
     """First row, mean target and class counts as in the descriptions of both views."""
     load("housing")
-    t = data.housing_table()
+    t = housing_table()
     assert t.median_house_value.mean() == pytest.approx(206855.8169, abs=1e-4) and t.median_income.mean() == pytest.approx(3.8707, abs=1e-4)
     found = load("housing")
     every = np.concatenate([found.y, found.y_test])

@@ -6,6 +6,9 @@ from torch import nn
 
 from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
+from mfdl.accounting.flow_theorem import Lipschitz
+from mfdl.learning.clipping import Batch, ClippingRule, record_loss
+from mfdl.learning.methods.clipped_gradients import Scratch, gradients
 from mfdl.learning.methods.layers import chain
 from mfdl.learning.methods.linear import updates_of
 from mfdl.learning.methods.noise_supply import room_for_rounding

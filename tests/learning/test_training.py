@@ -14,8 +14,11 @@ import mfdl
 from mfdl.accounting.account import account
 from mfdl.base.files import seal, unseal
 from mfdl.base.randomness import derive_seed, draw_block, grid_spacing, to_grid
-from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
-from mfdl.learning.data import Batches, Dataset, cut, load_data, random_batches, round_robin
+from mfdl.learning.clipping import Batch, ClippingRule, record_loss
+from mfdl.learning.data import Batches, Dataset, cut, round_robin
+from mfdl.learning.methods.clipped_gradients import Scratch, gradients
+from mfdl.learning.methods.data_sets import load_data
+from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import _returned, chain
 from mfdl.learning.methods.learner import Learner
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
@@ -381,11 +384,11 @@ def test_insiders_of_shared_noise_keep_their_budget():
 
 
 def test_the_mark_of_progress_is_what_is_proved(monkeypatch):
-    from mfdl.learning import training
+    from mfdl.learning.methods.budgets import Claim
     graph, claims = nx.cycle_graph(4), []
     run, scheme = local_dsgd(gossip_matrix(graph), 20, every=5), Participation.cyclic(4, 5)
     for estimate, most in ((False, 2.0), (True, 0.9)):
-        claim = training._Claim(run, PNDP([0]), scheme, estimate=estimate)
+        claim = Claim(run, PNDP([0]), scheme, estimate=estimate)
         claims.append([claim.spent(t, 1.0) for t in (1, 5, 6, 20)])
         assert claims[-1][-1] <= most + 1e-9
     np.testing.assert_allclose(claims[0], np.sqrt([1, 1, 2, 4]), rtol=1e-9)

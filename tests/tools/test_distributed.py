@@ -811,7 +811,7 @@ def test_audits_of_processes_find_what_is_claimed_and_noise_that_is_too_small(ru
 
     With a third of the noise it is three times as far, and the same audit refutes the claim.
     """
-    monkeypatch.setattr("mfdl.evidence.audit.Simulation", Peers)
+    monkeypatch.setattr("mfdl.evidence.methods.replays.Simulation", Peers)
     scheme = Participation.cyclic(2, 2)
     sigma = account(run, trust, scheme).sensitivity.max() / 2
     usual = {"sigma": sigma, "replays": 24}

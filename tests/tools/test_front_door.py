@@ -23,7 +23,8 @@ from nbformat import v4
 from mfdl.accounting.account import account
 from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.base.files import json_values
-from mfdl.learning.data import Dataset, as_dataset
+from mfdl.learning.data import Dataset
+from mfdl.learning.methods.data_sets import as_dataset
 from mfdl.learning.methods.layers import new_model
 from mfdl.learning.training import train
 from mfdl.noise.methods.strategies import load_strategy, save_strategy, strategy
@@ -131,7 +132,7 @@ def lstm(): return torch.nn.LSTM(3, 2)
 ])
 def test_what_cannot_be_trained_is_refused_before_any_work(change, message, monkeypatch):
     def work(*_): raise AssertionError("a strategy was optimised first")
-    monkeypatch.setattr("mfdl.learning.training.named_strategy", work)
+    monkeypatch.setattr("mfdl.learning.methods.train_arguments.named_strategy", work)
     asked = {"model": linear, "data": (X, Y), "graph": "ring:n=4", "epsilon": 8, "participation": Participation.cyclic(1, 2), "progress": False}
     with pytest.raises(ValueError, match=message): train(**asked | change)
 

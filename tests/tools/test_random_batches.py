@@ -17,7 +17,8 @@ from mfdl.accounting.methods.poisson import AmplifiedReport
 from mfdl.accounting.methods.random_batches import BinsReport
 from mfdl.accounting.methods.truncated_poisson import TruncatedReport
 from mfdl.base.randomness import secure_uniform
-from mfdl.learning.data import Batches, Dataset, cut, random_batches
+from mfdl.learning.data import Batches, Dataset, cut
+from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.protocol.algorithms import dp_dsgd, dsgd

@@ -20,11 +20,11 @@ from ...base.randomness import check_seed, derive_seed
 from ...protocol.participation import PROTECTS, participation_of
 from ...protocol.protocols import Protocol
 from ...protocol.methods.steps import fingerprint
-from mfdl.learning.clipping import (
-    LOSSES, NUMERIC, Batch, ClippingRule, Scratch, any_gradients, as_function, gradients,
-    record_loss,
-)
+from ..clipping import LOSSES, NUMERIC, Batch, ClippingRule, record_loss
 from ..data import Batches, Dataset
+from mfdl.learning.methods.clipped_gradients import (
+    Scratch, any_gradients, as_function, gradients,
+)
 from mfdl.learning.methods.layers import (
     apply_layers, chain, how_many_fit, new_model, numbers_of, outputs_shape, parts_of, slices,
 )

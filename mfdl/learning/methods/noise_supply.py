@@ -22,7 +22,8 @@ from mfdl.base.randomness import (
 from ...protocol.protocols import NoiseMixing, Protocol, Variables, check_protocol_type
 from ...protocol.methods.steps import Step, fingerprint
 from ...protocol.methods.streams import NodeNoise, NoiseSupply, deal_seeds
-from ..data import Batches, RandomBatches
+from ..data import Batches
+from .drawn_batches import RandomBatches
 
 if TYPE_CHECKING:
     import torch
