@@ -25,12 +25,19 @@ def opening(path: Path) -> str:
     return "".join(json.loads(path.read_text())["cells"][0]["source"])
 
 
+def public(module: str) -> list[str]:
+    "What `from mfdl import ...` gives of a module."
+    lines = (ROOT / "mfdl" / "__init__.py").read_text()
+    return re.findall(rf"^    from {re.escape(module)} import (\w+)", lines, re.M)
+
+
 def row(path: Path) -> str:
-    "A notebook's row: title (of a chapter with its number), module and question."
+    "A notebook's row: title (of a chapter with its number), module and public names, question."
     title, question = re.match(r"# (.+)\n\n> (.+)", opening(path)).groups()
     exported = re.search(r"#\| default_exp (\S+?)[\"\\\n]", path.read_text())
-    module = f"`mfdl.{exported[1]}`" if exported else ""
-    module = module.replace(".__init__", "")
+    module = f"mfdl.{exported[1]}".removesuffix(".__init__") if exported else ""
+    names = ", ".join(f"`{name}`" for name in public(module)) if module else ""
+    module = f"`{module}`" + f": {names}" * bool(names) if module else ""
     where = path.relative_to(INDEX.parent).as_posix()
     number = re.match(r"\d\d ", path.name.replace("_", " "))
     return f"| [{number[0] if number else ''}{title}]({where}) | {module} | {question} |"

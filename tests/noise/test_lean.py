@@ -1,4 +1,4 @@
-"""Lean noise: exact coefficients, sensitivities by semidefinite programs, other solvers, the noise that nodes draw, and accounts by two routes."""
+"""Noise with little memory: exact coefficients, sensitivities by semidefinite programs, other solvers, the noise that nodes draw, and accounts by two routes."""
 from fractions import Fraction
 
 import networkx as nx
