@@ -113,7 +113,7 @@ def told(found):
 
 
 def tolerances(key):
-    """How closely an answer comes out again where numbers are rounded in another order: noise less than its harm, of which it is an optimum."""
+    """How closely an answer comes out again where numbers are rounded in another order: noise less than its squared error, of which it is an optimum."""
     if key == "space-time directions, averaged": return {"objective": 2e-3, "noise": 2e-2}  # a search that ends early, as its lower bound tells
     if key.startswith("space-time directions"): return {"objective": 1e-7, "lower bound": 1e-7, "noise": 1e-6}
     if key.startswith("coalition"): return {"objective": 1e-6, "lower bound": 1e-6, "noise": np.inf}  # of a solver; several noises are best

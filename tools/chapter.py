@@ -126,7 +126,7 @@ def main(name: str, *rest: str) -> None:
         sys.exit(f"error: {error}")
     print(f"wrote nbs/{name}.ipynb. Write the chapter over it, then:\n"
           f"  make refresh NAME={name}   export it, run it, keep its outputs\n"
-          f"  make contents              its row in the tables of nbs/index.ipynb, and the README\n"
+          f"  make contents              its row in the tables of nbs/index.ipynb or nbs/where.ipynb, and the README\n"
           f"  make test                  what has to pass")
 
 

@@ -1,11 +1,12 @@
-"""Write the tables of chapters in nbs/index.ipynb from the chapters themselves: `make contents`."""
+"""Write the tables of notebooks, in nbs/index.ipynb those of the core and in nbs/where.ipynb those of the shelves, from the notebooks themselves: `make contents`."""
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-INDEX = ROOT / "nbs" / "index.ipynb"
+NOTEBOOKS = ROOT / "nbs"
 PARTS = {
     "start": "A first run",
     "protocol": "Protocols: what a run is",
@@ -16,50 +17,84 @@ PARTS = {
 }
 SHELVES = {f"{part}/methods": f"Methods of {part}" for part in PARTS if part != "start"} | {
     "tools": "Tools: how it is built", "base": "Base: what all of it stands on"}
-BEGIN = "## The chapters\n"
-END = "\nExperiments rest on all of them"
 
 
-def opening(path: Path) -> str:
-    "The first cell of a notebook."
-    return "".join(json.loads(path.read_text())["cells"][0]["source"])
+def opening(path: Path) -> tuple[str, str]:
+    "Title, with the number of a chapter, and question of a notebook."
+    first = "".join(json.loads(path.read_text())["cells"][0]["source"])
+    title, question = re.match(r"# (.+)\n\n> (.+)", first).groups()
+    number = re.match(r"\d\d ", path.name.replace("_", " "))
+    return (number[0] if number else "") + title, question
+
+
+def module(path: Path) -> str:
+    "The module that a notebook exports, if there is one."
+    exported = re.search(r"#\| default_exp (\S+?)[\"\\\n]", path.read_text())
+    return f"mfdl.{exported[1]}".removesuffix(".__init__") if exported else ""
+
+
+def public(path: Path) -> str:
+    "What `from mfdl import ...` gives of the module of a notebook."
+    lines = (ROOT / "mfdl" / "__init__.py").read_text()
+    exported = re.escape(module(path) or "nothing")
+    names = re.findall(rf"^    from {exported} import (\w+)", lines, re.M)
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def row(path: Path) -> str:
-    "A notebook's row: title (of a chapter with its number), module and question."
-    title, question = re.match(r"# (.+)\n\n> (.+)", opening(path)).groups()
-    exported = re.search(r"#\| default_exp (\S+?)[\"\\\n]", path.read_text())
-    module = f"`mfdl.{exported[1]}`" if exported else ""
-    module = module.replace(".__init__", "")
-    where = path.relative_to(INDEX.parent).as_posix()
-    number = re.match(r"\d\d ", path.name.replace("_", " "))
-    return f"| [{number[0] if number else ''}{title}]({where}) | {module} | {question} |"
+    "A notebook's row: title, module and public names, question."
+    title, question = opening(path)
+    exported = ": ".join(filter(None, [f"`{module(path)}`" * bool(module(path)), public(path)]))
+    return f"| [{title}]({path.relative_to(NOTEBOOKS).as_posix()}) | {exported} | {question} |"
 
 
-def contents() -> str:
-    "All tables: the core, a part after the other, then the shelves."
-    tables = []
-    for folder, heading in (PARTS | SHELVES).items():
-        names = "[0-9][0-9]_*.ipynb" if folder in PARTS else "[!.]*.ipynb"
-        rows = [row(path) for path in sorted((INDEX.parent / folder).glob(names))]
-        head = [f"### {heading}", "", "| chapter | module | question |", "|---|---|---|"]
-        tables.append("\n".join(head + rows))
-    return "\n\n".join(tables)
+def tables(folders: dict[str, str], names: str) -> Iterator[str]:
+    "The tables of some folders, each with its heading."
+    for folder, heading in folders.items():
+        rows = [row(path) for path in sorted((NOTEBOOKS / folder).glob(names))]
+        head = [f"### {heading}", "", "| notebook | module | question |", "|---|---|---|"]
+        yield "\n".join(head + rows)
 
 
-def rewritten(text: str) -> str:
-    "The index with these tables in place of those that it has."
-    before, _, rest = text.partition(BEGIN)
-    table, end, after = rest.partition(END)
-    words = table.rpartition("|\n")[2]
-    return f"{before}{BEGIN}\n{contents()}\n{words}{end}{after}"
+def briefly(folder: str) -> str:
+    "A shelf in one row: its notebooks, each with its public names."
+    paths = sorted((NOTEBOOKS / folder).glob("[!.]*.ipynb"))
+    links = [f"[{opening(path)[0]}]({path.relative_to(NOTEBOOKS).as_posix()})"
+             + f" ({public(path)})" * bool(public(path)) for path in paths]
+    return f"| {folder.partition('/')[0]} | {', '.join(links)} |"
+
+
+def core() -> str:
+    "The core, a part after the other, and the shelves in brief."
+    shelves = ["### Methods, tools and base", "", "| part | notebooks |", "|---|---|"]
+    shelves += map(briefly, SHELVES)
+    return "\n\n".join([*tables(PARTS, "[0-9][0-9]_*.ipynb"), "\n".join(shelves)])
+
+
+def shelves() -> str:
+    "The shelves, one after the other."
+    return "\n\n".join(tables(SHELVES, "[!.]*.ipynb"))
+
+
+PLACES = {  # where tables stand: what is before them, what is after them, and what makes them
+    NOTEBOOKS / "index.ipynb": ("## The chapters\n", "\nStart with chapter 01", core),
+    NOTEBOOKS / "where.ipynb": ("## The shelves\n", "\n## Experiments\n", shelves),
+}
+
+
+def rewritten(path: Path, text: str) -> str:
+    "The text of a cell with these tables in place of those that it has."
+    begin, end, made = PLACES[path]
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n{made()}\n{end}{rest.partition(end)[2]}"
 
 
 def main() -> None:
-    notebook = json.loads(INDEX.read_text())
-    cell = next(cell for cell in notebook["cells"] if BEGIN in cell["source"])
-    cell["source"] = rewritten("".join(cell["source"])).splitlines(keepends=True)
-    INDEX.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    for path, (begin, _, _) in PLACES.items():
+        notebook = json.loads(path.read_text())
+        cell = next(cell for cell in notebook["cells"] if begin in cell["source"])
+        cell["source"] = rewritten(path, "".join(cell["source"])).splitlines(keepends=True)
+        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

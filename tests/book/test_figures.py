@@ -64,7 +64,7 @@ def test_what_noise_in_time_and_space_leaves_on_house_prices_and_digits():
     assert small.round(2).agg(["min", "max"]).tolist() == [0.08, 0.10]
 
 
-def test_harm_that_is_predicted():
+def test_squared_error_that_is_predicted():
     """As printed by the experiment `together`: methods by graph."""
     found = {}
     for stem in (SMALL, "facebook-414"):
@@ -164,7 +164,7 @@ def test_losses_of_house_prices_that_are_reached():
     assert min(ended_of(stem).groupby(["method", "mu"]).late.mean().min() for stem in HOUSE_PRICES) > 0.75
 
 
-def test_bsr_ties_with_mafalda_although_it_does_more_harm():
+def test_bsr_ties_with_mafalda_although_it_leaves_more_squared_error():
     for stem, more in zip(HOUSE_PRICES, ("1.221", "1.238", "1.312", "1.318", "1.217"), strict=True):
         assert f"BSR {more}" in printed(f"housing_{stem}")
     for ego, harm in (("414", "0.945"), ("348_seeds-10", "0.926")):
@@ -189,7 +189,7 @@ def test_noise_made_for_the_last_model_does_not_beat_bsr():
         assert low < 0 < high  # ties
         assert constant.low["last losses", "last model"] > 12 and constant.low["last model", "tail"] > 0  # and is behind
         assert constant.high["tail", "tail"] > 0 and constant.high["last losses", "space-time"] < -4
-        assert constant.low["last model", "D-MF"] > 0  # although it does less harm to all models
+        assert constant.low["last model", "D-MF"] > 0  # although it leaves less squared error in all models
     said = {
         ("constant", "last losses", "last model"): (18.3, 12.9, 23.9), ("constant", "last losses", "space-time"): (-8.0, -10.9, -4.9),
         ("falling", "last losses", "space-time"): (-2.4, -5.4, 0.8)}
@@ -209,7 +209,7 @@ def test_correlation_between_nodes_gains_most_and_where_models_learn(stem, learn
 
 
 @pytest.mark.nightly
-def test_its_gain_on_facebook_is_what_harm_to_the_last_model_predicts():
+def test_its_gain_on_facebook_is_what_squared_error_in_the_last_model_predicts():
     participation, T = Participation.cyclic(20, 16), 320
     W = gossip_matrix(load_graph("facebook-414"), weights="uniform")
     found = [strategy("mafalda", participation, W, objective=Objective.last(T), tol=1e-4), strategy("bsr", participation, W)]
@@ -316,7 +316,7 @@ def printed_harms(stem):
 
 
 def test_predictions_on_the_small_networks():
-    """Of harm to all models, to the last one, and to the last one with a curvature, first at a constant rate."""
+    """Of squared error in all models, in the last one, and in the last one with a curvature, first at a constant rate."""
     florence, random = printed_harms(HOUSES[0]), printed_harms(HOUSES[2])
     last = [[*map(lambda harm: round(harm, 2), harms["last model"][1:3])] for harms in (florence, random)]
     assert last == [[0.56, 0.73], [0.52, 0.36]]

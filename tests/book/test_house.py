@@ -97,6 +97,18 @@ def test_the_core_is_numbered_without_a_gap():
     assert len({path.stem.lstrip("0123456789_") for path in CHAPTERS}) == len(CHAPTERS)
 
 
+FORWARD = {1: [2, 4, 8, 10, 12, 24, 25], 4: [11, 12, 14], 5: [6, 8, 10, 12], 6: [8, 9, 14], 7: [10, 21], 9: [10, 14, 18], 11: [13, 14], 12: [13, 14, 17], 13: [14, 17, 25],
+           14: [16, 17], 16: [17], 17: [18, 19], 20: [24], 21: [22], 22: [23], 23: [25], 25: [27]}  # the aim is none: this may shrink, and not grow
+
+
+def test_the_core_is_read_in_order():
+    """A chapter leads to earlier ones and to methods, and to the next one in its last line: no later chapter than these is needed on the way."""
+    links = runpy.run_path(str(ROOT / "tools" / "links.py"))
+    assert links["forward_links"]() <= {(chapter, target) for chapter, later in FORWARD.items() for target in later}
+    text = "[a](02_gossip.ipynb), [b](../noise/14_lemma12.ipynb#A), [c](methods/solver.ipynb), [d](../27_threat_model.ipynb)\n\nNext: [16](../noise/16_mafalda.ipynb)."
+    assert links["forward"](13, text) == {14, 27} and links["forward"](14, text) == {27}
+
+
 def test_a_chapter_exports_the_module_of_its_name():
     exported = {path: re.search(r"#\| default_exp ([\w.]+)", path.read_text()) for path in CHAPTERS}
     places = {path: ".".join([*path.relative_to(ROOT / "nbs").parent.parts, path.stem.lstrip("0123456789_")]) for path in CHAPTERS}

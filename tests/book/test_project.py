@@ -82,11 +82,12 @@ def test_readme_comes_from_the_index(tmp_path):
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text(), "run make readme"
 
 
-def test_the_tables_of_the_index_are_the_chapters():
-    rewritten = runpy.run_path(str(ROOT / "tools" / "contents.py"))["rewritten"]
-    text = next(cell.source for cell in read_nb(ROOT / "nbs" / "index.ipynb").cells if "## The chapters" in cell.source)
-    assert rewritten(text) == text, "run make contents"
-    assert rewritten(text.replace("| [02 Graphs", "| [02 Grphs")) == text
+def test_the_tables_of_contents_are_the_notebooks():
+    contents = runpy.run_path(str(ROOT / "tools" / "contents.py"))
+    for path, title in zip(contents["PLACES"], ("[02 Graphs", "[Sparse views"), strict=True):
+        text = next(cell.source for cell in read_nb(path).cells if contents["PLACES"][path][0] in cell.source)
+        assert contents["rewritten"](path, text) == text, "run make contents"
+        assert contents["rewritten"](path, text.replace(f"| {title}", f"| {title}s")) == text != text.replace(f"| {title}", "")
 
 
 @pytest.mark.nightly

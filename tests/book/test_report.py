@@ -64,8 +64,8 @@ def test_a_value_comes_from_what_is_committed(written):
 def test_links_become_titles(written, tmp_path):
     links = "[](../nbs/accounting/12_account.ipynb), [the theorem](../nbs/accounting/13_flow_theorem.ipynb#attack-it) and [](../nbs/accounting/methods/signed.ipynb)"
     text = report.document(f"See {links}.\n\n{{table}} chapters()\nAll.", tmp_path)
-    assert text.startswith("See *The account*, chapter 12, the theorem (chapter 13) and *Reactions with a direction*.")
-    assert r"12 & The account \\" in text and r"13 & The flow theorem \\" in text and "& Reactions" not in text
+    assert text.startswith("See *The account*, chapter 12, the theorem (chapter 13) and *Updates of smooth convex losses*.")
+    assert r"12 & The account \\" in text and r"13 & The flow theorem \\" in text and "& Updates" not in text
 
 
 @pytest.mark.parametrize(("outline", "said"), [

@@ -609,7 +609,7 @@ def test_strategies_keep_what_they_claim(tmp_path_factory, W, k, b, exactly):
 @campaign(40, "covariance.optimize_covariance covariance_solver.Covariance covariance_budgets.privacy_constraint coalitions.seed_groups",
           networks(), st.integers(1, 3), scales(1e-3, 1e3), SEEDS, scales(1e-12, 0.4), scales(1e-3, 40))
 def test_covariances_keep_what_they_claim(W, horizon, c, seed, delta, epsilon):
-    """Budgets are kept, more freedom never does more harm than less, bounds are below, and the constraint means epsilon and delta."""
+    """Budgets are kept, more freedom never leaves more squared error than less, bounds are below, and the constraint means epsilon and delta."""
     n, rng = len(W), np.random.default_rng(seed)
     budgets, found = c * rng.uniform(0.5, 2, n), {}
     for method in covariance.COVARIANCE_METHODS:

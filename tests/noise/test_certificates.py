@@ -55,7 +55,7 @@ def test_every_optimum_has_one_shape(name):
 
 
 @pytest.mark.parametrize("name", ["optimize", "strategy", "exact", "directions", "local"])
-def test_the_harm_of_an_optimum_is_that_of_its_run(name):
+def test_the_squared_error_of_an_optimum_is_that_of_its_run(name):
     """tr(H S), from the noise that the protocol says."""
     found = OPTIMA[name][0]()
     run = found.protocol(W)

@@ -1,4 +1,4 @@
-"""Lean noise: exact coefficients, sensitivities by semidefinite programs, other solvers, the noise that nodes draw, and accounts by two routes."""
+"""Noise with little memory: exact coefficients, sensitivities by semidefinite programs, other solvers, the noise that nodes draw, and accounts by two routes."""
 from fractions import Fraction
 
 import networkx as nx
@@ -40,7 +40,7 @@ def test_the_coefficients_of_bisr():
 @settings(deadline=None, max_examples=30, derandomize=True)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
 def test_what_is_found_has_bands_and_its_sensitivity(k, b, bands, seed, cyclic):
-    """No entry of C below 0, sensitivity 1 by the semidefinite program, no more harm than BISR and independent noise, no less than the optimum."""
+    """No entry of C below 0, sensitivity 1 by the semidefinite program, no more squared error than BISR and independent noise, no less than the optimum."""
     scheme = Participation.cyclic(k, b) if cyclic else Participation.min_sep(k, b, k * b + 1)
     T, bands = scheme.T, min(bands, scheme.T)
     factor = np.random.default_rng(seed).normal(size=(T + 2, T))

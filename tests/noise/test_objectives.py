@@ -1,4 +1,4 @@
-"""Harm of other models than all, under other schedules: against explicit matrices, matrices and optima of jax-privacy, and plain loops."""
+"""Squared error of other models than all, under other schedules: against explicit matrices, matrices and optima of jax-privacy, and plain loops."""
 import cvxpy as cp
 import networkx as nx
 import numpy as np
@@ -107,7 +107,7 @@ def test_estimates_for_sparse_networks_have_no_bias(objective):
 
 
 def test_time_weights_and_averages_are_sums_of_single_steps():
-    """The harm of weighted steps is the weighted sum of that of single steps; an average obeys the triangle inequality."""
+    """The squared error of weighted steps is the weighted sum of that of single steps; an average obeys the triangle inequality."""
     W, T, schedule = gossip_matrix(nx.cycle_graph(5)), 6, {"momentum": 0.7, "curvature": 0.3}
     single = [local_gram(W, T, objective=Objective(weights=np.eye(T)[t], **schedule)) for t in range(T)]
     weights = np.arange(1.0, 7)
@@ -122,7 +122,7 @@ def test_time_weights_and_averages_are_sums_of_single_steps():
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(st.data(), networks())
 def test_weights_of_steps_and_nodes_add_up(data, Ws):
-    """The harm is the weighted sum of those of single nodes after single steps; products of weights are both; an average is that of each node alone."""
+    """The squared error is the weighted sum of those of single nodes after single steps; products of weights are both; an average is that of each node alone."""
     T, n = len(Ws), len(Ws[0])
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     schedule = {"learning_rates": rng.uniform(0.1, 1, T), "momentum": data.draw(st.sampled_from([0.0, 0.7])), "curvature": data.draw(st.sampled_from([0.0, 0.4]))}
@@ -335,7 +335,7 @@ GOSSIP = {
 
 @pytest.mark.parametrize("network", GOSSIP)
 @pytest.mark.parametrize("name", AGED)
-def test_noise_along_directions_does_the_harm_and_has_the_sensitivity_that_it_says(name, network):
+def test_noise_along_directions_leaves_the_squared_error_and_has_the_sensitivity_that_it_says(name, network):
     """By the explicit workload and the joint covariance; and no bound is above the optimum."""
     W, scheme, options = GOSSIP[network], Participation.cyclic(3, 4), {"trace_penalty": 1e-3, "objective": AGED[name]}
     found, exact = (optimize_space_time(W, scheme, 1e-3, method=method, **options) for method in ("directions", "exact"))

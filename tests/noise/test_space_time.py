@@ -208,7 +208,7 @@ def test_complex_directions_lose_nothing_on_a_ring_that_turns(scheme):
 
 
 def test_noise_along_complex_directions_is_what_it_says():
-    """Real, of the covariance and harm that are stated, of sensitivity one by the explicit inverse, and drawn by nodes as stated."""
+    """Real, of the covariance and squared error that are stated, of sensitivity one by the explicit inverse, and drawn by nodes as stated."""
     scheme, n = Participation.cyclic(3, 4), 7
     W = 0.7 * np.eye(n) + 0.3 * np.roll(np.eye(n), 1, axis=1)
     W[0] = (W[0] + np.eye(n)[3]) / 2

@@ -164,7 +164,7 @@ def test_estimates_are_without_bias(kind):
 
 
 def test_optima_of_large_networks(tmp_path):
-    """On 300 nodes, given as sparse: sensitivity 1, next to no harm lost, and an estimate of harm that is as good as it says."""
+    """On 300 nodes, given as sparse: sensitivity 1, next to no squared error too much, and an estimate of it that is as good as it says."""
     W, participation = gossip_matrix(nx.barabasi_albert_graph(300, 2, seed=1), sparse=True), Participation.cyclic(4, 10)
     H = local_gram(W.toarray(), 40)
     for name in ("mafalda", "banded", "equal_norm", "identity", "bsr"):

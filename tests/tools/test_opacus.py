@@ -15,7 +15,7 @@ from mfdl.learning.data import Dataset, cut, round_robin
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.methods.strategies import strategy
-from mfdl.protocol.algorithms import anti_pgd, corn, decor, local_dsgd, mf_dsgd, muffliato
+from mfdl.protocol.algorithms import anti_pgd, corn, decor, local_dsgd, mf_dsgd, muffliato, zip_dl
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.start.first_run import train_in_loops
 from mfdl.tools.journal import UsedSeeds, commitments
@@ -293,3 +293,29 @@ def test_records_that_are_named_are_checked():
     assert "was checked" in told(Participation.min_sep(3, 7, 24), swapped)
     with pytest.raises(ValueError, match="covers 6 steps"): told(Participation.cyclic(2, 3), in_order)
     with pytest.raises(ValueError, match="participation="): told("cyclic:3,8")
+
+
+def test_optimizers_and_runs_of_another_kind_are_refused():
+    """What clips, adds noise or moves models in another way than the run, and runs that an optimizer cannot follow."""
+    protocol = dp_dsgd(FIVE, 24)
+
+    def asked(optimizer, run=protocol, scale=0.2, **more): return with_noise(optimizer, Run("r", run, scale, **more), 0, deal_seeds(protocol)[0])
+    def fresh(**changes):
+        optimizer = OneNode("as in `tools.opacus`", linear, None, 0.8).optimizer
+        for name, value in changes.items(): setattr(optimizer, name, value)
+        return optimizer
+    wrap = wrapper("as in `tools.opacus`")[0]
+    def of(kind, **more): return wrap(kind(linear().parameters(), lr=0.3, **more), noise_multiplier=0.8, max_grad_norm=1.0, expected_batch_size=4)
+    used = fresh()
+    asked(used)
+    for optimizer, words in ((torch.optim.SGD(linear().parameters(), lr=0.3), "expected a DPOptimizer of Opacus"), (fresh(noise_multiplier=1.0), "noise_multiplier=1.0"),
+                             (fresh(expected_batch_size=None), "expected_batch_size=None"), (fresh(loss_reduction="sum"), "loss_reduction='sum'"),
+                             (fresh(secure_mode=True), "secure_mode=True"), (fresh(max_grad_norm=[1.0, 2.0]), "expected one positive number"),
+                             (fresh(step_hook="an accountant"), "step_hook='an accountant'"), (of(torch.optim.SGD, momentum=0.9), "momentum=0.9"),
+                             (of(torch.optim.Adam), "moves models by Adam"), (used, "adds the noise of a node already")):
+        with pytest.raises(ValueError, match=words): asked(optimizer)
+    for wrong, words in ((zip_dl(FIVE, 24), "adds noise to messages"), (dp_dsgd(FIVE, 24, trains=0.5, seed=0), "does not train in step")):
+        with pytest.raises(ValueError, match=words): asked(fresh(), wrong)
+    with pytest.raises(ValueError, match="scale=0.0"): asked(fresh(), scale=0.0)
+    with pytest.raises(ValueError, match="secure=True"): asked(fresh(), secure=True)
+    with pytest.raises(ValueError, match="lacks the seed"): with_noise(fresh(), Run("r", protocol, 0.2), 0, deal_seeds(protocol)[1])
