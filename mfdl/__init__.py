@@ -14,12 +14,12 @@ import lazy_loader
 # %% ../nbs/tools/one_import.ipynb #00000006
 if TYPE_CHECKING:
     from mfdl.accounting.account import account as account
-    from mfdl.accounting.account import noisy_gradients_account as noisy_gradients_account
+    from mfdl.accounting.methods.proved_for_training import noisy_gradients_account as noisy_gradients_account
     from mfdl.accounting.methods.all_attackers import exposure as exposure
     from mfdl.accounting.methods.accountant import OnlineAccountant as OnlineAccountant
     from mfdl.accounting.gaussian_dp import GaussianDP as GaussianDP
     from mfdl.accounting.gaussian_dp import row_sensitivity as row_sensitivity
-    from mfdl.accounting.flow_theorem import Lipschitz as Lipschitz
+    from mfdl.accounting.methods.lipschitz import Lipschitz as Lipschitz
     from mfdl.accounting.methods.report import Report as Report
     from mfdl.accounting.methods.schedules import Schedule as Schedule
     from mfdl.accounting.methods.schedules import ScheduledProtocol as ScheduledProtocol
@@ -53,23 +53,23 @@ if TYPE_CHECKING:
     from mfdl.learning.data import Batches as Batches
     from mfdl.learning.data import Dataset as Dataset
     from mfdl.learning.data import cut as cut
-    from mfdl.learning.data import load_data as load_data
+    from mfdl.learning.methods.data_sets import load_data as load_data
     from mfdl.learning.data import round_robin as round_robin
     from mfdl.learning.methods.noise_supply import Run as Run
     from mfdl.learning.simulator import Simulation as Simulation
-    from mfdl.learning.training import Trained as Trained
+    from mfdl.learning.methods.statements import Trained as Trained
     from mfdl.learning.training import train as train
     from mfdl.noise.methods.certificates import NotConverged as NotConverged
     from mfdl.noise.coalitions import optimize_coalition as optimize_coalition
-    from mfdl.noise.covariance import Covariance as Covariance
+    from mfdl.noise.methods.covariance_solver import Covariance as Covariance
     from mfdl.noise.covariance import optimize_covariance as optimize_covariance
     from mfdl.noise.methods.spectral import optimize_space_time as optimize_space_time
-    from mfdl.noise.lemma12 import local_gram as local_gram
+    from mfdl.noise.methods.gram_matrices import local_gram as local_gram
     from mfdl.noise.methods.insiders import optimize_local as optimize_local
-    from mfdl.noise.which_noise import choose_strategy as choose_strategy
+    from mfdl.noise.methods.noise_and_batches import choose_strategy as choose_strategy
     from mfdl.noise.which_noise import which_noise as which_noise
-    from mfdl.noise.mafalda import Strategy as Strategy
-    from mfdl.noise.mafalda import optimize as optimize
+    from mfdl.noise.methods.newton import Strategy as Strategy
+    from mfdl.noise.methods.newton import optimize as optimize
     from mfdl.noise.methods.objectives import Objective as Objective
     from mfdl.noise.space_time import SpaceTime as SpaceTime
     from mfdl.noise.methods.strategies import load_strategy as load_strategy
@@ -96,9 +96,10 @@ _HOME = {
     "accounting.methods.report": "Report",
     "accounting.gaussian_dp": "GaussianDP row_sensitivity",
     "accounting.sensitivity": "sensitivity",
-    "accounting.flow_theorem": "Lipschitz",
+    "accounting.methods.lipschitz": "Lipschitz",
     "accounting.methods.schedules": "Schedule ScheduledProtocol",
-    "accounting.account": "account noisy_gradients_account",
+    "accounting.account": "account",
+    "accounting.methods.proved_for_training": "noisy_gradients_account",
     "accounting.methods.accountant": "OnlineAccountant",
     "accounting.methods.all_attackers": "exposure",
 }
@@ -107,18 +108,22 @@ _HOME = {
 _HOME |= {
     "noise.methods.certificates": "NotConverged",
     "noise.methods.objectives": "Objective",
-    "noise.lemma12": "local_gram",
-    "noise.mafalda": "optimize Strategy",
+    "noise.methods.gram_matrices": "local_gram",
+    "noise.methods.newton": "optimize Strategy",
     "noise.methods.strategies": "strategy save_strategy load_strategy",
-    "noise.covariance": "optimize_covariance Covariance",
+    "noise.covariance": "optimize_covariance",
+    "noise.methods.covariance_solver": "Covariance",
     "noise.coalitions": "optimize_coalition",
     "noise.methods.spectral": "optimize_space_time",
     "noise.methods.insiders": "optimize_local",
-    "noise.which_noise": "which_noise choose_strategy",
+    "noise.which_noise": "which_noise",
+    "noise.methods.noise_and_batches": "choose_strategy",
     "noise.space_time": "SpaceTime",
-    "learning.training": "train Trained",
+    "learning.training": "train",
+    "learning.methods.statements": "Trained",
     "learning.methods.checking": "check_protocol",
-    "learning.data": "Dataset Batches load_data cut round_robin",
+    "learning.data": "Dataset Batches cut round_robin",
+    "learning.methods.data_sets": "load_data",
     "learning.methods.noise_supply": "Run",
     "learning.simulator": "Simulation",
     "evidence.audit": "audit Audit",

@@ -5,422 +5,35 @@
 # %% ../../nbs/evidence/25_audit.ipynb #00000002
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from ..accounting.account import account
-from ..accounting.gaussian_dp import GaussianDP, check_delta, row_sensitivity
-from ..accounting.methods.solver import certify
-from ..base.arguments import Bools, Floats, Ints
-from mfdl.base.arguments import (
-    check_confidence, check_count, real_array, real_number,
+from ..accounting.gaussian_dp import GaussianDP, check_delta
+from ..base.arguments import check_confidence
+from ..base.randomness import check_seed, derive_seed
+from .methods.distances import Interval, epsilon_shown, interval, least_refutable
+from mfdl.evidence.methods.replays import (
+    along, check_test, check_trained, check_unit, embedded, learned, likelihood_ratio, noise_scale,
+    replay, replays_of,
 )
-from ..base.files import needed_for
-from ..base.randomness import block_size, check_seed, derive_seed, draw_block
-from ..accounting.lemma14 import Factorization, decompose, view
-from ..protocol.methods.attacks import Attack
+from ..base.randomness import check_seed, derive_seed
 from ..protocol.threat_models import TrustModel
-from ..protocol.participation import Participation, participation_of
-from ..protocol.protocols import Protocol, check_protocol_type
-from ..protocol.methods.streams import deal_seeds
-from ..learning.methods.checking import check_protocol
-from ..learning.data import Batches, Dataset
+from ..protocol.participation import Participation
+from ..protocol.protocols import Protocol
+from ..learning.data import Dataset
 from ..learning.methods.noise_supply import Run
 from ..learning.simulator import Simulation
+from .methods.worst_inputs import worst_case
+from ..protocol.participation import Participation
+from ..protocol.protocols import Protocol
+from ..protocol.threat_models import TrustModel
 
 # %% auto #0
-__all__ = ['CHUNK', 'ROUNDING', 'Audit', 'audit']
-
-# %% ../../nbs/evidence/25_audit.ipynb #00000007
-@dataclass(frozen=True, eq=False)
-class WorstCase:
-    "A record that is as hard to hide as any, and the best test for it."
-    victim: int  # index of the node
-    pattern: tuple[int, ...]  # the steps in which the record takes part
-    shifts: Floats  # (T, d), its gradient in each step, in rows of norm 1
-    # (m, d), of the test: the likelihood ratio is a function of sum(weights * view)
-    weights: Floats
-    mu: float  # how far apart the record moves the two clouds, for sigma = 1
-
-# %% ../../nbs/evidence/25_audit.ipynb #00000008
-_AS_LARGE = 1 - 1e-7  # a share of the largest value that counts as being as large
-
-def _first_largest(values: Sequence[float]) -> int:
-    "Where the largest value is: the first, if others are as large but for rounding."
-    return int(np.flatnonzero(np.asarray(values) >= max(values) * _AS_LARGE)[0])
-
-def _root(Y: Floats) -> Floats:  # (k, k) to (k, d)
-    "Gradients D with D @ D.T = Y, in rows of norm 1."
-    values, vectors = np.linalg.eigh(Y)
-    D = (vectors * np.sqrt(np.maximum(values, 0)))[:, values > 1e-6 * values[-1]]
-    largest = np.abs(D).argmax(axis=0)
-    D *= np.sign(D[largest, np.arange(D.shape[1])])  # of two signs always the same
-    return np.asarray(D / np.linalg.norm(D, axis=1, keepdims=True))
-
-def _worst_pattern(P: Floats, participation: Participation) -> tuple[list[int], Floats]:
-    "The pattern in which a record is hardest to hide, and its gradients (steps, d)."
-    patterns = [list(pattern) for pattern in participation.patterns()]
-    found = [certify(P[np.ix_(pattern, pattern)]) for pattern in patterns]
-    worst = _first_largest([float(certificate.lower) for certificate in found])
-    pattern = patterns[worst]
-    always_the_same = P[np.ix_(pattern, pattern)].sum()
-    if always_the_same >= found[worst].lower * _AS_LARGE:
-        return pattern, np.ones((len(pattern), 1))
-    return pattern, _root(found[worst].Y)
-
-# %% ../../nbs/evidence/25_audit.ipynb #0000000a
-def _stacked(shifts: Floats, steps: list[int], victim: int, T: int, n: int) -> Floats:
-    "Gradients of all nodes (nT, d), zero but for the victim's in some steps."
-    moved = np.zeros((T, n, shifts.shape[1]))
-    moved[steps, victim] = shifts
-    return moved.reshape(T * n, -1)
-
-def _leaking(exposed: Bools, participation: Participation) -> tuple[list[int], Floats]:
-    "The first pattern with a step that is exposed, and gradients that show it."
-    step = int(np.flatnonzero(exposed)[0])
-    pattern = next(list(steps) for steps in participation.patterns() if step in steps)
-    return pattern, np.ones((len(pattern), 1))
-
-def _hardest(
-    covered: Factorization, candidates: list[int], participation: Participation,
-) -> tuple[int, list[int], Floats]:
-    "The node whose record is hardest to hide, with its pattern and gradients."
-    for u in candidates:
-        exposed = covered.uncovered[:, u]
-        if exposed.any(): return u, *_leaking(exposed, participation)
-    found = [_worst_pattern(covered.information(u), participation) for u in candidates]
-    T, n = covered.uncovered.shape
-    moved = [
-        _stacked(shifts, steps, u, T, n)
-        for u, (steps, shifts) in zip(candidates, found, strict=True)
-    ]
-    worst = _first_largest([float(np.linalg.norm(covered.Y @ change)) for change in moved])
-    return candidates[worst], *found[worst]
-
-# %% ../../nbs/evidence/25_audit.ipynb #0000000b
-def worst_case(
-    protocol: Protocol,
-    trust: TrustModel,
-    participation: Participation,
-    victim: Hashable | None = None,
-) -> WorstCase:
-    """Find two inputs that the attacker tells apart as well as any.
-
-    They come from the Y of the semidefinite program for the sensitivity.
-    """
-    if participation.T != protocol.T:
-        raise ValueError(
-            f"participation covers {participation.T} steps: expected the {protocol.T} "
-            "of the protocol"
-        )
-    seen = view(protocol, trust)
-    covered = decompose(seen)
-    candidates = seen.victims.tolist() if victim is None else protocol.index([victim], "victim")
-    if seen.coalition[candidates].any():
-        raise ValueError(f"victim={victim!r}: is an attacker; expected another node")
-    u, pattern, D = _hardest(covered, candidates, participation)
-    change = seen.A @ _stacked(D, pattern, u, protocol.T, protocol.n)
-    inverse = np.linalg.pinv(seen.B)
-    noise = inverse @ change  # that would make the same change
-    leaks = covered.uncovered[:, u].any()
-    weights = change - seen.B @ noise if leaks else inverse.T @ noise
-    mu = np.inf if leaks else float(np.sqrt((weights * change).sum()))
-    shifts = np.tile(D[0], (protocol.T, 1))
-    shifts[pattern] = D
-    return WorstCase(u, tuple(pattern), shifts, weights, mu)
-
-# %% ../../nbs/evidence/25_audit.ipynb #0000000f
-def _alike(shifts: Floats) -> bool:  # (T, d)
-    "Whether the gradients of all steps are the same."
-    return len(np.unique(shifts, axis=0)) == 1
-
-def _scripted(shifts: Floats) -> Any:  # (T, d) to a torch.nn.Module
-    """A model of d weights whose gradient is what the record says.
-
-    A record is a direction (d,) where all steps are alike. Otherwise it is one for each
-    step (T, d), and the audit sets t.
-    """
-    with needed_for("an audit", "train"): import torch
-    d = shifts.shape[1]
-    if _alike(shifts):
-        layer = torch.nn.Linear(d, 1, bias=False)
-        torch.nn.init.zeros_(layer.weight)
-        return torch.nn.Sequential(layer)
-
-    class Scripted(torch.nn.Module):
-        t = 0
-
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(d))
-
-        def forward(self, X):
-            return (X[:, self.t] @ self.weight)[:, None]
-
-    return Scripted()
-
-# %% ../../nbs/evidence/25_audit.ipynb #aud00005
-_PARAMETERS = 6  # of the model, at least
-
-def _embedded(case: WorstCase, seed: int) -> tuple[WorstCase, Floats]:  # (parameters, d + 1)
-    "The same in random directions; these, and one more at a right angle to them."
-    d = case.shifts.shape[1]
-    shape = (max(_PARAMETERS, d + 1), d + 1)
-    Q = np.linalg.qr(np.random.default_rng(seed).normal(size=shape))[0]
-    within = Q[:, :d].T
-    moved = replace(case, shifts=case.shifts @ within, weights=case.weights @ within)
-    return moved, Q
-_PLACES = 4  # in a batch: for the record in question, for two others, and an empty one
-_NORMS = (8.0, 4.0, 0.01)  # of gradients before clipping: of the record, of the other two
-
-def _plan(
-    case: WorstCase, n: int, b: int, sign: float, protect: str,
-) -> tuple[Dataset, Batches]:
-    "Data with `sign` times the record in question, among others that stay the same."
-    records = _PLACES - 1
-    directions = np.random.default_rng(0).normal(size=(n, b, records, *case.shifts.shape))
-    directions /= np.linalg.norm(directions, axis=-1, keepdims=True)
-    index = np.full((n, b, _PLACES), -1)
-    index[..., :-1] = np.arange(n * b * records).reshape(n, b, -1)
-    node = protect == "node"
-    unit = (case.victim, slice(None) if node else case.pattern[0] % b)  # all batches, or one
-    if node:
-        index[unit][..., 1:] = -1
-    directions[unit][..., 0, :, :] = sign * case.shifts
-    directions[unit][..., 1, :, :] = -case.shifts  # pulls the other way
-    # the target makes the gradient of (0 + 2)^2 by the weights 4 times the record
-    X = (directions * np.array(_NORMS)[:, None, None] / 4).reshape(-1, *case.shifts.shape)
-    y = np.full(len(X), -2.0)
-    if _alike(case.shifts):
-        X = X[:, 0]
-    return Dataset("scripted", X, y, X[:1], y[:1]), Batches(index)
-
-# %% ../../nbs/evidence/25_audit.ipynb #00000011
-@dataclass(frozen=True, eq=False)
-class Transcript:
-    "What an attacker has after each of R runs."
-    messages: Floats  # (R, m, d), those it sees, in units of the noise's standard deviation
-    noise: Floats  # (R, h, d), the variables that it can draw itself from the seeds it was dealt
-    held: Bools  # (q,), which of all variables these are
-
-# %% ../../nbs/evidence/25_audit.ipynb #00000012
-def _regenerate(
-    protocol: Protocol, seeds: dict[int, int], held: Bools, dimension: int, secure: bool,
-) -> Floats:
-    "Variables that are held (h, dimension), from seeds of rows of holder sets."
-    blocks, places = np.divmod(protocol.variables.number[held], block_size(dimension))
-    rows = protocol.variables.holder_set[held].tolist()
-    keys = list(zip(rows, blocks.tolist(), strict=True))
-    drawn = {
-        (row, block): draw_block(seeds[row], block, dimension, secure)
-        for row, block in dict.fromkeys(keys)
-    }
-    variables = [drawn[key][place] for key, place in zip(keys, places, strict=True)]
-    return np.array(variables).reshape(-1, dimension)
-
-def _known_noise(
-    protocol: Protocol, trust: TrustModel, secrets: Sequence[int], dimension: int, secure: bool,
-) -> tuple[Floats, Bools]:
-    "Variables that attackers can draw (R, h, dimension), and which these are (q,)."
-    dealt = []
-    for secret in secrets:
-        seeds = [deal_seeds(protocol, secret)[node] for node in trust.nodes]
-        dealt.append({row: seed for one in seeds for row, seed in one.items()})
-    held = np.isin(protocol.variables.holder_set, list(dealt[0]))
-    noise = [_regenerate(protocol, seeds, held, dimension, secure) for seeds in dealt]
-    return np.array(noise), held
-
-# %% ../../nbs/evidence/25_audit.ipynb #00000013
-_LR = 1e-3
-
-def replay(
-    protocol: Protocol,
-    trust: TrustModel,
-    participation: Participation,
-    case: WorstCase,
-    scale: float,
-    sign: float,
-    secrets: Sequence[int],
-    secure: bool = False,
-    protect: str = "record",
-) -> Transcript:
-    "Train once for each secret with the real code, and keep what the attacker gets."
-    b = protocol.T if protect == "node" else participation.b
-    data, batches = _plan(case, protocol.n, b, sign, protect)
-    lr = _LR / max(1.0, scale)
-    spread = scale if len(protocol.variables.step) else 0.0
-    runs = [Run("replay", protocol, spread, secret=secret, secure=secure) for secret in secrets]
-    simulation = Simulation(
-        lambda: _scripted(case.shifts), data, batches, runs, lr, 1.0, protect, record=True,
-    )
-    for t in range(protocol.T):
-        simulation.learner.model.t = t  # type: ignore[assignment]
-        simulation.step()
-    assert simulation.transcript is not None  # record=True
-    sent = np.concatenate([part.numpy() for part in simulation.transcript]).astype(float)
-    runs_and_numbers = sent.shape[1:]
-    heard = Attack(protocol, trust).observation @ sent.reshape(len(sent), np.prod(runs_and_numbers))
-    messages = heard.reshape(len(heard), *runs_and_numbers) / (-lr * scale)
-    noise, held = _known_noise(protocol, trust, secrets, sent.shape[2], secure)
-    return Transcript(messages.swapaxes(0, 1), noise, held)
-
-# %% ../../nbs/evidence/25_audit.ipynb #00000017
-def likelihood_ratio(
-    protocol: Protocol,
-    trust: TrustModel,
-    case: WorstCase,
-    transcript: Transcript,
-) -> Floats:  # (R,)
-    "The value of the best test for each run, if all is as the account assumes."
-    attack = Attack(protocol, trust)
-    known = ~attack.unknown_noise
-    effect = (attack.observation @ protocol.M_Z)[:, known]
-    noise = transcript.noise[:, known[transcript.held]]
-    secret = transcript.messages - np.einsum("mq,rqd->rmd", effect, noise)
-    return np.asarray(np.einsum("rmd,md->r", secret, case.weights))
-
-# %% ../../nbs/evidence/25_audit.ipynb #aud00011
-def _features(transcript: Transcript, rng: np.random.Generator) -> Floats:  # (R, (m + h) d)
-    "All that an attacker has after each run, but for the last digits."
-    parts = np.concatenate([transcript.messages, transcript.noise], axis=1)
-    rows = parts.reshape(len(parts), -1)
-    return np.asarray(rows + 1e-4 * rng.normal(size=rows.shape))
-
-def learned(without: Transcript, with_it: Transcript) -> tuple[Floats, Floats]:  # (R/2,), (R/2,)
-    """Learn a linear test from one half of the runs, and apply it to the other half.
-
-    It knows nothing of the algorithm.
-    """
-    with needed_for("an audit", "train"):
-        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    half = len(without.messages) // 2
-    if not without.messages.shape[1] + without.noise.shape[1]:
-        return np.zeros(half), np.zeros(half)
-    rng = np.random.default_rng(0)
-    X = [_features(transcript, rng) for transcript in (without, with_it)]
-    first = [x[:half] for x in X]
-    sides = np.repeat([0, 1], [len(x) for x in first])
-    model = LinearDiscriminantAnalysis(tol=1e-7).fit(np.concatenate(first), sides)
-    return model.decision_function(X[0][half:]), model.decision_function(X[1][half:])
-
-# %% ../../nbs/evidence/25_audit.ipynb #00000019
-BEYOND = 50.0  # a mu that is as good as infinite
-
-@dataclass(frozen=True)
-class Interval:
-    "The mu of a test, with confidence limits."
-    low: float  # lower limit, at least 0
-    estimate: float  # difference of the means, in standard deviations
-    high: float  # upper limit
-
-# %% ../../nbs/evidence/25_audit.ipynb #0000001a
-def _check_values(name: str, values: Floats) -> Floats:  # (N,)
-    "Values of a test as float64; raise a ValueError unless they are 2 or more."
-    values = real_array(name, values)
-    if values.ndim != 1 or len(values) < 2:
-        expected = "expected at least 2 numbers, one for each run"
-        raise ValueError(f"{name} has shape {values.shape}: {expected}")
-    return values
-
-def _noncentral_t(t: float, freedom: int, shift: float) -> tuple[float, float]:
-    "P(T > t) and P(T <= t)."
-    from scipy.integrate import simpson
-    from scipy.special import ndtr
-    reach = 12 / np.sqrt(2 * freedom)
-    width = np.linspace(max(1e-9, 1 - reach), 1 + reach, 2001)
-    log_weight = (freedom - 1) * np.log(width) - freedom * width**2 / 2
-    weight = np.exp(log_weight - log_weight.max())
-    total = simpson(weight)
-    above = simpson(weight * ndtr(shift - t * width)) / total
-    below = simpson(weight * ndtr(t * width - shift)) / total
-    return float(above), float(below)
-
-# %% ../../nbs/evidence/25_audit.ipynb #0000001b
-def interval(without: Floats, with_it: Floats, confidence: float) -> Interval:  # (N0,), (N1,)
-    """How many standard deviations two normal samples of one variance are apart.
-
-    The limits are exact, from the noncentral t distribution, and never below 0.
-    """
-    from scipy.optimize import brentq
-    tail = (1 - check_confidence(confidence)) / 2
-    without = _check_values("without", without)
-    with_it = _check_values("with_it", with_it)
-    N0 = len(without)
-    N1 = len(with_it)
-    freedom = N0 + N1 - 2
-    root = np.sqrt(N0 * N1 / (N0 + N1))
-    squares = (N0 - 1) * np.var(without, ddof=1) + (N1 - 1) * np.var(with_it, ddof=1)
-    width = np.sqrt(squares / freedom)
-    estimate = (np.mean(with_it) - np.mean(without)) / max(width, 1e-300)
-    t = root * np.clip(estimate, -BEYOND, BEYOND)
-    far = abs(t) * (1 + 12 / np.sqrt(2 * freedom)) + 40
-
-    def limit(side: int) -> float:
-        excess = lambda shift: _noncentral_t(t, freedom, shift)[side] - tail  # noqa: E731
-        return max(0.0, brentq(excess, -far, far) / root)
-
-    high = limit(1) if estimate <= BEYOND else np.inf
-    return Interval(limit(0), float(estimate), high)
-
-# %% ../../nbs/evidence/25_audit.ipynb #70least2
-_POWER = 0.95  # how often the smallest mu that an audit names would have refuted the claim
-
-def least_refutable(claimed: float, replays: int, confidence: float) -> float:
-    "The smallest true mu that would refute a claim in 95 of 100 audits."
-    from scipy.optimize import brentq
-    tail = (1 - check_confidence(confidence)) / 2
-    if not claimed <= BEYOND: return float("inf")
-    freedom = 2 * replays - 2
-    root = np.sqrt(replays / 2)
-    far = (claimed * root + 40) * 40
-    just = brentq(lambda t: _noncentral_t(t, freedom, claimed * root)[0] - tail, 0, far)
-    often = brentq(lambda s: _noncentral_t(just, freedom, s)[1] - (1 - _POWER), 0, far * 40)
-    return float(often / root)
-
-# %% ../../nbs/evidence/25_audit.ipynb #0000001f
-def _largest_share(count: Ints, N: int, risk: float) -> Floats:  # (m,)
-    "Upper limits for probabilities of what happened so many times in N."
-    from scipy.special import betainccinv
-    limits = betainccinv(count + 1, np.maximum(N - count, 1), risk)
-    return np.where(count < N, limits, 1.0)
-
-def _epsilons(
-    thresholds: Floats, without: Floats, with_it: Floats, delta: float, risk: float,
-) -> Floats:
-    "The epsilon that each threshold (m,) shows; each limit is wrong at the given risk."
-    alarms = (without > thresholds[:, None]).sum(axis=1)
-    misses = (with_it <= thresholds[:, None]).sum(axis=1)
-    alpha = _largest_share(alarms, len(without), risk)
-    beta = _largest_share(misses, len(with_it), risk)
-    return np.asarray(np.log(np.maximum(1 - beta - delta, 1e-300) / alpha))
-
-def epsilon_shown(
-    without: Floats,  # (N0,)
-    with_it: Floats,  # (N1,)
-    delta: float,
-    confidence: float,
-) -> float:
-    """A lower bound for epsilon that assumes nothing.
-
-    False alarms and misses of a threshold are counted.
-    """
-    risk = (1 - check_confidence(confidence)) / 2  # half for each of two limits
-    check_delta(delta)
-    absent = np.array_split(_check_values("without", without), 2)
-    present = np.array_split(_check_values("with_it", with_it), 2)
-    thresholds = np.quantile(np.concatenate([absent[0], present[0]]), np.linspace(0, 1, 200))
-    best = _epsilons(thresholds, absent[0], present[0], delta, risk).argmax()
-    shown = _epsilons(thresholds[[best]], absent[1], present[1], delta, risk)
-    return float(max(0.0, shown[0]))
+__all__ = ['Audit', 'audit']
 
 # %% ../../nbs/evidence/25_audit.ipynb #00000022
-CHUNK = 500  # runs at a time
-ROUNDING = 1e-4  # by which messages may deviate from those of the account
-
 @dataclass(frozen=True)
 class Audit:
     """What was claimed about a run, and what attackers achieved.
@@ -481,63 +94,6 @@ class Audit:
     def tight(self) -> bool:
         "Whether the best test did what is claimed, as far as so many runs can tell."
         return not self.refuted and self.claimed <= self.best.high
-
-# %% ../../nbs/evidence/25_audit.ipynb #aud00017
-def _check_trained(protocol: Protocol, trust: TrustModel) -> None:
-    "Refuse what would be trained otherwise than it is accounted for."
-    check_protocol_type(protocol)
-    Attack(protocol, trust)  # which takes one trust model
-    deviation = check_protocol(protocol)
-    if deviation > ROUNDING:
-        raise ValueError(
-            f"protocol={protocol.name!r}: is trained otherwise than it is accounted for "
-            f"(check_protocol: {deviation:.2g}); expected at most {ROUNDING:g}, rounding"
-        )
-
-def _check_unit(protect: str, participation: Participation) -> None:
-    "Refuse a participation that what is protected does not have."
-    whole = participation_of(protect, participation)
-    if participation != whole:
-        raise ValueError(
-            f"participation={participation}: all data of a node (protect={protect!r}) take part "
-            f"in every step, whatever its batches; expected Participation.every_step({whole.T})")
-
-def _check_test(participation: Participation, replays: int, claimed: float | None) -> None:
-    "Refuse a test that the training code cannot run, or that could tell nothing."
-    if participation.separation != "exactly":
-        expected = "batches are cycled; expected a cyclic one"
-        raise ValueError(f"participation={participation}: {expected}")
-    if check_count("replays", replays, "a number of runs") < 8:
-        raise ValueError(f"replays={replays}: expected at least 8")
-    if claimed is not None and not real_number(claimed) >= 0:
-        raise ValueError(f"claimed={claimed!r}: expected a number >= 0 (inf for no protection)")
-
-def _noise_scale(sigma: float, protect: str, adjacency: str) -> float:
-    "Standard deviation of a noise variable, for gradients that are clipped to 1."
-    places = _PLACES if protect == "record" else 1
-    scale = sigma * row_sensitivity(1.0, places, adjacency)
-    if not 1e-6 <= scale <= 1e6:
-        raise ValueError(
-            f"sigma={sigma!r}: beside or under noise of this size float32 has no digits "
-            "left; expected a number between about 1e-5 and 1e6"
-        )
-    return scale
-
-# %% ../../nbs/evidence/25_audit.ipynb #aud00019
-def _replays(
-    train: Callable[[float, list[int]], Transcript], sign: float, secret: int, replays: int,
-) -> Transcript:
-    "The transcript of many runs, each with a secret of its own."
-    secrets = [derive_seed(secret, int(sign) + 1, r) for r in range(replays)]
-    parts = [train(sign, secrets[i:i + CHUNK]) for i in range(0, replays, CHUNK)]
-    messages = np.concatenate([part.messages for part in parts])
-    noise = np.concatenate([part.noise for part in parts])
-    return Transcript(messages, noise, parts[0].held)
-
-def _along(transcript: Transcript, basis: Floats) -> Transcript:
-    "The same in the coordinates of a basis (parameters, d + 1)."
-    messages = transcript.messages @ basis
-    return replace(transcript, messages=messages, noise=transcript.noise @ basis)
 
 # %% ../../nbs/evidence/25_audit.ipynb #00000023
 def audit(
@@ -612,25 +168,25 @@ def audit(
     >>> found.refuted
     False
     """
-    _check_trained(protocol, trust)
+    check_trained(protocol, trust)
     report = account(protocol, trust, participation, sigma)
-    _check_test(participation, replays, claimed)
-    _check_unit(protect, participation)
+    check_test(participation, replays, claimed)
+    check_unit(protect, participation)
     check_confidence(confidence)
     check_delta(delta)
     check_seed("secret", secret)
-    scale = _noise_scale(sigma, protect, adjacency)
+    scale = noise_scale(sigma, protect, adjacency)
     attacked = Participation.every_step(protocol.T) if protect == "node" else participation
     hardest = worst_case(protocol, trust, attacked, victim)
-    case, basis = _embedded(hardest, derive_seed(secret, 2))
+    case, basis = embedded(hardest, derive_seed(secret, 2))
     train = partial(
         replay, protocol, trust, participation, case, scale, secure=secure, protect=protect,
     )
-    without = _replays(train, 0.0 if adjacency == "zero-out" else -1.0, secret, replays)
-    with_it = _replays(train, 1.0, secret, replays)
+    without = replays_of(train, 0.0 if adjacency == "zero-out" else -1.0, secret, replays)
+    with_it = replays_of(train, 1.0, secret, replays)
     test = partial(likelihood_ratio, protocol, trust, case)
     best = (test(without), test(with_it))
-    taught = learned(_along(without, basis), _along(with_it, basis))
+    taught = learned(along(without, basis), along(with_it, basis))
     label = protocol.nodes[case.victim]
     accounted = report.mu[report.victims.index(label)]
     mu = float(accounted if claimed is None else claimed)

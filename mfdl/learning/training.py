@@ -5,707 +5,45 @@
 # %% ../../nbs/learning/24_training.ipynb #a6800003
 from __future__ import annotations
 
-import hashlib
 import inspect
-import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
 
 import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import issparse
 
-from ..accounting.methods.report import REVEALED, Report, in_short, worst_first
-from ..accounting.account import account, noisy_gradients_account
-from ..accounting.methods.poisson import AmplifiedReport
-from ..accounting.gaussian_dp import GaussianDP, check_delta, row_sensitivity
-from mfdl.accounting.methods.schedules import (
-    Schedule, ScheduledProtocol, check_rates, same_account,
-)
-from ..base.arguments import check_choice, check_count, check_flag, real_number, without_remedy
-from ..base.cards import html_card
-from ..base.figures import PALETTE
-from ..base.files import bars_shown, needed_for
-from ..base.randomness import check_seed, derive_seed, fresh_secret
+from ..accounting.account import account
+from ..accounting.gaussian_dp import GaussianDP, row_sensitivity
+from ..base.arguments import check_flag
+from ..base.files import bars_shown
 from ..protocol.algorithms import dsgd, mf_dsgd
-from ..protocol.methods.attacks import Attack
 from ..protocol.threat_models import LDP, TrustModel
-from ..protocol.gossip import check_gossip, gossip_matrix
-from ..protocol.methods.graphs import load_graph
-from mfdl.protocol.participation import (
-    BinsParticipation, Participation, RandomParticipation, TruncatedParticipation,
+from ..protocol.gossip import gossip_matrix
+from ..protocol.protocols import Protocol
+from .data import Dataset, cut, round_robin
+from ..accounting.gaussian_dp import row_sensitivity
+from ..accounting.methods.schedules import Schedule, ScheduledProtocol
+from ..base.arguments import check_flag
+from ..base.files import bars_shown
+from .data import Dataset
+from mfdl.learning.methods.budgets import (
+    Claim, accounted, bounded_features, calibrated_noise, check_claim, noise_key,
 )
-from ..protocol.protocols import Protocol, check_protocol_type
-from mfdl.learning.data import (
-    Batches, Dataset, RandomScheme, as_dataset, cut, random_batches, round_robin,
-)
-from .methods.layers import new_model
-from .methods.learner import History, Learner, choose_loss
-from .methods.linear import linear_layer, updates_of, within_norm
 from .methods.noise_supply import Run
+from .methods.statements import Trained, TrainedByEstimate, in_words
+from mfdl.learning.methods.train_arguments import (
+    MATRICES, Running, attackers_given, check_learns, check_options, check_random, completed,
+    dealt, finish, in_turn, network_given, protocol_by_name, refuse_later, renamed_errors,
+    scheduled_rates, taking_part,
+)
 from .simulator import Simulation
-from ..noise.which_noise import KINDS
-from ..noise.methods.strategies import STRATEGIES
-from ..noise.methods.strategies import strategy as named_strategy
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import torch
-    from matplotlib.axes import Axes
+from ..protocol.participation import Participation, RandomParticipation
+from ..protocol.protocols import Protocol
+from ..protocol.threat_models import TrustModel
 
 # %% auto #0
-__all__ = ['Trained', 'train']
-
-# %% ../../nbs/learning/24_training.ipynb #a6800008
-def in_words(trust: TrustModel | Sequence[TrustModel]) -> str:
-    "Describe one or several trust models in words."
-    watchers = list(trust) if isinstance(trust, Sequence) else [trust]
-    others = f" (and so on: {len(watchers)} attackers, each on its own)"
-    return watchers[0].describe() + (others if len(watchers) > 1 else "")
-
-# %% ../../nbs/learning/24_training.ipynb #a680000b
-def _worst_pair(report: Report) -> tuple[str, str]:
-    "Attacker and victim, in words."
-    worst = int(worst_first(report.mu)[0])
-    return in_short(report.attackers[worst]), str(report.victims[worst])
-
-def _promises(
-    report: Report | AmplifiedReport,
-    budget: str,  # in words
-    neighbour: str,  # in words
-    delta: float,
-    feature_norm: float | None,
-) -> list[str]:
-    if not isinstance(report, AmplifiedReport) and not report.adaptive:
-        return _estimates(report, budget, neighbour, delta)
-    budget = f"{budget} when {neighbour}"
-    if isinstance(report, AmplifiedReport):
-        return [f"Promise: {budget}, as long as nobody but a node knows its batches."]
-    who, about = _worst_pair(report)
-    pair = f"{who} learns at most mu = {report.worst.mu:.4g} about {about}, the worst pair"
-    if report.updates is not None:
-        assumed = (
-            f"The model is a linear predictor, features were scaled down to norm {feature_norm:g}, "
-            f"and so updates are {report.updates!r}, whatever the data."
-        )
-        return [f"Promise: {budget}; whatever it sees, {pair}.", f"{assumed} {_HIDDEN}"]
-    shown = ", even if shown every noisy gradient" if REVEALED in report.routes else ""
-    return [f"Promise: {budget}; {pair}{shown}."]
-
-_HIDDEN = "Models and history of others are not to be shown to these attackers."
-
-def _estimates(report: Report, budget: str, neighbour: str, delta: float) -> list[str]:
-    "What is proved, and what is estimated if gradients did not react."
-    who, about = _worst_pair(report)
-    pair = f"{who} learns at most mu = {report.worst.mu:.4g} about {about}, the worst pair"
-    most = report.proved.worst
-    proved = "Promise: none."
-    if np.isfinite(most.mu):
-        proved = (f"Promise: epsilon = {most.epsilon(delta):.4g} at delta = {delta:g} "
-                  f"(mu = {most.mu:.4g}) when {neighbour}, even if shown every noisy gradient.")
-    estimate = (
-        f"An estimate, no promise: {budget} when {neighbour}; {pair}, if gradients did not react "
-        "to messages that these attackers do not see; in training they do."
-    )
-    return [proved, f"{estimate} {_HIDDEN}"]
-
-
-# %% ../../nbs/learning/24_training.ipynb #a680000d
-def _on_nonfinite(kind: str) -> str:
-    if kind == "zero":
-        return (
-            "A gradient that is not finite counts as zero, which the guarantee covers; "
-            "how many there were (`simulation.learner.nonfinite`) it does not cover."
-        )
-    return (
-        "A gradient that is not finite stops the training; that it stopped is not covered, "
-        "and can tell of a record."
-    )
-
-_NOT_COVERED = (
-    "Not covered: what was done to the data before, such as scaling by its means, and what was "
-    "learned from it elsewhere; choosing among runs, or stopping early, by private validation "
-    "data; gradients that look at local models without noise, at secrets or at norms before "
-    "clipping."
-)
-_ASSUMED = (
-    "Assumed: noise is a stream computed from a key, and nobody without the key can tell it from "
-    "noise that is drawn (a computational assumption)."
-)
-
-def _takes_part(scheme: Participation | RandomParticipation) -> str:
-    if isinstance(scheme, Participation):
-        return f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart"
-    return f"Each node draws its batches with a secret of its own: {scheme!r}"
-
-def _noise_in_words(run: Run, fresh: bool) -> str:
-    secret = "fresh secret, which nobody knows" if fresh else "given secret, which must stay one"
-    grid = ", drawn by a cryptographic generator, on one grid with the gradients."
-    return (
-        f"Noise: {run.protocol.name}, standard deviation {run.scale:.4g} for each variable, "
-        f"from a {secret}" + (grid if run.secure else "."))
-
-# %% ../../nbs/learning/24_training.ipynb #a680000f
-@dataclass(eq=False, repr=False)
-class _Models:
-    "Models, their history and a statement about them."
-    simulation: Simulation
-    report: Any
-    delta: float
-    adjacency: str
-    attackers: str
-    fresh: bool
-    feature_norm: float | None
-
-    @property
-    def models(self) -> list[torch.nn.Module]:
-        """The trained models, in the order of the nodes."""
-        return self.simulation.modules()
-
-    @property
-    def history(self) -> pd.DataFrame:
-        """Tests of all models during training."""
-        return self.simulation.history.to_frame()
-
-    @property
-    def statement(self) -> str:
-        """What is protected, against whom, and for which neighbouring data."""
-        return _statement(self)
-
-    def __repr__(self) -> str:
-        run = self.simulation.runs[0].protocol
-        return f"{type(self).__name__}: {run.n} models by {run.name}, sigma={self.report.sigma:.4g}"
-
-    def _repr_html_(self) -> str:
-        return _card(self)
-
-@dataclass(eq=False, repr=False)
-class Trained(_Models):
-    """Hold models, their history and what is promised; returned by `train`.
-
-    Parameters
-    ----------
-    simulation : Simulation
-        The run, after its last step.
-    report : Report or AmplifiedReport
-        The account of the run, calibrated by what is proved.
-    delta : float
-        Delta of the budget.
-    adjacency : str
-        'replace-one' or 'zero-out'.
-    attackers : str
-        The attackers, in words.
-    fresh : bool
-        Whether the secret of the noise is one that nobody knows.
-    feature_norm : float, optional
-        The norm to which features were scaled down, if they were.
-    epsilon : float
-        Epsilon of the budget.
-
-    References
-    ----------
-    chapter 24.
-
-    Examples
-    --------
-    >>> from mfdl import Participation, train
-    >>> from torch import nn
-    >>> plan = {"participation": Participation.cyclic(2, 4), "lr": 0.5, "progress": False}
-    >>> done = train(lambda: nn.Linear(64, 10), "digits", "ring:n=6", epsilon=8.0, **plan)
-    >>> print(done.statement.partition(",")[0])
-    Protected: each single training record of every node
-    """
-    epsilon: float
-
-# %% ../../nbs/learning/24_training.ipynb #a68000b
-@dataclass(eq=False, repr=False)
-class TrainedByEstimate(_Models):
-    "Hold models, their history and what is estimated; see `train`."
-    estimated_epsilon: float  # epsilon if gradients did not react
-
-    @property
-    def proved(self) -> GaussianDP:
-        """What the same attackers learn at most, in training."""
-        most: GaussianDP = self.report.proved.worst
-        return most
-
-def _asked_epsilon(trained: _Models) -> float:
-    "The epsilon that was asked for."
-    if isinstance(trained, TrainedByEstimate): return trained.estimated_epsilon
-    assert isinstance(trained, Trained)
-    return trained.epsilon
-
-# %% ../../nbs/learning/24_training.ipynb #a6800011
-def _statement(trained: _Models) -> str:
-    simulation = trained.simulation
-    report = trained.report
-    scheme = report.participation
-    delta = trained.delta
-    neighbour = "one record is replaced by another"
-    if trained.adjacency == "zero-out":
-        neighbour = "one record is left out (its gradients are zero)"
-    budget = f"({_asked_epsilon(trained):g}, {delta:g})-differential privacy"
-    everybody = set(report.victims) == set(simulation.history.nodes)
-    others = "" if everybody else " but the attackers'"
-    return "\n".join([
-        f"Protected: each single training record of every node{others}, in all {scheme.T} steps "
-        "together, for any data of the others.",
-        *_promises(report, budget, neighbour, delta, trained.feature_norm),
-        f"Against: {trained.attackers}.",
-        f"{_takes_part(scheme)}; gradients are clipped to norm {simulation.learner.clip:g} "
-        f"and averaged over {simulation.batches.size}.",
-        _noise_in_words(simulation.runs[0], trained.fresh),
-        _on_nonfinite(simulation.learner.on_nonfinite),
-        _NOT_COVERED,
-        _ASSUMED,
-    ])
-
-# %% ../../nbs/learning/24_training.ipynb #9636ba76
-_TESTS = 100  # the number of tests in the picture, at most
-
-def _plot_tests(history: History, ax: Axes) -> None:
-    "Draw the mean and the range of all models in the tests."
-    name = "accuracy" if "accuracy" in history.metrics else "loss"
-    values = np.array(history.metrics[name])[:, 0]  # (tests, nodes)
-    some = np.unique(np.linspace(0, len(values) - 1, _TESTS).astype(int))
-    shown = np.where(np.isfinite(values), values, np.nan)[some]
-    steps = np.array(history.steps)[some]
-    ax.fill_between(steps, shown.min(axis=1), shown.max(axis=1), alpha=0.3, linewidth=0)
-    ax.plot(steps, shown.mean(axis=1), color=PALETTE["ours"])
-    ax.set(xlabel="steps", ylabel=f"{name} of test records")
-    ax.set_title("mean and range of the models")
-
-def _holds(report: Report) -> str:
-    "Whether numbers are promises, and for which updates or attackers."
-    if report.updates is not None: return "a promise, as updates are Lipschitz"
-    if REVEALED in report.routes: return "a promise, even if shown every noisy gradient"
-    return "a promise"
-
-def _rows(trained: _Models) -> list[list]:
-    "Rows of the card: how much is learned at most, and whether that is a promise."
-    report = trained.report
-    delta = trained.delta
-    asked = _asked_epsilon(trained)
-    if isinstance(report, AmplifiedReport):
-        return [["an eavesdropper", asked, delta, "none", "a promise, by secret batches"]]
-    pair = " about ".join(_worst_pair(report))
-    if report.adaptive: return [[pair, asked, delta, report.worst.mu, _holds(report)]]
-    most = report.proved.worst
-    proved = [most.epsilon(delta), delta, most.mu, _holds(report.proved)]
-    estimate = [asked, delta, report.worst.mu, "an estimate: if gradients did not react"]
-    return [[" about ".join(_worst_pair(report.proved)), *proved], [pair, *estimate]]
-
-def _card(trained: _Models) -> str:
-    "A training in HTML: what is promised, how good the models are, and the statement."
-    history = trained.simulation.history
-    title = f"{trained.simulation.runs[0].protocol.name}: {len(history.nodes)} models, "
-    title += f"{trained.report.participation.T} steps, privacy of each training record"
-    notes = [*trained.statement.split("\n"), "The picture: test records, which are not protected."]
-    draw = (lambda ax: _plot_tests(history, ax)) if history.steps else None
-    head = ["worst pair", "epsilon", "delta", "mu", "which is"]
-    rows = _rows(trained)
-    return html_card(title, head, rows, notes if draw else notes[:-1], draw, (3.0, 2.2))
-
-# %% ../../nbs/learning/24_training.ipynb #a6800013
-@dataclass(frozen=True, eq=False)
-class _Claim:
-    "What is to be promised by a run."
-    protocol: Protocol | ScheduledProtocol
-    against: Any  # one trust model or several; the budget holds for each
-    participation: Any  # known steps, or random ones
-    updates: Any = None  # how strongly updates react, if known
-    estimate: bool = False  # whether an estimate is asked for, and no promise
-
-    def account(self, sigma: float | None = None) -> Any:
-        run = (self.protocol, self.against, self.participation)
-        size = 1.0 if sigma is None else sigma
-        if self.seen_by_all or isinstance(self.participation, RandomParticipation):
-            return account(*run, sigma=size)
-        if self.updates is not None: return account(*run, sigma=size, updates=self.updates)
-        if self.estimate: return account(*run, sigma=size)
-        if isinstance(self.protocol, ScheduledProtocol):
-            return noisy_gradients_account(*run, sigma=size)
-        return account(*run, sigma=size).proved
-
-    def spent(self, t: int, sigma: float) -> float:
-        "Mu at the end of the round that step t belongs to."
-        b = self.participation.b
-        ends = -(-t // b) * b
-        scheme = Participation.cyclic(ends // b, b)
-        updates = None if self.updates is None else self.updates.until(ends)
-        so_far = _Claim(self.protocol.until(ends), self.against, scheme, updates, self.estimate)
-        return float(so_far.account(sigma).worst.mu)
-
-    @property
-    def watchers(self) -> Sequence[TrustModel]:
-        "The attackers, one or more."
-        return self.against if isinstance(self.against, list | tuple) else [self.against]
-
-    @property
-    def kind(self) -> tuple[str, ...]:
-        "By which bound noise is calibrated where there are several, for its secret."
-        if self.seen_by_all or self.updates is not None: return ()
-        return ("estimate" if self.estimate else "proved",)
-
-    @cached_property
-    def seen_by_all(self) -> bool:
-        "Whether every attacker knows every model."
-        run = self.protocol.plain
-        return all(Attack(run, attacker).knows_models for attacker in self.watchers)
-
-# %% ../../nbs/learning/24_training.ipynb #a6800015
-def _comes_to(attack: Attack) -> bool:
-    "Whether anything of another node ever comes to an attacker."
-    attackers = attack.trust.nodes
-    if not attackers: return bool(attack.run.hears.sum())
-    return bool(np.isfinite(attack.run.distances(attackers)[attack.victims]).any())
-
-def _check_claim(claim: _Claim, secure: bool) -> None:
-    run = claim.protocol.plain
-    if not any(_comes_to(Attack(run, attacker)) for attacker in claim.watchers):
-        raise ValueError(
-            "graph: nothing ever comes to these attackers from any node, so the budget would be kept "
-            "without noise, and models that somebody else sees would not be protected; expected "
-            "attackers who hear somebody, or a network with links (for one site alone there is "
-            "DP-SGD, as in Opacus)")
-    if claim.estimate and (claim.seen_by_all or claim.updates is not None):
-        raise ValueError(
-            "estimate=True: what these attackers learn in training is proved, and nothing has to "
-            "be estimated; expected estimate=False")
-    if claim.seen_by_all: return
-    found = [same_account(Attack(claim.protocol, attacker)).run for attacker in claim.watchers]
-    if claim.estimate and any(run.schedule is not None for run in found):
-        raise ValueError(
-            "estimate=True: lr changes from step to step, or weights decay, or gossip changes "
-            "under momentum, and nothing is estimated for attackers who do not see every model; "
-            "expected estimate=False, or a number as lr")
-    if secure and claim.updates is not None:
-        raise ValueError(
-            "secure=True: gradients are rounded to a grid, and rounded updates are not Lipschitz, "
-            "so that nothing is proved by their constant; "
-            "expected secure=False, or no feature_norm")
-
-
-# %% ../../nbs/learning/24_training.ipynb #a6800017
-def _bounded(
-    make_model: Callable,
-    data: Dataset,
-    loss: str | None,
-    feature_norm: float | None,
-    rates: np.ndarray,  # (T,), learning rates
-    clip: float,
-) -> tuple[Dataset, Any]:
-    "The data with features of bounded norm, and how strongly updates can react."
-    if feature_norm is None: return data, None
-    with needed_for("training", "train"): import torch
-    with torch.random.fork_rng():
-        model = new_model(make_model)
-    layer = linear_layer(model)
-    kind = choose_loss(loss, data)
-    updates = updates_of(model, kind, feature_norm, float(rates.max()), clip)
-    if layer is None or updates is None or layer.in_features != data.X[0].size:
-        raise ValueError(
-            f"feature_norm={feature_norm}: it is not known how strongly updates of this model "
-            f"react under loss {kind!r}; expected one linear layer of {data.X[0].size} features "
-            "(`learning.methods.linear`), or no feature_norm: what noisy gradients tell holds for any model")
-    return within_norm(data, feature_norm, layer.bias is not None), updates.at(rates)
-
-# %% ../../nbs/learning/24_training.ipynb #a6800019
-class Running(TypedDict, total=False):
-    "How a training is run; see `train`."
-    seed: int
-    secret: int | None
-    secure: bool
-    device: str
-    every: int | None
-    checkpoint: str | Path | None
-    progress: bool
-    on_nonfinite: str
-
-_USUAL: Running = {
-    "seed": 0, "secret": None, "secure": False, "device": "cpu", "every": None,
-    "checkpoint": None, "progress": True, "on_nonfinite": "stop",
-}
-
-_IN_TURN = "participation=Participation.cyclic(epochs, b)"
-_FORMERLY = {  # arguments of earlier versions, and what is written instead
-    "make_model": ("model=make_model",),
-    "trust": ("against=trust",),
-    "strategy": ("noise=strategy",),
-    "epochs": (_IN_TURN,),
-    "b": (_IN_TURN,),
-    "lots": (
-        "participation=Participation.poisson(1 / b, epochs * b)",
-        "participation=Participation.balls_in_bins(epochs, b)",
-        "participation=Participation.balls_in_new_bins(epochs, b)"),
-    "largest": ("participation=Participation.truncated_poisson(1 / b, epochs * b, "
-                "max(map(len, holdings)), largest)",),
-    "momentum": ("lr=Schedule(lr, momentum=momentum)",),
-    "nesterov": ("lr=Schedule(lr, momentum=momentum, nesterov=nesterov)",),
-    "weight_decay": ("lr=Schedule(lr, weight_decay=weight_decay)",),
-    "weights": ("graph=gossip_matrix(graph, weights)",),
-}
-
-def _arguments() -> set[str]:
-    "The names of all arguments of `train`."
-    return {*inspect.signature(train).parameters, *_USUAL} - {"running"}
-
-def _completed(given: Running) -> Running:
-    "All options of running; raises ValueError for one that does not exist."
-    for name in given:
-        if name in _FORMERLY:
-            instead = " or ".join(_FORMERLY[name])
-            raise ValueError(f"{name}: train() has no such argument; expected {instead}")
-        if name not in _USUAL:
-            check_choice("argument of train()", name, sorted(_arguments()))
-    return _USUAL | given
-
-def _check_options(epsilon: float, delta: float, how: Running) -> None:
-    if how["checkpoint"] is not None and how["secret"] is None:
-        raise ValueError("checkpoint: to draw its noise again, a run needs a secret")
-    if how["checkpoint"] is not None and not Path(how["checkpoint"]).parent.is_dir():
-        raise FileNotFoundError(f"checkpoint={str(how['checkpoint'])!r}: no such folder")
-    check_flag("progress", how["progress"])
-    if not real_number(epsilon) > 0:
-        raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
-    check_delta(delta)
-    check_seed("secret", 0 if how["secret"] is None else how["secret"])
-    check_count("every", 1 if how["every"] is None else how["every"], "a number of steps")
-
-
-# %% ../../nbs/learning/24_training.ipynb #against1
-def _attackers(against: Any) -> Any:
-    "The trust models; by default an eavesdropper."
-    words = isinstance(against, str) and re.fullmatch("([0-9]+) insiders?", against)
-    if words:
-        raise ValueError(
-            f"against={against!r}: will stand for every coalition of {words[1]} nodes, and is not "
-            "accounted for yet; expected the coalitions, such as [PNDP(group) for group in "
-            f"itertools.combinations(nodes, {words[1]})]")
-    if isinstance(against, list | tuple) and not against:
-        raise ValueError("against=[]: expected at least one trust model, such as LDP()")
-    return LDP() if against is None else against
-
-def _refuse_later(optimizer: str, person: object) -> None:
-    "Raise a ValueError for what is not accounted for yet."
-    if optimizer != "sgd":
-        raise ValueError(f"optimizer={optimizer!r}: is not accounted for yet; expected 'sgd', with "
-                         "lr=Schedule(lr, momentum=0.9) if it is to have momentum")
-    if person is not None:
-        raise ValueError("person: several records of one person are not accounted for yet; "
-                         "expected None, and a budget for each record")
-
-
-# %% ../../nbs/learning/24_training.ipynb #5bf67d51
-def _taking_part(participation: Any) -> Participation | RandomScheme:
-    "In which steps records take part; by default 20 epochs of 16 batches."
-    if participation is None: return Participation.cyclic(20, 16)
-    if isinstance(participation, RandomScheme): return participation
-    if not isinstance(participation, Participation):
-        raise ValueError(f"participation={participation!r:.80}: expected a Participation, such as "
-                         "Participation.cyclic(k, b) for k epochs of b batches")
-    if participation.separation != "exactly":
-        epochs = max(1, participation.T // participation.b)
-        raise ValueError(
-            f"participation={participation!r}: batches are used in turn, so that steps of a record "
-            f"are exactly b apart; expected Participation.cyclic({epochs}, {participation.b})")
-    return participation
-
-def _check_random(
-    scheme: Participation | RandomScheme, against: Any, schedule: Schedule,
-    feature_norm: float | None, estimate: bool,
-) -> None:
-    "Raise a ValueError for settings for which nothing is proved about random batches."
-    if isinstance(scheme, Participation): return
-    given = f"participation={scheme!r}"
-    if estimate:
-        raise ValueError(f"{given}: nothing is estimated about random batches; "
-                         "expected estimate=False")
-    watchers = against if isinstance(against, list | tuple) else [against]
-    insiders = len(watchers) != 1 or not getattr(watchers[0], "eavesdrops", False)
-    wrong = {
-        "learning rates that change": (not schedule.constant, "a number as lr"),
-        "momentum": (schedule.momentum > 0, "a number as lr"),
-        "weight decay": (schedule.weight_decay > 0, "a number as lr"),
-        "insiders": (insiders, "against=LDP()"),
-        "norms of features": (feature_norm is not None, "no feature_norm"),
-    }
-    instead = {what: usual for what, (found, usual) in wrong.items() if found}
-    if instead:
-        raise ValueError(f"{given}: with random batches nothing is proved about "
-                         f"{' and '.join(instead)}; expected "
-                         f"{' and '.join(dict.fromkeys(instead.values()))}")
-
-def _check_held(holdings: list, scheme: Participation | RandomScheme) -> None:
-    "Raise a ValueError for nodes with more records than batches are cut for."
-    if not isinstance(scheme, TruncatedParticipation): return
-    held = cut(holdings, 1).size
-    if held <= scheme.records: return
-    q, T, most, groups = scheme.q, scheme.T, scheme.largest, scheme.groups
-    raise ValueError(f"participation={scheme!r}: a node holds {held} records; expected "
-                     f"Participation.truncated_poisson({q}, {T}, {held}, {most}, {groups})")
-
-def _dealt(
-    data: Dataset | str | Sequence, n: int, holdings: list | None,
-    scheme: Participation | RandomScheme,
-) -> tuple[Dataset, Batches]:
-    "Records and batches."
-    records = as_dataset(data)
-    if holdings is not None and isinstance(data, list | tuple) and len(data) == 2:
-        raise ValueError(
-            "holdings: a fifth of data=(X, y) is put aside for tests, which changes the numbers of "
-            "records; expected a Dataset, (X, y, X_test, y_test), or no holdings"
-        )
-    if holdings is None:
-        holdings = round_robin(len(records.y), n)
-    if isinstance(scheme, Participation): return records, cut(holdings, scheme.b)
-    _check_held(holdings, scheme)
-    return records, random_batches(holdings, scheme)
-
-
-# %% ../../nbs/learning/24_training.ipynb #learns01
-def _scheduled(lr: Any, T: int) -> Schedule:
-    "The schedule, with one learning rate for each step."
-    given = lr if isinstance(lr, Schedule) else Schedule(check_rates(lr, T))
-    return replace(given, learning_rates=given.rates(T))
-
-def _check_learns(
-    make_model: Callable, data: Dataset, batches: Batches, T: int, lr: float | np.ndarray,
-    clip: float, seed: int, options: dict,
-) -> None:
-    "Raise a ValueError for a model, data and settings that do not go together."
-    trial = Run("trial", dsgd(np.eye(1), T), seed=seed)
-    Learner(make_model, data, batches, [trial], range(batches.n), lr, clip, **options)
-
-
-# %% ../../nbs/learning/24_training.ipynb #e30a7223
-def _network(graph: Any) -> tuple[list[Hashable], Any]:  # .., gossip matrix (n, n)
-    "The nodes of a network, and its gossip matrix."
-    if isinstance(graph, np.ndarray | list | tuple) or issparse(graph):
-        W = check_gossip(graph, name="graph", sparse=True)
-        return [*range(W.shape[0])], W
-    network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
-    return [*network], gossip_matrix(network)
-
-def _in_turn(scheme: Participation | RandomScheme) -> Participation:
-    "Known steps, for which noise is made."
-    if isinstance(scheme, Participation): return scheme
-    if isinstance(scheme, BinsParticipation):
-        return Participation.cyclic(scheme.epochs, scheme.bins)
-    T = scheme.T
-    b = min(round(scheme.groups / scheme.q), T)
-    if T % b: return Participation.min_sep(T // b, b, T)
-    return Participation.cyclic(T // b, b)
-
-_MATRICES = {"independent": "identity"}  # names of kinds, and of their strategies where others
-
-def _protocol_of(
-    noise: str | Protocol, nodes: list[Hashable], W: Any, scheme: Participation,
-) -> Protocol:
-    if isinstance(noise, str):
-        if noise == "identity":
-            raise ValueError("noise='identity': expected 'independent', which is noise whose "
-                             "strategy is the identity")
-        names = {*KINDS, *STRATEGIES} - {"identity"}
-        matrix = _MATRICES.get(check_choice("noise", noise, names), noise)
-        try:
-            if matrix not in STRATEGIES: return KINDS[noise](W, scheme, nodes).protocol
-            return mf_dsgd(W, scheme.T, named_strategy(matrix, scheme, W).C, nodes=nodes)
-        except ValueError:
-            if scheme.separation == "exactly": raise
-            raise ValueError(f"noise={noise!r}: it is made for steps exactly b apart, and those of "
-                             "random batches are not; expected noise='independent'") from None
-    expected = "a kind of which_noise, a name of mfdl.strategy, or a Protocol"
-    try:
-        check_protocol_type(noise, expected, sparse=True)
-    except ValueError as error:
-        raise ValueError(str(error).replace("protocol=", "noise=", 1)) from None
-    if noise.nodes != tuple(nodes):
-        raise ValueError(
-            f"noise: {noise.name} is for nodes {noise.nodes[:4]}.., "
-            f"expected those of the graph, {tuple(nodes)[:4]}..")
-    if not noise.steps[-1].rounds:
-        raise ValueError(
-            f"noise: {noise.name} ends with gradients that are in no message, but in models; "
-            "expected an exchange in the last step")
-    return noise
-
-
-# %% ../../nbs/learning/24_training.ipynb #a680001b
-def _noise_key(
-    simulation: Simulation,  # with the secret 0
-    asked: tuple,  # settings that are not part of the simulation
-    exact: bool,  # whether the protocol was given, not optimised
-    secret: int | None,
-) -> int:
-    "Derive a secret from the given one and all settings."
-    asked_for = repr(asked) + simulation.digest(exact=exact)
-    settings = hashlib.sha256(asked_for.encode()).hexdigest()
-    return derive_seed(fresh_secret() if secret is None else secret, int(settings[:32], 16))
-
-# %% ../../nbs/learning/24_training.ipynb #a6800024
-@contextmanager
-def _renamed() -> Iterator[None]:
-    "Let errors about trust models and make_model name the arguments of `train`."
-    try:
-        yield
-    except ValueError as error:
-        said = re.sub(r"\btrust(?=[=:])", "against", str(error))
-        said = re.sub("^make_model", "model", said)
-        if said == str(error): raise
-        raise ValueError(said) from None
-
-def _accounted(claim: _Claim, feature_norm: float | None) -> Any:
-    "The account, whose errors name what `train` takes."
-    if isinstance(claim.participation, RandomParticipation):
-        what, instead = f"participation={claim.participation!r}", "noise='independent'"
-    elif claim.updates is not None:
-        what = f"feature_norm={feature_norm}"
-        instead = "no feature_norm: what noisy gradients tell holds for any model"
-    else:
-        return claim.account()
-    try:
-        return claim.account()
-    except ValueError as error:
-        raise ValueError(f"{what}: {without_remedy(error)}; expected {instead}") from None
-
-def _calibrated(
-    report: Report | AmplifiedReport, epsilon: float, delta: float, estimate: bool,
-) -> Report | AmplifiedReport:
-    "The report with the least noise that keeps the budget, or would by an estimate."
-    if isinstance(report, AmplifiedReport):
-        try:
-            return report.calibrate(epsilon, delta)
-        except ValueError as error:
-            raise ValueError(f"{without_remedy(error)}; expected a larger delta or epsilon, or "
-                             "batches in turn, Participation.cyclic(k, b)") from None
-    estimates = report.nonreacting if report.updates is None else None
-    try:
-        return report.calibrate(epsilon, delta, estimate)
-    except ValueError as error:
-        if estimate or estimates is None or not np.isfinite(estimates).all(): raise
-        raise ValueError(f"{without_remedy(error)}; expected estimate=True, or noise of its own "
-                         "that each node adds to every gradient") from None
-
-def _finish(
-    simulation: Simulation,
-    every: int,
-    checkpoint: str | Path | None,
-    progress: bool,
-    spent: Callable | None,  # mu after so many steps, for the progress bar
-    forget: bool,
-) -> None:
-    "Take all steps, and forget the secret if it was not given."
-    if checkpoint is not None and Path(checkpoint).exists():
-        simulation.resume(checkpoint)
-    simulation.run(every, progress=progress, checkpoint=checkpoint, spent=spent)
-    if forget:
-        simulation.forget()
+__all__ = ['train']
 
 # %% ../../nbs/learning/24_training.ipynb #a680001d
 def train(
@@ -834,44 +172,44 @@ def train(
     >>> round(done.report.worst.epsilon(1e-6), 6)
     8.0
     """
-    how = _completed(running)
-    attackers = _attackers(against)
-    scheme = _taking_part(participation)
-    _refuse_later(optimizer, person)
-    nodes, W = _network(graph)
-    records, batches = _dealt(data, len(nodes), holdings, scheme)
-    _check_options(epsilon, delta, how)
+    how = completed(running, inspect.signature(train).parameters)
+    attackers = attackers_given(against)
+    scheme = taking_part(participation)
+    refuse_later(optimizer, person)
+    nodes, W = network_given(graph)
+    records, batches = dealt(data, len(nodes), holdings, scheme)
+    check_options(epsilon, delta, how)
     row = row_sensitivity(clip, batches.size, adjacency)
-    schedule = _scheduled(lr, scheme.T)
+    schedule = scheduled_rates(lr, scheme.T)
     rates = np.asarray(schedule.learning_rates)
-    _check_random(scheme, attackers, schedule, feature_norm, check_flag("estimate", estimate))
+    check_random(scheme, attackers, schedule, feature_norm, check_flag("estimate", estimate))
     learns: dict[str, Any] = {
         "loss": loss, "device": how["device"], "on_nonfinite": how["on_nonfinite"]}
     plain = lr.learning_rates if isinstance(lr, Schedule) else lr
-    with _renamed():
-        records, updates = _bounded(model, records, loss, feature_norm, rates, clip)
-        _check_learns(model, records, batches, scheme.T, plain, clip, how["seed"], learns)
-    known = _in_turn(scheme)
-    with bars_shown(how["progress"]), _renamed():
-        protocol = _protocol_of(noise, nodes, W, known)
+    with renamed_errors():
+        records, updates = bounded_features(model, records, loss, feature_norm, rates, clip)
+        check_learns(model, records, batches, scheme.T, plain, clip, how["seed"], learns)
+    known = in_turn(scheme)
+    with bars_shown(how["progress"]), renamed_errors():
+        protocol = protocol_by_name(noise, nodes, W, known)
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
-        claim = _Claim(scheduled, attackers, scheme, updates, estimate)
-        _check_claim(claim, how["secure"])
-        report = _accounted(claim, feature_norm).in_units(clip, batches.size, adjacency)
-        report = _calibrated(report, epsilon, delta, estimate)
+        claim = Claim(scheduled, attackers, scheme, updates, estimate)
+        check_claim(claim, how["secure"])
+        report = accounted(claim, feature_norm).in_units(clip, batches.size, adjacency)
+        report = calibrated_noise(report, epsilon, delta, estimate)
 
     secret = how["secret"]
     run = Run(protocol.name, scheduled, report.sigma * row, how["seed"], 0, how["secure"])
     given = plain if schedule.plain else None
     simulation = Simulation(model, records, batches, [run], given, clip, **learns)
-    named = _MATRICES.get(noise, noise) if isinstance(noise, str) else None
+    named = MATRICES.get(noise, noise) if isinstance(noise, str) else None
     what: tuple[Any, ...] = (float(epsilon), float(delta), attackers, named or protocol.name)
     what += (adjacency, known.b, known.k, *([] if feature_norm is None else [feature_norm]))
-    simulation.use_secret(_noise_key(simulation, what + claim.kind, named is None, secret))
+    simulation.use_secret(noise_key(simulation, what + claim.kind, named is None, secret))
     counts = how["progress"] and isinstance(scheme, Participation)
     spent = (lambda t: claim.spent(t, report.sigma)) if counts else None
     every = how["every"] or known.b
-    _finish(simulation, every, how["checkpoint"], how["progress"], spent, secret is None)
+    finish(simulation, every, how["checkpoint"], how["progress"], spent, secret is None)
     result = TrainedByEstimate if estimate else Trained
     return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None,
                   feature_norm, float(epsilon))

@@ -5,148 +5,38 @@
 # %% ../../nbs/noise/20_which_noise.ipynb #59k00003
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
+from ..accounting.gaussian_dp import GaussianDP
 import numpy as np
 
-from ..accounting.account import account, noisy_gradients_account
-from ..accounting.methods.random_batches import BinsReport
-from ..accounting.methods.poisson import AmplifiedReport
-from ..accounting.gaussian_dp import GaussianDP, row_sensitivity
-from ..accounting.methods.importance_sampling import Sampling
-from ..accounting.methods.report import Report
+from ..accounting.account import account
+from ..accounting.gaussian_dp import GaussianDP
 from ..base.arguments import Floats
-from ..base.cards import draw_matrix, html_card
-from ..base.files import progress_bar
-from ..protocol.algorithms import corn, mf_dsgd
-from ..protocol.threat_models import LDP
 from ..protocol.gossip import check_gossip, links
-from mfdl.protocol.participation import (
-    Participation,
-    RandomParticipation,
-    check_participation,
+from ..protocol.participation import Participation, check_participation
+from mfdl.noise.methods.noise_kinds import (
+    NoiseKind, heard_sensitivity, noise_between_nodes, noise_in_both, noise_in_time,
 )
-from ..protocol.protocols import Protocol
-from .methods.certificates import NotConverged, Optimum
 from .covariance import optimize_covariance
-from .methods.spectral import optimize_space_time
-from .methods.newton import Strategy
-from .methods.objectives import Objective
-from .methods.strategies import strategy
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # %% auto #0
-__all__ = ['which_noise', 'choose_strategy']
-
-# %% ../../nbs/noise/20_which_noise.ipynb #59k00008
-@dataclass(frozen=True, eq=False, repr=False)
-class NoiseKind:
-    "One kind of noise on a network."
-    protocol: Protocol  # the run
-    squared_error: float  # of all models in all steps, for an eavesdropper's mu of 1
-    # share of the squared error that another noise of its kind could save at most, certified
-    gap: float
-    note: str = ""  # what a user of the noise has to know, if anything
-
-    def __repr__(self) -> str:
-        return f"NoiseKind {self.protocol.name}: squared error {self.squared_error:.6g}"
-
-    def _repr_html_(self) -> str:
-        return _card(self)
-
-# %% ../../nbs/noise/20_which_noise.ipynb #5b4c41b2
-_MOST_DRAWN = 2000  # additions of noise in a run
-
-def _card(kind: NoiseKind) -> str:
-    "A kind of noise in HTML."
-    run = kind.protocol
-    proof = "not an optimum" if np.isnan(kind.gap) else f"{max(kind.gap, 0):.1e}"
-    shares = "each node alone" if run.variables.held_alone else "also nodes together"
-    rows: list[list[object]] = [["gap", proof], ["who draws it", shares]]
-    rows.insert(0, ["squared error", kind.squared_error])
-    notes = ["Squared error of all models in all steps, where an eavesdropper's mu is 1."]
-    if kind.note:
-        notes.append(kind.note)
-    title = f"{run.name}: {run.n} nodes, {run.T} steps"
-    if run.n * run.T > _MOST_DRAWN: return html_card(title, [], rows, notes)
-    notes.append("The picture: covariance of what is added, by step and node.")
-    N = run.mix.N.toarray()
-    return html_card(title, [], rows, notes, partial(draw_matrix, N @ N.T), (2.6, 2.2))
-
-# %% ../../nbs/noise/20_which_noise.ipynb #59k00010
-_MOST_VARIANCE = 100.0  # of noise between nodes, relative to independent noise
-_LOUD = 10.0  # variance, relative to independent noise, from which a note tells of it
-
-_Found = TypeVar("_Found", bound=Optimum)
-_Nodes = Iterable[Hashable] | None  # labels, 0 .. n-1 by default
-
-def _best_found(optimize: Callable[[], _Found]) -> _Found:
-    "What an optimizer finds, also where its gap stays above what was asked for."
-    try:
-        return optimize()
-    except NotConverged as stopped:
-        if stopped.best is None: raise
-        return cast(_Found, stopped.best)
-
-def _certified(found: Optimum) -> float:
-    "The gap; nan without a bound, or where rounding leaves it above the objective."
-    return max(found.gap, 0.0) if found.gap > -1e-6 else np.nan
-
-def _variance_in_words(run: Protocol, independent: float) -> str:
-    "How much larger the noise is than independent noise, where it is much larger."
-    ratio = float((run.mix.N**2).sum()) / independent
-    if ratio < _LOUD: return ""
-    return f"its variance is {ratio:.2g} times that of independent noise: gossip removes most of it"
-
-def _sensitivity(run: Protocol, participation: Participation) -> float:
-    "That of the worst record to an eavesdropper, as if each node were heard in each step."
-    return float(noisy_gradients_account(run, LDP(), participation).worst.mu)
-
-def _in_time(
-    W: Floats, participation: Participation, nodes: _Nodes = None, *, name: str
-) -> NoiseKind:
-    "Each node correlates its own noise in time."
-    found = _best_found(lambda: strategy(name, participation, W))
-    assert found.objective is not None  # it is known for a network
-    run = mf_dsgd(W, participation.T, found.C, nodes=nodes)
-    return NoiseKind(run, found.objective, _certified(found))
-
-def _between_nodes(
-    W: Floats, participation: Participation, nodes: _Nodes = None, *, method: str
-) -> NoiseKind:
-    "Nodes correlate the noise of each step."
-    T = participation.T
-    every = Objective(weights=np.ones(T))
-    found = _best_found(lambda: optimize_covariance(
-        W, method=method, bound=_MOST_VARIANCE, objective=every))
-    run = corn(W, T, found.R, nodes=nodes)
-    squared = _sensitivity(run, participation)**2
-    note = _variance_in_words(run, len(W) * T)
-    return NoiseKind(run, found.objective * squared, _certified(found), note)
-
-def _in_both(W: Floats, participation: Participation, nodes: _Nodes = None) -> NoiseKind:
-    "Nodes correlate noise in time and between each other."
-    found = _best_found(lambda: optimize_space_time(W, participation))
-    run = found.protocol(W, nodes=nodes)
-    note = _variance_in_words(run, participation.k * len(W) * participation.T)
-    return NoiseKind(run, found.objective, _certified(found), note)
-
+__all__ = ['which_noise']
 
 # %% ../../nbs/noise/20_which_noise.ipynb #59k00012
 KINDS: dict[str, Callable[..., NoiseKind]] = {  # of W, participation and nodes
-    "independent": partial(_in_time, name="identity"),
-    "decor": partial(_between_nodes, method="decor"),
-    "space": partial(_between_nodes, method="corn"),
-    "mafalda": partial(_in_time, name="mafalda"),
-    "space-time": _in_both,
+    "independent": partial(noise_in_time, name="identity"),
+    "decor": partial(noise_between_nodes, method="decor"),
+    "space": partial(noise_between_nodes, method="corn"),
+    "mafalda": partial(noise_in_time, name="mafalda"),
+    "space-time": noise_in_both,
 }
-_CYCLIC = ("mafalda", "space-time")  # the kinds that need steps exactly b apart
-
+_CYCLIC = ("mafalda", "space-time")  # optima for steps of a record that are exactly b apart
 
 # %% ../../nbs/noise/20_which_noise.ipynb #59k0row1
 def _row(name: str, W: Floats, participation: Participation, mu: float) -> dict[str, object]:
@@ -154,7 +44,7 @@ def _row(name: str, W: Floats, participation: Participation, mu: float) -> dict[
     if participation.separation != "exactly" and name in _CYCLIC:
         return {"note": f"its optimum is made for steps exactly {participation.b} apart"}
     kind = KINDS[name](W, participation)
-    sensitivity = _sensitivity(kind.protocol, participation)
+    sensitivity = heard_sensitivity(kind.protocol, participation)
     return {
         "squared_error": kind.squared_error / mu**2, "gap": kind.gap, "sigma": sensitivity / mu,
         "insiders": kind.protocol.variables.held_alone, "note": kind.note,
@@ -222,122 +112,3 @@ def which_noise(
     types = dict.fromkeys(("squared_error", "relative", "gap", "sigma"), "float64")
     return table.astype({**types, "insiders": "boolean"}).sort_values("squared_error")
 
-
-# %% ../../nbs/noise/20_which_noise.ipynb #aa53a768
-@dataclass(frozen=True, eq=False, repr=False)
-class NoiseChoice:
-    "Noise, and a way to draw batches, that together leave the least squared error."
-    name: str  # of both
-    protocol: Protocol  # the run
-    # its account for an eavesdropper, at the noise that the budget asks for
-    report: Report | AmplifiedReport
-    participation: Participation | RandomParticipation  # how records take part
-    # indexed by the names of all candidates, the least first: `squared_error` of all
-    # models in all steps, in units of the row sensitivity squared
-    table: pd.DataFrame
-
-    def __repr__(self) -> str:
-        share = f"{self.table.relative.min():.3g} of the error of independent noise in turn"
-        return f"NoiseChoice {self.name}: {share}, sigma={self.report.sigma:.4g}"
-
-# %% ../../nbs/noise/20_which_noise.ipynb #7fdf170f
-_Candidate = tuple[str, Strategy, Participation | RandomParticipation]
-
-def _independent(known: Participation, W: Floats) -> Iterator[_Candidate]:
-    "Independent noise, with batches in turn or secret."
-    noise = strategy("identity", known, W)
-    yield "independent, in turn", noise, known
-    yield "independent, Poisson", noise, Participation.poisson(1 / known.b, known.T)
-    yield "independent, assigned anew", noise, Participation.balls_in_new_bins(known.k, known.b)
-
-def _banded(known: Participation, W: Floats) -> Iterator[_Candidate]:
-    "Noise with a memory of a power of two of steps, or of one epoch."
-    b = known.b
-    T = known.T
-    powers = [2**i for i in range(1, b.bit_length()) if 2**i < b]
-    for bands in [*powers, b]:
-        noise = strategy("banded", known, W, bands=bands)
-        if bands < b and T % bands == 0:
-            poisson = Participation.cyclic_poisson(T // bands, bands, bands / b)
-            yield f"{bands} bands, cyclic Poisson", noise, poisson
-        if (noise.C >= 0).all():
-            assigned = Participation.balls_in_bins(known.k, b)
-            yield f"{bands} bands, assigned once", noise, assigned
-
-def _candidates(known: Participation, W: Floats) -> Iterator[_Candidate]:
-    "All that is compared."
-    yield from _independent(known, W)
-    yield "MAFALDA, in turn", strategy("mafalda", known, W), known
-    if known.b > 1:
-        yield from _banded(known, W)
-
-# %% ../../nbs/noise/20_which_noise.ipynb #c55194f8
-def choose_strategy(
-    W: Floats, k: int, b: int, epsilon: float, delta: float, adjacency: str,
-    samples: int = 2**16,
-) -> NoiseChoice:
-    """Pick noise in time, and how to draw batches, for a budget.
-
-    Parameters
-    ----------
-    W : ndarray
-        float64 (n, n), gossip matrix.
-    k : int
-        Epochs.
-    b : int
-        Batches in an epoch; a run has T = k b steps.
-    epsilon, delta : float
-        The budget against an eavesdropper, for each record.
-    adjacency : str
-        'replace-one' or 'zero-out'.
-    samples : int, optional
-        For accounts that need some (`with_samples`).
-
-    Returns
-    -------
-    NoiseChoice
-        The candidate with the least squared error. Secret batches protect only if they
-        are drawn as its `participation` says, and if nobody learns them.
-
-    Raises
-    ------
-    ValueError
-        For what is no gossip matrix, epochs, batches, budget or adjacency, and for too
-        few samples.
-
-    References
-    ----------
-    chapter 20; arXiv 2306.08153.
-
-    Examples
-    --------
-    >>> from mfdl import choose_strategy, gossip_matrix, load_graph
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> choice = choose_strategy(W, 2, 2, 1.0, 1e-5, "zero-out", samples=2**12)
-    >>> choice.report.sigma > 0
-    True
-    """
-    import pandas as pd
-    W = check_gossip(W)
-    known = Participation.cyclic(k, b)
-    GaussianDP.from_epsilon(epsilon, delta)  # wrong values cost no time
-    row_sensitivity(1.0, 1, adjacency)
-    Sampling(samples)
-    rows = {}
-    choices = {}
-    candidates = list(_candidates(known, W))
-    for name, noise, participation in progress_bar(candidates, desc="accounts", unit="account"):
-        run = mf_dsgd(W, known.T, noise.C)
-        report = account(run, LDP(), participation).in_units(1.0, 1, adjacency)
-        if isinstance(report, BinsReport):
-            report = report.with_samples(samples)
-        report = report.calibrate(epsilon, delta)
-        assert noise.objective is not None  # it is known for a network
-        squared = noise.objective * report.sigma**2
-        rows[name] = {"squared_error": squared, "sigma": report.sigma}
-        choices[name] = run, report, participation
-    table = pd.DataFrame.from_dict(rows, orient="index").sort_values("squared_error")
-    relative = table.squared_error / table.squared_error["independent, in turn"]
-    table.insert(1, "relative", relative)
-    best = table.index[0]
-    return NoiseChoice(best, *choices[best], table)

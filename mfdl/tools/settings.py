@@ -16,8 +16,9 @@ from urllib.parse import parse_qs, urlencode
 
 import networkx as nx
 
-from ..accounting.account import account, account_by, expected_work
-from ..accounting.flow_theorem import Lipschitz
+from ..accounting.account import account, account_by
+from ..accounting.methods.ways import expected_work
+from ..accounting.methods.lipschitz import Lipschitz
 from ..accounting.methods.report import REVEALED, Report
 from ..accounting.methods.sparse_view import check_memory, expected_cost, see
 from ..accounting.methods.state_space import NotStreamable

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from mfdl import account
 from mfdl.accounting.account import account_by
-from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.accounting.lemma14 import NotFactorizable, decompose, factorize, view
-from mfdl.accounting.lemma14 import NotFactorizable, decompose, factorize
 from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.solver import certify
 from mfdl.accounting.sensitivity import sensitivity, worst_sensitivity

@@ -18,12 +18,9 @@ from mfdl.accounting.methods.poisson import AmplifiedReport, amplified
 from mfdl.accounting.methods.sparse_view import FromSeen, expected_cost, see
 from mfdl.accounting.methods.ways import expected_work
 from mfdl.accounting.sensitivity import worst_sensitivities, worst_sensitivity
-from mfdl.evidence.audit import replay, worst_case
-from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.evidence.methods.replays import replay
 from mfdl.evidence.methods.worst_inputs import worst_case
-from mfdl.noise.lemma12 import local_gram
-from mfdl.noise.mafalda import optimize, unit_sensitivity
+from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.insiders import optimize_local
 from mfdl.noise.methods.newton import optimize, unit_sensitivity
 from mfdl.noise.methods.space_time_solver import exact_space_time, pattern_blocks, patterns_of

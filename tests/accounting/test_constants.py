@@ -10,9 +10,8 @@ from scipy.optimize import minimize
 
 from mfdl import PNDP, Lipschitz, Participation, Schedule, ScheduledProtocol, account, dp_dsgd, gossip_matrix, load_graph
 from mfdl.accounting.methods.flow_plans import promise
-from mfdl.protocol.methods.attacks import Attack
 from mfdl.accounting.methods.lipschitz import SMOOTHNESS
-from mfdl.protocol.threat_models import Attack
+from mfdl.protocol.methods.attacks import Attack
 
 SEEDS = st.integers(0, 2**32 - 1)
 FLORENCE = load_graph("florentine")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mfdl import account, train
-from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.accounting.methods.accountant import OnlineAccountant, restore, save
 from mfdl.accounting.methods.all_attackers import exposure, share_beyond
 from mfdl.accounting.methods.eavesdropper import independent, overheard
+from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.report import in_short
 from mfdl.accounting.methods.sparse_view import FromSeen, see
 from mfdl.protocol.algorithms import anti_pgd, decor, dp_dsgd, muffliato

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocols import random_protocol
 
-from mfdl.accounting.account import account, account_by, expected_work
-from mfdl.accounting.flow_theorem import Lipschitz
-from mfdl.accounting.lemma14 import view
 from mfdl.accounting.account import account, account_by
+from mfdl.accounting.lemma14 import view
 from mfdl.accounting.methods.accountant import OnlineAccountant
 from mfdl.accounting.methods.flow_plans import promise
 from mfdl.accounting.methods.lipschitz import Lipschitz

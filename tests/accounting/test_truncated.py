@@ -16,7 +16,6 @@ from mfdl.accounting.methods.pairs import check_account
 from mfdl.accounting.methods.poisson import amplified
 from mfdl.accounting.methods.truncated_poisson import OthersTold, PushesOut, TruncatedReport, amplified_if_cut
 from mfdl.accounting.methods.ways import expected_work
-from mfdl.learning.data import random_batches
 from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.noise.methods.strategies import strategy
 from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd

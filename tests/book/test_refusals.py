@@ -43,6 +43,7 @@ from mfdl import (
     strategy,
     zip_dl,
 )
+from mfdl.accounting.lemma14 import view
 from mfdl.accounting.methods.all_attackers import share_beyond
 from mfdl.accounting.methods.flow_plans import promise
 from mfdl.accounting.methods.per_message_baseline import message_by_message
@@ -58,9 +59,9 @@ from mfdl.learning.data import cut
 from mfdl.noise.methods.low_memory import banded_inverse, inverse_root
 from mfdl.noise.methods.objectives import model_workload
 from mfdl.noise.methods.strategies import estimate_squared_error, restart
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.steps import NoiseInTime
 from mfdl.protocol.protocols import check_protocol_type
-from mfdl.protocol.threat_models import Attack, view
 from mfdl.tools.cli import app
 from mfdl.tools.grids import read_grid
 from mfdl.tools.logs import read_log

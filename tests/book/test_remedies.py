@@ -71,10 +71,8 @@ from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import new_model
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
-from mfdl.noise.covariance import privacy_constraint
-from mfdl.noise.methods.gram_matrices import modes
-from mfdl.noise.lemma12 import modes
 from mfdl.noise.methods.covariance_budgets import privacy_constraint
+from mfdl.noise.methods.gram_matrices import modes
 from mfdl.noise.methods.objectives import AgeWorkload
 from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.methods.strategies import load_strategy, save_strategy

@@ -44,13 +44,9 @@ from mfdl.base import arguments, characters, downloads, files, randomness
 from mfdl.base import graph_files as links
 from mfdl.evidence.methods import distances, reconstruction
 from mfdl.learning import data
-from mfdl.noise import cholesky, coalitions, covariance, lemma12, space_time
-from mfdl.noise.methods import gram_matrices, insiders, newton
 from mfdl.learning.methods import data_sets
-from mfdl.noise import coalitions, covariance, space_time
-from mfdl.noise import lemma12 as gram
-from mfdl.noise import mafalda as newton
-from mfdl.noise.methods import covariance_budgets, insiders
+from mfdl.noise import cholesky, coalitions, covariance, lemma12, space_time
+from mfdl.noise.methods import covariance_budgets, gram_matrices, insiders, newton
 from mfdl.noise.methods import low_memory as lean
 from mfdl.noise.methods import spectral as directions
 from mfdl.noise.methods import strategies as noise

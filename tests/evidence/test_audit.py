@@ -11,7 +11,6 @@ from scipy import stats
 from mfdl.accounting.account import account
 from mfdl.accounting.gaussian_dp import GaussianDP
 from mfdl.accounting.lemma14 import view
-from mfdl.evidence.audit import audit, epsilon_shown, interval, least_refutable, worst_case
 from mfdl.evidence.audit import audit
 from mfdl.evidence.methods.distances import epsilon_shown, interval, least_refutable
 from mfdl.evidence.methods.worst_inputs import worst_case

@@ -5,8 +5,6 @@ import torch
 from torch import nn
 
 from mfdl.accounting.methods.lipschitz import Lipschitz
-from mfdl.learning.clipping import Batch, ClippingRule, Scratch, gradients, record_loss
-from mfdl.accounting.flow_theorem import Lipschitz
 from mfdl.learning.clipping import Batch, ClippingRule, record_loss
 from mfdl.learning.methods.clipped_gradients import Scratch, gradients
 from mfdl.learning.methods.layers import chain

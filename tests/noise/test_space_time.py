@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from mfdl.accounting.account import account, account_by, overheard
-from mfdl.accounting.lemma14 import decompose, view
 from mfdl.accounting.account import account, account_by
-from mfdl.accounting.lemma14 import decompose
+from mfdl.accounting.lemma14 import decompose, view
 from mfdl.accounting.methods.eavesdropper import overheard
 from mfdl.accounting.methods.poisson import check_overheard
 from mfdl.accounting.sensitivity import sensitivity

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, issparse
 
 from mfdl import LDP, PNDP, Participation, SecLDP, SecureSum, account, dp_dsgd, gossip_matrix
+from mfdl.base.graph_files import read_graph
 from mfdl.protocol.algorithms import local_dsgd, muffliato
 from mfdl.protocol.gossip import check_gossip
-from mfdl.protocol.methods.graphs import FEDIVERSE, fediverse, fediverse_weeks, load_graph, read_graph
+from mfdl.protocol.methods.graphs import FEDIVERSE, fediverse, fediverse_weeks, load_graph
 from mfdl.protocol.workload import gossip_sequence
 
 FOLLOWS = {  # of PeerTube servers, week by week: b follows c but not back, d comes and goes, and one server follows itself

@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..account import account, check_account, noisy_gradients_account
+from ..account import account
+from .pairs import check_account
+from .proved_for_training import noisy_gradients_account
 from .filters import Gain, bare_gradients, root_gain
-from ..flow_theorem import Lipschitz
+from .lipschitz import Lipschitz
 from .report import Report
 from ..sensitivity import worst_sensitivities
 from .state_space import Doubtful, NotStreamable, state_space

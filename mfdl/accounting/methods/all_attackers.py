@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..account import account, check_account
+from ..account import account
+from .pairs import check_account
 from ..gaussian_dp import GaussianDP
-from ..flow_theorem import Lipschitz
+from .lipschitz import Lipschitz
 from .report import in_short, plot_spread, worst_first
 from ...base.arguments import real_number
 from ...base.cards import html_card

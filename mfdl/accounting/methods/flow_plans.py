@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, diags_array
 
 from .paths import Paths, paths_of
-from ..flow_theorem import Lipschitz, best_plans, numbers_or_nan, plan_at, spent
+from ..flow_theorem import plan_at, spent
+from .best_plans import best_plans
+from .lipschitz import Lipschitz, numbers_or_nan
 from ..sensitivity import worst_sensitivities
 from .signed import SIGNED, Multipliers, all_cases, best_signed, signed_pass
 from ...base.arguments import Bools, Floats, Ints

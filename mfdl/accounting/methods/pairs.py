@@ -24,7 +24,8 @@ from mfdl.accounting.methods.ways import (
 from ..sensitivity import check_method, worst_sensitivities
 from ...base.arguments import Floats, Ints
 from ...base.files import bars_shown, map_with_bar, progress_bar, worker_threads
-from ...protocol.threat_models import Attack, TrustModel
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation, check_participation
 from ...protocol.protocols import MatrixProtocol, Protocol
 

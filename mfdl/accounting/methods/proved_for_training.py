@@ -23,7 +23,8 @@ from .schedules import rates_matter
 from .ways import Asked
 from ...base.arguments import Bools, Floats
 from ...base.files import bars_shown, progress_bar, worker_threads
-from ...protocol.threat_models import Attack, TrustModel
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
 from ...protocol.protocols import MatrixProtocol, Protocol
 

@@ -65,7 +65,7 @@ class Schedule:
 
     References
     ----------
-    `accounting.methods.schedules`; `noise.methods.objectives` (what harm noise does under a schedule).
+    `accounting.methods.schedules`; `noise.methods.objectives` (what squared error noise leaves under a schedule).
 
     Examples
     --------

@@ -30,7 +30,9 @@ from mfdl.accounting.methods.state_space import (
 from .streaming import Streamed, stream
 from ...base.arguments import Floats, Ints
 from ..lemma14 import Factorization, decompose
-from ...protocol.threat_models import VIEW, Attack, TrustModel, view_of
+from ..lemma14 import VIEW, view_of
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation, check_participation
 from mfdl.protocol.protocols import (
     MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,

@@ -23,7 +23,8 @@ from ...learning.simulator import Simulation
 from ...protocol.methods.streams import deal_seeds
 from ...protocol.participation import Participation, participation_of
 from ...protocol.protocols import Protocol, check_protocol_type
-from ...protocol.threat_models import Attack, TrustModel
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 
 # %% auto #0
 __all__ = []

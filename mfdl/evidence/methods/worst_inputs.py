@@ -15,7 +15,8 @@ from ...accounting.methods.solver import certify
 from ...base.arguments import Bools, Floats
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
-from ...protocol.threat_models import TrustModel, view
+from ...protocol.threat_models import TrustModel
+from ...accounting.lemma14 import view
 
 # %% auto #0
 __all__ = []

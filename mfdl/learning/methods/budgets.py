@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...accounting.account import account, noisy_gradients_account
+from ...accounting.account import account
+from ...accounting.methods.proved_for_training import noisy_gradients_account
 from ...accounting.methods.poisson import AmplifiedReport
 from ...accounting.methods.report import Report
 from ...accounting.methods.schedules import ScheduledProtocol, same_account
@@ -27,7 +28,8 @@ from .linear import linear_layer, updates_of, within_norm
 from ..simulator import Simulation
 from ...protocol.participation import Participation, RandomParticipation
 from ...protocol.protocols import Protocol
-from ...protocol.threat_models import Attack, TrustModel
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 
 # %% auto #0
 __all__ = []

@@ -10,19 +10,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...accounting.account import account, check_account
+from ...accounting.account import account
+from ...accounting.methods.pairs import check_account
 from ...base.arguments import Bools, Floats, Ints, check_count
 from ...protocol.algorithms import dp_dsgd, mf_dsgd
-from ...protocol.threat_models import Attack, TrustModel, view
+from ...accounting.lemma14 import view
+from ...protocol.methods.attacks import Attack
+from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
 from ...protocol.workload import gossip_sequence
 from .certificates import NotConverged, Optimum, check_steps
 from ..cholesky import gram_factor
 from .gram_matrices import local_gram
-from mfdl.noise.space_time import (
-    block_index, block_multipliers, check_optimizer, following_blocks, largest_square,
-    pattern_blocks, scattered,
+from mfdl.noise.methods.space_time_solver import (
+    block_index,
+    block_multipliers,
+    check_optimizer,
+    following_blocks,
+    largest_square,
+    pattern_blocks,
+    scattered,
 )
 
 # %% auto #0

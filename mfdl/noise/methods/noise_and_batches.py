@@ -22,7 +22,7 @@ from ...protocol.gossip import check_gossip
 from ...protocol.participation import Participation, RandomParticipation
 from ...protocol.protocols import Protocol
 from ...protocol.threat_models import LDP
-from ..mafalda import Strategy
+from .newton import Strategy
 from .strategies import strategy
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from ...accounting.account import noisy_gradients_account
+from ...accounting.methods.proved_for_training import noisy_gradients_account
 from ...base.arguments import Floats
 from ...base.cards import draw_matrix, html_card
 from ...protocol.algorithms import corn, mf_dsgd
