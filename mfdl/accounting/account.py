@@ -20,14 +20,6 @@ from .methods.pairs import check_account, find_all, report_entries
 from mfdl.accounting.methods.proved_for_training import (
     holds_in_training, refuse_rates, with_noisy_gradients, with_promises, without_updates,
 )
-from .methods.flow_plans import check_updates
-from .methods.lipschitz import Lipschitz
-from .methods.report import Report
-from ..base.arguments import real_number
-from .lemma14 import view_of
-from ..protocol.methods.attacks import Attack
-from ..protocol.threat_models import TrustModel
-from ..protocol.participation import Participation, RandomParticipation
 from .methods.report import Report
 from .methods.schedules import rates_for_promises
 from .methods.ways import Asked

@@ -18,13 +18,6 @@ from mfdl.evidence.methods.replays import (
     along, check_test, check_trained, check_unit, embedded, learned, likelihood_ratio, noise_scale,
     replay, replays_of,
 )
-from ..base.randomness import check_seed, derive_seed
-from ..protocol.threat_models import TrustModel
-from ..protocol.participation import Participation
-from ..protocol.protocols import Protocol
-from ..learning.data import Dataset
-from ..learning.methods.noise_supply import Run
-from ..learning.simulator import Simulation
 from .methods.worst_inputs import worst_case
 from ..protocol.participation import Participation
 from ..protocol.protocols import Protocol

@@ -13,15 +13,6 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..accounting.account import account
-from ..accounting.gaussian_dp import GaussianDP, row_sensitivity
-from ..base.arguments import check_flag
-from ..base.files import bars_shown
-from ..protocol.algorithms import dsgd, mf_dsgd
-from ..protocol.threat_models import LDP, TrustModel
-from ..protocol.gossip import gossip_matrix
-from ..protocol.protocols import Protocol
-from .data import Dataset, cut, round_robin
 from ..accounting.gaussian_dp import row_sensitivity
 from ..accounting.methods.schedules import Schedule, ScheduledProtocol
 from ..base.arguments import check_flag

@@ -10,17 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..accounting.gaussian_dp import GaussianDP
-import numpy as np
-
-from ..accounting.account import account
-from ..accounting.gaussian_dp import GaussianDP
 from ..base.arguments import Floats
 from ..protocol.gossip import check_gossip, links
 from ..protocol.participation import Participation, check_participation
 from mfdl.noise.methods.noise_kinds import (
     NoiseKind, heard_sensitivity, noise_between_nodes, noise_in_both, noise_in_time,
 )
-from .covariance import optimize_covariance
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 # %% auto #0
-__all__ = ['dsgd', 'muffliato', 'dp_dsgd', 'mf_dsgd', 'anti_pgd', 'zip_dl', 'local_dsgd', 'random_walk', 'decor', 'corn']
+__all__ = ['dsgd', 'muffliato', 'dp_dsgd', 'decor', 'corn', 'mf_dsgd', 'anti_pgd', 'zip_dl', 'local_dsgd', 'random_walk']
 
 # %% ../../nbs/protocol/05_algorithms.ipynb #0000000e
 def gossip_run(
@@ -236,6 +236,212 @@ def dp_dsgd(
         noise = fresh_noise(own[:, on])
         steps.append(Step(on, noise, [Round(_left_alone(Wt, away))]))
     return Protocol(labels, steps, "DP-D-SGD")
+
+# %% ../../nbs/protocol/05_algorithms.ipynb #a04d7c61
+def _secret_pairs(
+    graph: nx.Graph | None,  # its edges share secrets; None: all linked pairs do
+    linked: Bools,  # (n, n), which nodes exchange messages in any step
+    labels: tuple[Hashable, ...],
+) -> list[tuple[int, int]]:
+    "Pairs of nodes that share a secret; a ValueError for an edge without weight in W."
+    if graph is None: return [(int(i), int(j)) for i, j in np.argwhere(np.triu(linked))]
+    if not hasattr(graph, "edges"):
+        raise ValueError(f"graph is a {type(graph).__name__}: expected a networkx graph")
+    position = {label: i for i, label in enumerate(labels)}
+    pairs = []
+    for a, b in graph.edges:
+        if a not in position or b not in position or not linked[position[a], position[b]]:
+            raise ValueError(f"graph: {(a, b)!r} is not an edge: W has no weight on it")
+        pairs.append((position[a], position[b]))
+    return pairs
+
+def decor(
+    W: Floats | Sequence[Floats],
+    T: int,
+    sigma_local: float = 1.0,
+    sigma_edge: float = 1.0,
+    graph: nx.Graph | None = None,
+    nodes: Iterable[Hashable] | None = None,
+) -> Protocol:
+    """DECOR: own noise, and for each edge a secret that one end adds, one subtracts.
+
+    Parameters
+    ----------
+    W : ndarray, (n, n), or sequence of T of them, (n, n) each
+        Gossip matrices.
+    T : int
+        Gradient steps, at least 1.
+    sigma_local : float, optional
+        Standard deviation of each node's own noise, at least 0.
+    sigma_edge : float, optional
+        Standard deviation of each edge's shared secret, at least 0.
+    graph : networkx.Graph, optional
+        The graph whose edges share secrets (a DiGraph gives their orientation); by
+        default the support of W.
+    nodes : iterable of labels, optional
+        In the order of rows; 0 .. n-1 by default.
+
+    Returns
+    -------
+    Protocol
+        The run.
+
+    Raises
+    ------
+    ValueError
+        For negative noise, and for an edge on which W has no weight.
+
+    References
+    ----------
+    Allouah et al. 2024; arXiv 2510.17480, Appendix A.5.
+
+    Examples
+    --------
+    >>> from mfdl import decor, gossip_matrix, load_graph
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> decor(W, 4, sigma_local=1.0, sigma_edge=2.0).variables.held_alone
+    False
+    """
+    Ws = gossip_sequence(W, T)
+    n = len(Ws[0])
+    for name, value in (("sigma_local", sigma_local), ("sigma_edge", sigma_edge)):
+        if not 0 <= real_number(value) < np.inf:
+            raise ValueError(f"{name}={value!r}: expected a finite number >= 0")
+    linked: Bools = np.any([links(one) | links(one).T for one in Ws.different], axis=0)
+    pairs = _secret_pairs(graph, linked, check_nodes(nodes, n))
+    incidence = np.zeros((n, len(pairs)))
+    for k, (i, j) in enumerate(pairs):
+        incidence[i, k] = sigma_edge
+        incidence[j, k] = -sigma_edge
+    F = np.hstack([sigma_local * np.eye(n), incidence])
+    ends = np.array([np.isin(np.arange(n), pair) for pair in pairs], dtype=bool)
+    holders = np.vstack([np.eye(n, dtype=bool), ends.reshape(-1, n)])
+    return gossip_run("DECOR", Ws, T, fresh_noise(F, holders), nodes)
+
+# %% ../../nbs/protocol/05_algorithms.ipynb #00000016
+def _covariance_root(R: ArrayLike, n: int, name: str = "R") -> Floats:  # (n, n)
+    "Symmetric square root; a ValueError if R is no covariance (to 1e-10, relatively)."
+    R = real_array(name, R, f"a covariance ({n}, {n}), one row for each node")
+    if R.shape != (n, n):
+        raise ValueError(
+            f"{name} has shape {R.shape}: expected ({n}, {n}), one row for each node")
+    size = np.abs(R).max()
+    if np.abs(R - R.T).max() > 1e-10 * size:
+        raise ValueError(f"{name} is not symmetric: expected a covariance")
+    values, vectors = np.linalg.eigh((R + R.T) / 2)
+    if values[0] < -1e-10 * size:
+        smallest = f"{name} has eigenvalue {values[0]:.3g}"
+        raise ValueError(f"{smallest}: expected a positive semi-definite covariance")
+    # eigenvalues that are rounding only: their roots would look like noise
+    values[values < 8 * n * np.finfo(float).eps * values[-1]] = 0
+    root: Floats = vectors * np.sqrt(values) @ vectors.T
+    return root
+
+# %% ../../nbs/protocol/05_algorithms.ipynb #b95e2a70
+def _members(groups: list[list[Hashable]], labels: tuple[Hashable, ...]) -> Bools:
+    "Who is in which group, (groups, n); a ValueError for a node that is in none."
+    unknown = [node for group in groups for node in group if node not in labels]
+    if unknown: raise ValueError(f"groups: {unknown[0]!r} is not a node")
+    nodes = np.arange(len(labels))
+    members = np.array([np.isin(nodes, [labels.index(v) for v in group]) for group in groups])
+    missing = [labels[u] for u in np.flatnonzero(~members.any(axis=0))]
+    if missing:
+        shown = ", ".join(map(repr, missing[:6]))
+        raise ValueError(f"groups miss {shown}: expected every node in at least one group")
+    return members
+
+def _group_roots(R: list[ArrayLike], members: Bools) -> list[Floats]:  # (n, n) each
+    "Roots of the covariances of groups; a ValueError for noise outside a group."
+    n = members.shape[1]
+    names = ["R"] if len(R) == 1 else [f"R[{k}]" for k in range(len(R))]
+    roots = [_covariance_root(one, n, name) for one, name in zip(R, names, strict=True)]
+    for k, (root, inside) in enumerate(zip(roots, members, strict=True)):
+        if np.asarray(R[k])[~inside].any():
+            raise ValueError(
+                f"R[{k}] gives noise to nodes outside group {k}: expected zero there")
+        root[~inside] = 0  # where rounding left something
+        root[:, ~inside] = 0
+    return roots
+
+def _seed_noise(roots: list[Floats], members: Bools) -> Noise:
+    "Fresh noise of groups: each adds the root of its covariance times its variables."
+    used = [
+        inside & (np.abs(root).max(axis=0) > 0)
+        for root, inside in zip(roots, members, strict=True)]
+    F = [root[:, columns] for root, columns in zip(roots, used, strict=True)]
+    holders = [
+        np.tile(inside, (columns.sum(), 1))
+        for inside, columns in zip(members, used, strict=True)]
+    return fresh_noise(np.hstack(F), np.vstack(holders))
+
+# %% ../../nbs/protocol/05_algorithms.ipynb #00000017
+def _checked_groups(R: Any, groups: Any) -> tuple[list[ArrayLike], list[list[Hashable]]]:
+    "Covariances, and as many groups of nodes; a ValueError for anything else."
+    for argument, value in (("R", R), ("groups", groups)):
+        if isinstance(value, str) or not np.iterable(value):
+            raise ValueError(f"{argument}={value!r}: expected a list, one entry for each group")
+    for k, group in enumerate(groups):
+        if isinstance(group, str) or not np.iterable(group):
+            raise ValueError(f"groups[{k}]={group!r}: expected a list of nodes")
+    covariances = list(R)
+    named = [list(group) for group in groups]
+    if len(covariances) != len(named):
+        raise ValueError(f"R is a list of {len(covariances)} covariances: "
+                         f"expected {len(named)}, one for each group")
+    return covariances, named
+
+def corn(
+    W: Floats | Sequence[Floats],
+    T: int,
+    R: Floats | Sequence[Floats],
+    groups: Sequence[Sequence[Hashable]] | None = None,
+    nodes: Iterable[Hashable] | None = None,
+) -> Protocol:
+    """CorN-DSGD (Whisper D-SGD): correlated noise, from seeds that groups share.
+
+    Parameters
+    ----------
+    W : ndarray, (n, n), or sequence of T of them, (n, n) each
+        Gossip matrices.
+    T : int
+        Gradient steps, at least 1.
+    R : ndarray, (n, n), or list of them, (n, n) each
+        Covariance of the noise across nodes; with groups a list of them, one for each
+        group, zero outside it.
+    groups : sequence of lists of labels, optional
+        Seed groups, which together name every node; by default one group of all.
+    nodes : iterable of labels, optional
+        In the order of rows; 0 .. n-1 by default.
+
+    Returns
+    -------
+    Protocol
+        The run.
+
+    Raises
+    ------
+    ValueError
+        For what is not a covariance, noise outside a group, and nodes in no group.
+
+    References
+    ----------
+    CorN-DSGD, Algorithm 1; chapter 05.
+
+    Examples
+    --------
+    >>> from mfdl import corn, gossip_matrix, load_graph, optimize_covariance
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> run = corn(W, 4, optimize_covariance(W).R)
+    >>> run.variables.held_alone
+    False
+    """
+    Ws = gossip_sequence(W, T)
+    labels = check_nodes(nodes, len(Ws[0]))
+    given = ([R], [labels]) if groups is None else (R, groups)
+    covariances, named = _checked_groups(*given)
+    members = _members(named, labels)
+    noise = _seed_noise(_group_roots(covariances, members), members)
+    return gossip_run("CorN", Ws, T, noise, nodes)
 
 # %% ../../nbs/protocol/05_algorithms.ipynb #0000001a
 def _check_strategy(C: ArrayLike, T: int, name: str = "C") -> Floats:  # (T, T)
@@ -600,209 +806,3 @@ def random_walk(
         way = f"no way from {labels[u]!r} to {labels[v]!r} in step {t}"
         raise ValueError(f"path: {way}; expected neighbours")
     return Protocol(labels, [_token_step(n, u, v) for u, v in moves], "random walk")
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #a04d7c61
-def _secret_pairs(
-    graph: nx.Graph | None,  # its edges share secrets; None: all linked pairs do
-    linked: Bools,  # (n, n), which nodes exchange messages in any step
-    labels: tuple[Hashable, ...],
-) -> list[tuple[int, int]]:
-    "Pairs of nodes that share a secret; a ValueError for an edge without weight in W."
-    if graph is None: return [(int(i), int(j)) for i, j in np.argwhere(np.triu(linked))]
-    if not hasattr(graph, "edges"):
-        raise ValueError(f"graph is a {type(graph).__name__}: expected a networkx graph")
-    position = {label: i for i, label in enumerate(labels)}
-    pairs = []
-    for a, b in graph.edges:
-        if a not in position or b not in position or not linked[position[a], position[b]]:
-            raise ValueError(f"graph: {(a, b)!r} is not an edge: W has no weight on it")
-        pairs.append((position[a], position[b]))
-    return pairs
-
-def decor(
-    W: Floats | Sequence[Floats],
-    T: int,
-    sigma_local: float = 1.0,
-    sigma_edge: float = 1.0,
-    graph: nx.Graph | None = None,
-    nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """DECOR: own noise, and for each edge a secret that one end adds, one subtracts.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    sigma_local : float, optional
-        Standard deviation of each node's own noise, at least 0.
-    sigma_edge : float, optional
-        Standard deviation of each edge's shared secret, at least 0.
-    graph : networkx.Graph, optional
-        The graph whose edges share secrets (a DiGraph gives their orientation); by
-        default the support of W.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        For negative noise, and for an edge on which W has no weight.
-
-    References
-    ----------
-    Allouah et al. 2024; arXiv 2510.17480, Appendix A.5.
-
-    Examples
-    --------
-    >>> from mfdl import decor, gossip_matrix, load_graph
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> decor(W, 4, sigma_local=1.0, sigma_edge=2.0).variables.held_alone
-    False
-    """
-    Ws = gossip_sequence(W, T)
-    n = len(Ws[0])
-    for name, value in (("sigma_local", sigma_local), ("sigma_edge", sigma_edge)):
-        if not 0 <= real_number(value) < np.inf:
-            raise ValueError(f"{name}={value!r}: expected a finite number >= 0")
-    linked: Bools = np.any([links(one) | links(one).T for one in Ws.different], axis=0)
-    pairs = _secret_pairs(graph, linked, check_nodes(nodes, n))
-    incidence = np.zeros((n, len(pairs)))
-    for k, (i, j) in enumerate(pairs):
-        incidence[i, k] = sigma_edge
-        incidence[j, k] = -sigma_edge
-    F = np.hstack([sigma_local * np.eye(n), incidence])
-    ends = np.array([np.isin(np.arange(n), pair) for pair in pairs], dtype=bool)
-    holders = np.vstack([np.eye(n, dtype=bool), ends.reshape(-1, n)])
-    return gossip_run("DECOR", Ws, T, fresh_noise(F, holders), nodes)
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #00000016
-def _covariance_root(R: ArrayLike, n: int, name: str = "R") -> Floats:  # (n, n)
-    "Symmetric square root; a ValueError if R is no covariance (to 1e-10, relatively)."
-    R = real_array(name, R, f"a covariance ({n}, {n}), one row for each node")
-    if R.shape != (n, n):
-        raise ValueError(
-            f"{name} has shape {R.shape}: expected ({n}, {n}), one row for each node")
-    size = np.abs(R).max()
-    if np.abs(R - R.T).max() > 1e-10 * size:
-        raise ValueError(f"{name} is not symmetric: expected a covariance")
-    values, vectors = np.linalg.eigh((R + R.T) / 2)
-    if values[0] < -1e-10 * size:
-        smallest = f"{name} has eigenvalue {values[0]:.3g}"
-        raise ValueError(f"{smallest}: expected a positive semi-definite covariance")
-    # eigenvalues that are rounding only: their roots would look like noise
-    values[values < 8 * n * np.finfo(float).eps * values[-1]] = 0
-    root: Floats = vectors * np.sqrt(values) @ vectors.T
-    return root
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #b95e2a70
-def _members(groups: list[list[Hashable]], labels: tuple[Hashable, ...]) -> Bools:
-    "Who is in which group, (groups, n); a ValueError for a node that is in none."
-    unknown = [node for group in groups for node in group if node not in labels]
-    if unknown: raise ValueError(f"groups: {unknown[0]!r} is not a node")
-    nodes = np.arange(len(labels))
-    members = np.array([np.isin(nodes, [labels.index(v) for v in group]) for group in groups])
-    missing = [labels[u] for u in np.flatnonzero(~members.any(axis=0))]
-    if missing:
-        shown = ", ".join(map(repr, missing[:6]))
-        raise ValueError(f"groups miss {shown}: expected every node in at least one group")
-    return members
-
-def _group_roots(R: list[ArrayLike], members: Bools) -> list[Floats]:  # (n, n) each
-    "Roots of the covariances of groups; a ValueError for noise outside a group."
-    n = members.shape[1]
-    names = ["R"] if len(R) == 1 else [f"R[{k}]" for k in range(len(R))]
-    roots = [_covariance_root(one, n, name) for one, name in zip(R, names, strict=True)]
-    for k, (root, inside) in enumerate(zip(roots, members, strict=True)):
-        if np.asarray(R[k])[~inside].any():
-            raise ValueError(
-                f"R[{k}] gives noise to nodes outside group {k}: expected zero there")
-        root[~inside] = 0  # where rounding left something
-        root[:, ~inside] = 0
-    return roots
-
-def _seed_noise(roots: list[Floats], members: Bools) -> Noise:
-    "Fresh noise of groups: each adds the root of its covariance times its variables."
-    used = [
-        inside & (np.abs(root).max(axis=0) > 0)
-        for root, inside in zip(roots, members, strict=True)]
-    F = [root[:, columns] for root, columns in zip(roots, used, strict=True)]
-    holders = [
-        np.tile(inside, (columns.sum(), 1))
-        for inside, columns in zip(members, used, strict=True)]
-    return fresh_noise(np.hstack(F), np.vstack(holders))
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #00000017
-def _checked_groups(R: Any, groups: Any) -> tuple[list[ArrayLike], list[list[Hashable]]]:
-    "Covariances, and as many groups of nodes; a ValueError for anything else."
-    for argument, value in (("R", R), ("groups", groups)):
-        if isinstance(value, str) or not np.iterable(value):
-            raise ValueError(f"{argument}={value!r}: expected a list, one entry for each group")
-    for k, group in enumerate(groups):
-        if isinstance(group, str) or not np.iterable(group):
-            raise ValueError(f"groups[{k}]={group!r}: expected a list of nodes")
-    covariances = list(R)
-    named = [list(group) for group in groups]
-    if len(covariances) != len(named):
-        raise ValueError(f"R is a list of {len(covariances)} covariances: "
-                         f"expected {len(named)}, one for each group")
-    return covariances, named
-
-def corn(
-    W: Floats | Sequence[Floats],
-    T: int,
-    R: Floats | Sequence[Floats],
-    groups: Sequence[Sequence[Hashable]] | None = None,
-    nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """CorN-DSGD (Whisper D-SGD): correlated noise, from seeds that groups share.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    R : ndarray, (n, n), or list of them, (n, n) each
-        Covariance of the noise across nodes; with groups a list of them, one for each
-        group, zero outside it.
-    groups : sequence of lists of labels, optional
-        Seed groups, which together name every node; by default one group of all.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        For what is not a covariance, noise outside a group, and nodes in no group.
-
-    References
-    ----------
-    CorN-DSGD, Algorithm 1; chapter 05.
-
-    Examples
-    --------
-    >>> from mfdl import corn, gossip_matrix, load_graph, optimize_covariance
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> run = corn(W, 4, optimize_covariance(W).R)
-    >>> run.variables.held_alone
-    False
-    """
-    Ws = gossip_sequence(W, T)
-    labels = check_nodes(nodes, len(Ws[0]))
-    given = ([R], [labels]) if groups is None else (R, groups)
-    covariances, named = _checked_groups(*given)
-    members = _members(named, labels)
-    noise = _seed_noise(_group_roots(covariances, members), members)
-    return gossip_run("CorN", Ws, T, noise, nodes)
