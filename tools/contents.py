@@ -1,7 +1,6 @@
 """Write the tables of notebooks, in nbs/index.ipynb those of the core and in nbs/where.ipynb those of the shelves, from the notebooks themselves: `make contents`."""
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
