@@ -34,7 +34,8 @@ from ..base.files import bars_shown, needed_for
 from ..base.randomness import check_seed, derive_seed, fresh_secret
 from ..protocol.algorithms import dsgd, mf_dsgd
 from ..protocol.threat_models import LDP, Attack, TrustModel
-from ..protocol.gossip import check_gossip, gossip_matrix
+from ..protocol.gossip import gossip_matrix
+from ..protocol.methods.checked_gossip import check_gossip
 from ..protocol.methods.graphs import load_graph
 from mfdl.protocol.participation import (
     BinsParticipation, Participation, RandomParticipation, TruncatedParticipation,

@@ -18,7 +18,8 @@ from ..protocol.algorithms import gossip_run, time_blocks
 from ..protocol.participation import Participation
 from ..protocol.methods.steps import Noise
 from ..protocol.protocols import Protocol
-from ..protocol.workload import gossip_sequence, workload
+from ..protocol.workload import workload
+from ..protocol.methods.checked_gossip import gossip_sequence
 from .methods.certificates import NotConverged, Optimum, check_steps
 from .methods.objectives import Objective, check_objective, model_workload
 

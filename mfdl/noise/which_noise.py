@@ -23,7 +23,8 @@ from ..base.cards import draw_matrix, html_card
 from ..base.files import progress_bar
 from ..protocol.algorithms import corn, mf_dsgd
 from ..protocol.threat_models import LDP
-from ..protocol.gossip import check_gossip, links
+from ..protocol.gossip import links
+from ..protocol.methods.checked_gossip import check_gossip
 from mfdl.protocol.participation import (
     Participation,
     RandomParticipation,

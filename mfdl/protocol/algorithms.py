@@ -17,7 +17,7 @@ from ..base.randomness import check_seed, derive_seed
 from .gossip import links
 from .protocols import Protocol, check_nodes
 from .methods.steps import Noise, NoiseInTime, Round, Step, fresh_noise
-from mfdl.protocol.workload import (
+from mfdl.protocol.methods.checked_gossip import (
     GossipSequence, gossip_kinds, gossip_sequence, is_matrix,
 )
 

@@ -23,7 +23,7 @@ from ..accounting.flow_theorem import Lipschitz
 from ..accounting.methods.report import Report
 from ..base.arguments import Bools, Floats, check_choice, check_count, real_number
 from ..protocol.threat_models import TrustModel
-from ..protocol.gossip import LARGE
+from ..protocol.methods.checked_gossip import LARGE
 from ..protocol.participation import Participation, Uses, participation_in_words
 from ..protocol.protocols import Protocol, check_nodes, check_protocol_type
 from ..protocol.methods.steps import Noise, Round, Route, Step, refuse

@@ -29,7 +29,7 @@ from mfdl.protocol.algorithms import (
 from mfdl.protocol.threat_models import (
     LDP, PNDP, SecLDP, SecureSum, TrustModel, parse_attackers,
 )
-from ..protocol.gossip import LARGE
+from ..protocol.methods.checked_gossip import LARGE
 from ..protocol.methods.graphs import load_graph, parse_spec
 from ..protocol.participation import Participation
 from ..protocol.protocols import Protocol

@@ -57,7 +57,7 @@ from mfdl.protocol import algorithms, gossip, participation
 from mfdl.protocol import protocols as protocol
 from mfdl.protocol import threat_models as attackers
 from mfdl.protocol import workload as workloads
-from mfdl.protocol.methods import graphs, streams
+from mfdl.protocol.methods import checked_gossip, graphs, streams
 from mfdl.tools import grids, names, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 300))
@@ -103,7 +103,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "audit.likelihood_ratio audit.learned audit.Audit audit.Interval "
     "audit.audit",
     "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "threat_models.view threat_models.coalition_mask",
-    "what was checked is not checked again: tests/protocol/test_protocol.py": "workload.GossipSequence",
+    "what was checked is not checked again: tests/protocol/test_protocol.py": "checked_gossip.GossipSequence",
+    "weights that edges carry: tests/protocol/test_reading_graphs.py": "checked_gossip.given_weights",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
     "parts of the filter, against other routes: tests/accounting/test_streaming.py, tests/accounting/test_fortress.py, `accounting.methods.filters`": "filters.* "
     "state_space.Doubtful state_space.Stage state_space.Observed state_space.check_streamable state_space.heard_rows "
@@ -267,9 +268,9 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     graphs.parse_spec: {"spec": "ring:n=3"},
     graphs.erdos_renyi: {"n": 5, "p": 0.9, "seed": 0}, graphs.grid: {"rows": 2, "columns": 3}, graphs.load_graph: {"name": "ring:n=5"},
     gossip.gossip_matrix: {"graph": nx.path_graph(3), "weights": "uniform"},
-    gossip.check_gossip: {"W": RING, "graph": nx.cycle_graph(4)}, gossip.spectral_gap: {"W": RING},
+    checked_gossip.check_gossip: {"W": RING, "graph": nx.cycle_graph(4)}, gossip.spectral_gap: {"W": RING},
     gossip.churn: {"graph": nx.path_graph(3), "offline": [[0], []], "weights": "uniform"},
-    workloads.gossip_sequence: {"W": RING, "T": 2}, workloads.workload: {"W": [RING, RING], "T": 2}, workloads.workload_operator: {"W": RING, "T": 2},
+    checked_gossip.gossip_sequence: {"W": RING, "T": 2}, workloads.workload: {"W": [RING, RING], "T": 2}, workloads.workload_operator: {"W": RING, "T": 2},
     privacy.GaussianDP: {"mu": 1.0}, privacy.GaussianDP(1.0).delta: {"epsilon": 1.0}, privacy.GaussianDP(1.0).epsilon: {"delta": 1e-6}, privacy.GaussianDP(1.0).rdp: {"alpha": 2},
     privacy.GaussianDP.from_epsilon: {"epsilon": 1.0, "delta": 1e-6}, privacy.calibrate_sigma: {"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-6},
     privacy.row_sensitivity: {"clip": 1.0, "batch_size": 4, "adjacency": "zero-out"}, privacy.check_delta: {"delta": 0.1}, privacy.check_sigma: {"sigma": 1.0},
@@ -398,7 +399,7 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
                "algorithms.local_dsgd algorithms.random_walk "
                "protocols.Messages protocols.Variables protocols.NoiseMixing protocols.check_nodes protocols.Protocol protocols.MatrixProtocol "
-               "protocols.check_protocol_type workload.gossip_kinds "
+               "protocols.check_protocol_type checked_gossip.gossip_kinds "
                "algorithms.gossip_run algorithms.time_blocks "
                "threat_models.follow threat_models.seen_alone threat_models.Attack threat_models.view_of "
                "threat_models.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP threat_models.View lemma14.decompose "
@@ -536,9 +537,10 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 
 # Gossip, workloads and what is optimal
 
-@campaign(60, "gossip.gossip_matrix gossip.check_gossip gossip.check_graph gossip.spectral_gap gossip.links gossip.hops gossip.churn "
+@campaign(60, "gossip.gossip_matrix gossip.spectral_gap gossip.links gossip.hops gossip.churn checked_gossip.check_gossip checked_gossip.check_graph "
+              "checked_gossip.adjacency_of checked_gossip.warn_if_disconnected checked_gossip.gossip_sequence checked_gossip.is_matrix "
               "workload.workload "
-              "workload.workload_operator workload.gossip_sequence workload.is_matrix lemma12.local_gram lemma12.gram_factor lemma12.modes lemma12.probe_grams lemma12.gram_estimates "
+              "workload.workload_operator lemma12.local_gram lemma12.gram_factor lemma12.modes lemma12.probe_grams lemma12.gram_estimates "
               "lemma12.consequences lemma12.sum_diagonals space_time.space_time_workload",
           networks(), st.integers(1, 5), SEEDS)
 def test_workloads_and_grams(W, T, seed):
@@ -564,7 +566,7 @@ def test_workloads_and_grams(W, T, seed):
         absent = [sorted(rng.choice(n, size=rng.integers(n), replace=False).tolist()) for _ in range(T)]
         steps = gossip.churn(nx.Graph(nx.to_networkx_graph(W + W.T)), absent, "uniform")
         gossip.gossip_matrix(nx.empty_graph(2))
-    assert all((Wt[off] == np.eye(n)[off]).all() and gossip.check_gossip(Wt) is not None for Wt, off in zip(steps, absent, strict=True))
+    assert all((Wt[off] == np.eye(n)[off]).all() and checked_gossip.check_gossip(Wt) is not None for Wt, off in zip(steps, absent, strict=True))
     near = gossip.hops(gossip.links(W), np.arange(n) == 0)
     reach = [np.linalg.matrix_power(W, d)[0] > 0 for d in range(n)]
     assert near.tolist() == [next((float(d) for d in range(n) if reach[d][u]), np.inf) for u in range(n)]

@@ -16,7 +16,7 @@ from ...protocol.algorithms import dp_dsgd, mf_dsgd
 from ...protocol.threat_models import Attack, TrustModel, view
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
-from ...protocol.workload import gossip_sequence
+from ...protocol.methods.checked_gossip import gossip_sequence
 from .certificates import NotConverged, Optimum, check_steps
 from ..lemma12 import gram_factor, local_gram
 from mfdl.noise.space_time import (
