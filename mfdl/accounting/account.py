@@ -45,7 +45,8 @@ from ..base.arguments import Bools, Floats, Ints, real_number
 from ..base.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from .lemma14 import Factorization, decompose
 from ..protocol.threat_models import VIEW, Attack, TrustModel, view_of
-from ..protocol.participation import Participation, RandomParticipation, check_participation
+from ..protocol.participation import Participation, check_participation
+from ..protocol.methods.random_participation import RandomParticipation
 from mfdl.protocol.protocols import (
     MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,
 )

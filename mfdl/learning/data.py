@@ -21,8 +21,9 @@ from ..base.characters import idx, pixels, read_characters, turned
 from ..base.downloads import fetch, read_bytes, unpacked, unzipped
 from ..base.files import needed_for
 from ..base.randomness import derive_seed
-from mfdl.protocol.participation import (
-    BinsParticipation, Participation, PoissonParticipation, TruncatedParticipation,
+from ..protocol.participation import Participation
+from mfdl.protocol.methods.random_participation import (
+    BinsParticipation, PoissonParticipation, TruncatedParticipation,
 )
 
 if TYPE_CHECKING:

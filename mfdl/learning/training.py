@@ -37,8 +37,9 @@ from ..protocol.threat_models import LDP, Attack, TrustModel
 from ..protocol.gossip import gossip_matrix
 from ..protocol.methods.checked_gossip import check_gossip
 from ..protocol.methods.graphs import load_graph
-from mfdl.protocol.participation import (
-    BinsParticipation, Participation, RandomParticipation, TruncatedParticipation,
+from ..protocol.participation import Participation
+from mfdl.protocol.methods.random_participation import (
+    BinsParticipation, RandomParticipation, TruncatedParticipation,
 )
 from ..protocol.protocols import Protocol, check_protocol_type
 from mfdl.learning.data import (

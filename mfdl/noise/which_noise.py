@@ -25,11 +25,8 @@ from ..protocol.algorithms import corn, mf_dsgd
 from ..protocol.threat_models import LDP
 from ..protocol.gossip import links
 from ..protocol.methods.checked_gossip import check_gossip
-from mfdl.protocol.participation import (
-    Participation,
-    RandomParticipation,
-    check_participation,
-)
+from ..protocol.participation import Participation, check_participation
+from ..protocol.methods.random_participation import RandomParticipation
 from ..protocol.protocols import Protocol
 from .methods.certificates import NotConverged, Optimum
 from .covariance import optimize_covariance

@@ -27,7 +27,8 @@ from mfdl.noise.space_time import exact_space_time, pattern_blocks, patterns_of
 from mfdl.noise.which_noise import which_noise
 from mfdl.protocol.algorithms import corn, decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
-from mfdl.protocol.participation import PoissonParticipation, RandomParticipation, check_participation
+from mfdl.protocol.methods.random_participation import PoissonParticipation, RandomParticipation
+from mfdl.protocol.participation import check_participation
 from mfdl.protocol.threat_models import Attack
 from mfdl.tools.answers import expected_cost_in_words
 from mfdl.tools.logs import MessageLog, write_log

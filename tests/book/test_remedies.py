@@ -76,8 +76,8 @@ from mfdl.noise.methods.strategies import load_strategy, save_strategy
 from mfdl.noise.space_time import exact_space_time
 from mfdl.protocol.gossip import spectral_gap
 from mfdl.protocol.methods.checked_gossip import check_gossip
+from mfdl.protocol.methods.record_uses import Uses
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
-from mfdl.protocol.participation import Uses
 from mfdl.protocol.threat_models import parse_attackers, view
 from mfdl.tools.answers import expected_cost_in_words
 from mfdl.tools.cli import app

@@ -97,7 +97,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
     "sparse runs of any features: tests/accounting/test_features.py": "protocols.with_full_matrices",
-    "random records in random steps: tests/protocol/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
+    "random records in random steps: tests/protocol/test_participation.py": "record_uses.* participation.participation_of",
     "trains: tests/evidence/test_audit.py": "audit.WorstCase audit.worst_case audit.Transcript "
     "audit.least_refutable audit.replay "
     "audit.likelihood_ratio audit.learned audit.Audit audit.Interval "
@@ -132,10 +132,10 @@ ELSEWHERE = {  # why -> names without a campaign here
     "pictures on cards: tests/base/test_cards.py": "cards.network_card cards.draw_links",
     "what a new user types: tests/tools/test_front_door.py": "files.json_values files.check_place data.as_dataset "
     "names.aside names.completes names.LineCommand",
-    "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* participation.RandomParticipation "
-    "participation.PoissonParticipation",
-    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* participation.BinsParticipation",
-    "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* participation.TruncatedParticipation",
+    "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* random_participation.RandomParticipation "
+    "random_participation.PoissonParticipation random_participation.RandomSchemes",
+    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* random_participation.BinsParticipation",
+    "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* random_participation.TruncatedParticipation",
     "batches that are drawn: tests/tools/test_random_batches.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
     "by what is read with them: nbs/base/characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code threat_models.TrustModel",

@@ -24,7 +24,7 @@ from ...base.arguments import Floats, Ints, real_number
 from ...base.files import needed_for
 from ...protocol.threat_models import LDP, Attack, TrustModel
 from ..lemma14 import CLEAR
-from mfdl.protocol.participation import (
+from mfdl.protocol.methods.random_participation import (
     BinsParticipation, PoissonParticipation, RandomParticipation, TruncatedParticipation,
 )
 from ...protocol.protocols import MOST_GRADIENTS, MatrixProtocol, Protocol

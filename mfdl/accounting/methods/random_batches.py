@@ -24,7 +24,7 @@ from .state_space import Doubtful
 from ...base.arguments import Floats, Ints
 from ...protocol.threat_models import TrustModel
 from ..lemma14 import EPS, NOISE_FLOOR
-from ...protocol.participation import BinsParticipation
+from ...protocol.methods.random_participation import BinsParticipation
 from ...protocol.protocols import MatrixProtocol, Protocol
 from ...protocol.methods.steps import Route
 
