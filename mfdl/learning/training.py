@@ -32,7 +32,8 @@ from ..base.cards import html_card
 from ..base.figures import PALETTE
 from ..base.files import bars_shown, needed_for
 from ..base.randomness import check_seed, derive_seed, fresh_secret
-from ..protocol.algorithms import dsgd, mf_dsgd
+from ..protocol.algorithms import mf_dsgd
+from ..protocol.methods.variants import dsgd
 from ..protocol.threat_models import LDP, Attack, TrustModel
 from ..protocol.gossip import gossip_matrix
 from ..protocol.methods.checked_gossip import check_gossip

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..accounting.gaussian_dp import GaussianDP, check_delta
 from ..base.arguments import Floats, check_choice, check_count, real_number
-from ..protocol.algorithms import corn
+from ..protocol.methods.group_seeds import corn
 from ..protocol.gossip import links
 from ..protocol.methods.checked_gossip import check_gossip
 from ..protocol.protocols import Protocol

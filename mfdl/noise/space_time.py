@@ -14,7 +14,8 @@ from scipy.sparse import csr_array, eye_array, kron
 
 from ..accounting.methods.solver import certify
 from ..base.arguments import Floats, Ints, check_count, real_number
-from ..protocol.algorithms import gossip_run, time_blocks
+from ..protocol.algorithms import gossip_run
+from ..protocol.methods.strategy_rows import time_blocks
 from ..protocol.participation import Participation
 from ..protocol.methods.steps import Noise
 from ..protocol.protocols import Protocol

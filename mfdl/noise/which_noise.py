@@ -21,7 +21,8 @@ from ..accounting.methods.report import Report
 from ..base.arguments import Floats
 from ..base.cards import draw_matrix, html_card
 from ..base.files import progress_bar
-from ..protocol.algorithms import corn, mf_dsgd
+from ..protocol.algorithms import mf_dsgd
+from ..protocol.methods.group_seeds import corn
 from ..protocol.threat_models import LDP
 from ..protocol.gossip import links
 from ..protocol.methods.checked_gossip import check_gossip

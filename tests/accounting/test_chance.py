@@ -25,8 +25,9 @@ from mfdl.noise.methods.spectral import any_noise_bound, optimize_space_time
 from mfdl.noise.methods.strategies import best_toeplitz, load_strategy, save_strategy, strategy
 from mfdl.noise.space_time import exact_space_time, pattern_blocks, patterns_of
 from mfdl.noise.which_noise import which_noise
-from mfdl.protocol.algorithms import corn, decor, dp_dsgd, mf_dsgd
+from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.random_participation import PoissonParticipation, RandomParticipation
 from mfdl.protocol.participation import check_participation
 from mfdl.protocol.threat_models import Attack

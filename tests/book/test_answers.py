@@ -34,9 +34,10 @@ from mfdl.noise.methods.spectral import _best_along, any_noise_bound, optimize_s
 from mfdl.noise.methods.strategies import strategy
 from mfdl.noise.space_time import exact_space_time
 from mfdl.noise.which_noise import which_noise
-from mfdl.protocol.algorithms import dp_dsgd, muffliato
+from mfdl.protocol.algorithms import dp_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods.graphs import load_graph
+from mfdl.protocol.methods.variants import muffliato
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import LDP, PNDP, Attack, view
 from mfdl.tools.intervals import paired_interval

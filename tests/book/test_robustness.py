@@ -57,7 +57,7 @@ from mfdl.protocol import algorithms, gossip, participation
 from mfdl.protocol import protocols as protocol
 from mfdl.protocol import threat_models as attackers
 from mfdl.protocol import workload as workloads
-from mfdl.protocol.methods import checked_gossip, graphs, streams
+from mfdl.protocol.methods import checked_gossip, graphs, group_seeds, message_noise, streams, token, variants
 from mfdl.tools import grids, names, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 300))
@@ -299,7 +299,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
     data.load_data: {"name": "digits"},
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
-    algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, streams.deal_seeds: {"protocol": RUN, "secret": 1},
+    group_seeds.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, streams.deal_seeds: {"protocol": RUN, "secret": 1},
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
     auditing.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
     auditing.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
@@ -369,17 +369,17 @@ def random_run(seed: int):
     def make(order):
         moved, labels = [W[np.ix_(order, order)] for W in Ws], [f"node {u}" for u in order]
         match name:
-            case "muffliato": return algorithms.muffliato(moved, T, 2, labels)
+            case "muffliato": return variants.muffliato(moved, T, 2, labels)
             case "mf_dsgd": return algorithms.mf_dsgd(moved, T, list(C[order]), labels)
             case "banded": return algorithms.mf_dsgd(moved, T, np.eye(T) - 0.5 * np.eye(T, k=-1), labels)
             case "decor": return algorithms.decor(moved, T, 1.0, 0.7, nodes=labels)
-            case "local": return algorithms.local_dsgd(moved, T, 2, labels)
-            case "walk": return algorithms.random_walk(moved, T, path=[f"node {u}" for u in walk(Ws, seed)], nodes=labels)
+            case "local": return variants.local_dsgd(moved, T, 2, labels)
+            case "walk": return token.random_walk(moved, T, path=[f"node {u}" for u in walk(Ws, seed)], nodes=labels)
             case "offline": return algorithms.dp_dsgd(moved, T, labels, offline=[[f"node {u}" for u in np.flatnonzero(gone)] for gone in away])
-            case "zip_dl": return algorithms.zip_dl(moved, T, True, labels)
-            case "corn": return algorithms.corn(moved, T, [np.diag(loud[order] * (np.arange(n) == k)) for k in range(n)] + [np.full((n, n), 0.3)],
+            case "zip_dl": return message_noise.zip_dl(moved, T, True, labels)
+            case "corn": return group_seeds.corn(moved, T, [np.diag(loud[order] * (np.arange(n) == k)) for k in range(n)] + [np.full((n, n), 0.3)],
                                                 [[label] for label in labels] + [labels], labels)
-        return {"dp_dsgd": algorithms.dp_dsgd, "anti_pgd": algorithms.anti_pgd}[name](moved, T, labels)
+        return {"dp_dsgd": algorithms.dp_dsgd, "anti_pgd": variants.anti_pgd}[name](moved, T, labels)
 
     return make, np.arange(n), rng.permutation(n), int(rng.integers(1, n)), bool({"lazy", "nearly singular"} & set(kinds))
 
@@ -396,11 +396,11 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 
 
 @campaign(140, "account.account report.Report "
-               "algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
-               "algorithms.local_dsgd algorithms.random_walk "
+               "algorithms.dp_dsgd variants.anti_pgd variants.muffliato algorithms.mf_dsgd algorithms.decor group_seeds.corn message_noise.zip_dl "
+               "variants.local_dsgd token.random_walk "
                "protocols.Messages protocols.Variables protocols.NoiseMixing protocols.check_nodes protocols.Protocol protocols.MatrixProtocol "
                "protocols.check_protocol_type checked_gossip.gossip_kinds "
-               "algorithms.gossip_run algorithms.time_blocks "
+               "algorithms.gossip_run strategy_rows.time_blocks strategy_rows.noise_of_strategy absences.each_its_own absences.left_alone absences.node_sets "
                "threat_models.follow threat_models.seen_alone threat_models.Attack threat_models.view_of "
                "threat_models.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP threat_models.View lemma14.decompose "
                "lemma14.Factorization "
@@ -442,20 +442,20 @@ def budget_is_kept(report, mu, **estimate) -> bool:
     return True
 
 
-@campaign(10, "streaming.* algorithms.dsgd lemma14.factorize lemma14.NotFactorizable per_message_baseline.message_by_message arguments.real_number arguments.real_array", SEEDS)
+@campaign(10, "streaming.* variants.dsgd lemma14.factorize lemma14.NotFactorizable per_message_baseline.message_by_message arguments.real_number arguments.real_array", SEEDS)
 def test_runs_of_some_more_steps(seed):
     """In one pass and from the whole view the same, where windows are many; earlier accounting never knows less; without noise there is no factorization."""
     rng = np.random.default_rng(seed)
     W, T = random_gossip(rng.choice(["metropolis", "uniform"]), 3, rng), int(rng.integers(40, 50))
     scheme = participation.Participation.every_step(T)
-    for run in (algorithms.dp_dsgd(W, T), algorithms.muffliato(W, T, 2), algorithms.mf_dsgd(W, T, np.eye(T) - 0.5 * np.eye(T, k=-1)), algorithms.decor(W, T, 0.0)):
+    for run in (algorithms.dp_dsgd(W, T), variants.muffliato(W, T, 2), algorithms.mf_dsgd(W, T, np.eye(T) - 0.5 * np.eye(T, k=-1)), algorithms.decor(W, T, 0.0)):
         for trust in (attackers.PNDP([0]), attackers.LDP()):
             one, other = (refused(lambda: by_victim(run, trust, scheme, way), "expected the whole view") for way in ("streaming", "dense"))  # noqa: B023
             assert one is None or alike(one, other, careful=False)
     earlier = earlier_accounting.message_by_message(W, T, 0)
     assert all(mu**2 <= earlier[v] * (1 + TOL) for v, mu in by_victim(algorithms.dp_dsgd(W, T), attackers.PNDP([0]), scheme).items())
-    assert set(by_victim(algorithms.dsgd(W, 3), attackers.LDP(), participation.Participation.single(3)).values()) == {math.inf}
-    seen = attackers.view(algorithms.dsgd(W, 3), attackers.PNDP([0]))
+    assert set(by_victim(variants.dsgd(W, 3), attackers.LDP(), participation.Participation.single(3)).values()) == {math.inf}
+    seen = attackers.view(variants.dsgd(W, 3), attackers.PNDP([0]))
     if len(seen.A): assert refused(lambda: factorization.factorize(seen), "no factorization") is None
     assert factorization.factorize(attackers.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
     assert arguments.real_number(np.float32(0.5)) == 0.5 and math.isnan(arguments.real_number("1"))
@@ -630,7 +630,7 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
     groups, n = coalitions.seed_groups(W, family), len(W)
     assume(q < n)
     found = coalitions.optimize_coalition(W, groups, q, c, tol=1e-3)
-    run = algorithms.corn(W, 1, *found.seeds)
+    run = group_seeds.corn(W, 1, *found.seeds)
     assert found.lower_bound <= found.objective * (1 + 1e-9)
     for coalition in itertools.combinations(range(n), q):
         trust = attackers.SecLDP(coalition) if q else attackers.LDP()

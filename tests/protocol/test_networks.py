@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, issparse
 
 from mfdl import LDP, PNDP, Participation, SecLDP, SecureSum, account, dp_dsgd, gossip_matrix
-from mfdl.protocol.algorithms import local_dsgd, muffliato
 from mfdl.protocol.methods.checked_gossip import check_gossip, gossip_sequence
 from mfdl.protocol.methods.graphs import FEDIVERSE, fediverse, fediverse_weeks, load_graph, read_graph
+from mfdl.protocol.methods.variants import local_dsgd, muffliato
 
 FOLLOWS = {  # of PeerTube servers, week by week: b follows c but not back, d comes and goes, and one server follows itself
     "20250203": ("abcd", "ab ba bc ca cd dd"), "20250210": ("abc", "ab ba bc cb"), "20250217": ("abcde", "ab ba cb bc cd dc ea"), "20250225": ("ab", "ab ba"),
