@@ -47,9 +47,9 @@ from .lemma14 import Factorization, decompose
 from ..protocol.threat_models import VIEW, Attack, TrustModel, view_of
 from ..protocol.participation import Participation, check_participation
 from ..protocol.methods.random_participation import RandomParticipation
-from mfdl.protocol.protocols import (
-    MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,
-)
+from ..protocol.protocols import Protocol
+from ..protocol.methods.executable import MOST_GRADIENTS, with_full_matrices
+from ..protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ..protocol.methods.steps import Route, refuse
 
 # %% auto #0

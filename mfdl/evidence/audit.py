@@ -24,7 +24,8 @@ from ..base.randomness import block_size, check_seed, derive_seed, draw_block
 from ..protocol.threat_models import Attack, TrustModel, view
 from ..accounting.lemma14 import Factorization, decompose
 from ..protocol.participation import Participation, participation_of
-from ..protocol.protocols import Protocol, check_protocol_type
+from ..protocol.protocols import Protocol
+from ..protocol.methods.executable import check_protocol_type
 from ..protocol.methods.streams import deal_seeds
 from ..learning.methods.checking import check_protocol
 from ..learning.data import Batches, Dataset

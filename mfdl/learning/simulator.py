@@ -20,7 +20,7 @@ from ..base.arguments import check_count
 from mfdl.base.files import (
     UNFINISHED, bars_shown, needed_for, package_code, progress_bar, seal, unseal,
 )
-from ..protocol.protocols import check_protocol_type
+from ..protocol.methods.executable import check_protocol_type
 from ..protocol.methods.steps import Round, Step, fingerprint
 from .data import Batches, Dataset
 from .methods.learner import History, Learner, Training, describe_protocol

@@ -42,7 +42,8 @@ from ..protocol.participation import Participation
 from mfdl.protocol.methods.random_participation import (
     BinsParticipation, RandomParticipation, TruncatedParticipation,
 )
-from ..protocol.protocols import Protocol, check_protocol_type
+from ..protocol.protocols import Protocol
+from ..protocol.methods.executable import check_protocol_type
 from mfdl.learning.data import (
     Batches, Dataset, RandomScheme, as_dataset, cut, random_batches, round_robin,
 )

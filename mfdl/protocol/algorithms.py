@@ -16,7 +16,8 @@ from .methods.absences import each_its_own, left_alone, node_sets
 from .methods.checked_gossip import gossip_kinds, gossip_sequence
 from .methods.steps import Noise, Round, Step, fresh_noise
 from .methods.strategy_rows import noise_of_strategy
-from .protocols import Protocol, check_nodes
+from .protocols import Protocol
+from .methods.labels import check_nodes
 
 if TYPE_CHECKING:
     import networkx as nx

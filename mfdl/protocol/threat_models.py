@@ -18,7 +18,9 @@ from mfdl.base.arguments import (
 )
 from ..base.randomness import check_seed
 from .methods.graphs import parse_spec
-from .protocols import MatrixProtocol, Messages, Protocol, Variables
+from .protocols import Protocol
+from .methods.matrices_from_elsewhere import MatrixProtocol
+from .methods.tables import Messages, Variables
 from .methods.steps import Round, Route, Step, refuse
 
 # %% auto #0

@@ -16,7 +16,8 @@ from ..base.arguments import check_count, real_number
 from ..base.files import needed_for
 from ..protocol.participation import Participation, check_participation
 from ..protocol.methods.record_uses import Uses, participation_in_words
-from ..protocol.protocols import Protocol, check_protocol_type
+from ..protocol.protocols import Protocol
+from ..protocol.methods.executable import check_protocol_type
 from ..protocol.methods.steps import fingerprint
 from ..protocol.methods.streams import NodeNoise
 from ..learning.methods.learner import describe_protocol

@@ -57,7 +57,7 @@ from mfdl.protocol import algorithms, gossip, participation
 from mfdl.protocol import protocols as protocol
 from mfdl.protocol import threat_models as attackers
 from mfdl.protocol import workload as workloads
-from mfdl.protocol.methods import checked_gossip, graphs, group_seeds, message_noise, streams, token, variants
+from mfdl.protocol.methods import checked_gossip, executable, graphs, group_seeds, message_noise, streams, token, variants
 from mfdl.tools import grids, names, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 300))
@@ -96,7 +96,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "account.noisy_gradients_account",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
-    "sparse runs of any features: tests/accounting/test_features.py": "protocols.with_full_matrices",
+    "sparse runs of any features: tests/accounting/test_features.py": "executable.with_full_matrices",
     "random records in random steps: tests/protocol/test_participation.py": "record_uses.* participation.participation_of",
     "trains: tests/evidence/test_audit.py": "audit.WorstCase audit.worst_case audit.Transcript "
     "audit.least_refutable audit.replay "
@@ -398,8 +398,8 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 @campaign(140, "account.account report.Report "
                "algorithms.dp_dsgd variants.anti_pgd variants.muffliato algorithms.mf_dsgd algorithms.decor group_seeds.corn message_noise.zip_dl "
                "variants.local_dsgd token.random_walk "
-               "protocols.Messages protocols.Variables protocols.NoiseMixing protocols.check_nodes protocols.Protocol protocols.MatrixProtocol "
-               "protocols.check_protocol_type checked_gossip.gossip_kinds "
+               "tables.* labels.check_nodes labels.Labelled protocols.Protocol matrices_from_elsewhere.* run_checks.* "
+               "executable.check_protocol_type checked_gossip.gossip_kinds "
                "algorithms.gossip_run strategy_rows.time_blocks strategy_rows.noise_of_strategy absences.each_its_own absences.left_alone absences.node_sets "
                "threat_models.follow threat_models.seen_alone threat_models.Attack threat_models.view_of "
                "threat_models.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP threat_models.View lemma14.decompose "
@@ -423,7 +423,7 @@ def test_accounts_of_anything_legal(case):
     assert alike(near, dense, extreme) and alike(near, moved, extreme)
     elsewhere = protocol.Protocol.from_matrices(run.M_G, run.M_Z, run.messages, run.variables, run.nodes, run.T)
     assert alike(near, by_victim(elsewhere, attackers.PNDP(few), scheme), extreme) and (elsewhere.hears == run.hears).all() and len(repr(elsewhere)) < 200
-    with pytest.raises(ValueError, match="protocol"): protocol.check_protocol_type(elsewhere)
+    with pytest.raises(ValueError, match="protocol"): executable.check_protocol_type(elsewhere)
     assert all(near[v] == 0 for v, hops in zip(run.nodes, run.distances(few), strict=True) if v in near and hops > sum(len(step.rounds) for step in run.steps))
     promise = refused(lambda: by_victim(run, attackers.PNDP(few), scheme, updates=reactions.Lipschitz(1)), "updates")
     if promise is not None: assert at_most({v: mu for v, mu in near.items() if np.isfinite(mu)}, promise)

@@ -26,7 +26,8 @@ from ...base.files import seal, unseal
 from ...protocol.threat_models import Attack, TrustModel, follow
 from ...protocol.gossip import hops
 from ...protocol.participation import Participation
-from ...protocol.protocols import Protocol, check_nodes
+from ...protocol.protocols import Protocol
+from ...protocol.methods.labels import check_nodes
 from ...protocol.methods.steps import Noise, Round, Route, Step, refuse
 
 # %% auto #0

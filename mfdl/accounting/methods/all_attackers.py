@@ -25,7 +25,8 @@ from ...base.cards import html_card
 from ...base.files import bars_shown, json_values, needed_for, progress_bar
 from ...protocol.threat_models import Attack, TrustModel
 from ...protocol.participation import Participation
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.protocols import Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.methods.steps import Route, fingerprint, refuse
 
 if TYPE_CHECKING:

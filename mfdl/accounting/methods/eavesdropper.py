@@ -19,9 +19,9 @@ from ...base.arguments import Bools, Floats, Ints
 from ...protocol.threat_models import LDP, Attack, SecLDP
 from ..lemma14 import CLEAR
 from ...protocol.participation import Participation
-from mfdl.protocol.protocols import (
-    MOST_GRADIENTS, Protocol, Variables, with_full_matrices,
-)
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import MOST_GRADIENTS, with_full_matrices
+from ...protocol.methods.tables import Variables
 from ...protocol.methods.steps import Round, Route, Step
 
 # %% auto #0

@@ -18,7 +18,8 @@ from .signed import SIGNED, Multipliers, all_cases, best_signed, signed_pass
 from ...base.arguments import Bools, Floats, Ints
 from ...protocol.threat_models import Attack, TrustModel
 from ...protocol.participation import Participation
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.protocols import Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 
 # %% auto #0
 __all__ = []

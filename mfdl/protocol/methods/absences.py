@@ -16,7 +16,7 @@ from ...base.randomness import check_seed, derive_seed
 from .checked_gossip import GossipSequence
 
 # %% auto #0
-__all__ = ['node_sets']
+__all__ = []
 
 # %% ../../../nbs/protocol/methods/absences.ipynb #42673682
 def left_alone(W: Floats | csr_array, gone: Bools) -> Floats | csr_array:  # (n, n), (n,)

@@ -15,7 +15,8 @@ from ...base.arguments import Bools, Floats, real_array
 from ..algorithms import gossip_run
 from .checked_gossip import gossip_sequence
 from .steps import Noise, fresh_noise
-from ..protocols import Protocol, check_nodes
+from ..protocols import Protocol
+from .labels import check_nodes
 
 # %% auto #0
 __all__ = ['corn']

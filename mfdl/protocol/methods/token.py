@@ -13,7 +13,8 @@ from ...base.arguments import Floats
 from ...base.randomness import check_seed
 from .checked_gossip import gossip_sequence
 from .steps import Round, Step, fresh_noise
-from ..protocols import Protocol, check_nodes
+from ..protocols import Protocol
+from .labels import check_nodes
 
 # %% auto #0
 __all__ = ['random_walk']
