@@ -17,7 +17,7 @@ from ..base.arguments import Bools, Floats, Ints, check_count
 from .methods.labels import Labelled, check_nodes
 from .methods.matrices_from_elsewhere import TOLD_BY_MATRICES, run_of_matrices
 from mfdl.protocol.methods.run_checks import (
-    NEEDS_FULL, RUNNING, check_bases, check_holders, check_memory, checked_steps,
+    NEEDS_FULL, RUNNING, check_bases, check_drawn, check_holders, checked_steps,
 )
 from mfdl.protocol.methods.steps import (
     ByContent, Round, Step, features_of, fingerprint, frozen, read_only, refuse,
@@ -103,7 +103,7 @@ class Protocol(Labelled, ByContent):
     ) -> None:
         checked = checked_steps(steps)
         self._set(nodes=check_nodes(nodes, checked[0].n), steps=checked, name=name)
-        check_memory(self.steps, self.drawn)
+        check_drawn(self.steps, self.drawn)
         check_holders(self)
         check_bases(self.distinct)
 

@@ -1,11 +1,11 @@
-"""What algorithms refuse, and what Zip-DL leaves."""
+"""What algorithms and runs refuse, and how far messages travel."""
 import re
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from mfdl import corn, decor, dp_dsgd, gossip_matrix, local_dsgd, mf_dsgd, muffliato, random_walk
+from mfdl import Noise, Protocol, Step, corn, decor, dp_dsgd, fresh_noise, gossip_matrix, local_dsgd, mf_dsgd, muffliato, random_walk
 
 LINE, EYE, TWO = gossip_matrix(nx.path_graph(3)), np.eye(3), np.eye(2)
 
@@ -39,3 +39,23 @@ def test_distances_are_hops_of_messages():
     families = nx.florentine_families_graph()
     run = dp_dsgd(gossip_matrix(families), 2, nodes=families)
     assert run.distances(["Medici"]).tolist() == [nx.shortest_path_length(families, v, "Medici") for v in families]
+
+
+OWN = fresh_noise(EYE)
+STEP = Step(True, OWN, [])
+
+
+def run_with(noise): return Protocol(None, [Step(True, noise, [])])
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: Protocol(None, []), "steps=[]: expected at least one Step"),
+    (lambda: Protocol(None, [STEP, EYE]), "steps[1] is a ndarray: expected a Step"),
+    (lambda: Protocol(None, [STEP, Step(True, fresh_noise(TWO), [])]), "steps[1] is for 2 nodes: expected 3"),
+    (lambda: Protocol(["a", "b"], [STEP]), "nodes has 2 labels: expected 3"),
+    (lambda: run_with(Noise(EYE, EYE, back=np.hstack([0.5 * EYE, EYE]))), "steps[0] takes back the last 6 additions: there are 3"),
+    (lambda: run_with(Noise(EYE, np.ones((3, 3)))), "steps[0]: node 0 adds noise variable 1, whose seed it does not hold"),
+    (lambda: run_with(Noise(EYE, np.ones((3, 4)))), "steps[0] uses the last 4 noise variables: only 3 have been drawn"),
+])
+def test_what_is_no_list_of_steps_is_refused(make, words):
+    with pytest.raises(ValueError, match=re.escape(words)): make()

@@ -31,7 +31,7 @@ def checked_steps(steps: Iterable[Step]) -> tuple[Step, ...]:
             raise ValueError(f"steps[{t}] is for {step.n} nodes: expected {n}, as in steps[0]")
     return tuple(known.setdefault(step, step) for step in given)
 
-def check_memory(steps: Sequence[Step], drawn: Ints) -> None:  # drawn: (T + 1,)
+def check_drawn(steps: Sequence[Step], drawn: Ints) -> None:  # drawn: (T + 1,)
     "Raise a ValueError for a step that uses what has not been drawn or added yet."
     for t, step in enumerate(steps):
         there = drawn[t + 1]
