@@ -148,8 +148,9 @@ def _stochastic(W: Any, name: str, sparse: bool) -> Floats | csr_array:
     if off.max() > _TOLERANCE:
         row = off.argmax()
         total = f"row {row} sums to {checked[row].sum():.12g}"
-        nearly = f"; what was rounded in single precision needs W = numpy.asarray({name}, float), then " \
-                 "W / W.sum(axis=1, keepdims=True)" if off.max() < _SINGLE and not issparse(W) else ""
+        rounded = off.max() < _SINGLE and not issparse(W)
+        nearly = (f"; what was rounded in single precision needs W = numpy.asarray({name}, float), "
+                  "then W / W.sum(axis=1, keepdims=True)") if rounded else ""
         raise ValueError(
             f"{name} is not stochastic: {total}, expected 1 (within {_TOLERANCE}){nearly}")
     return checked

@@ -39,7 +39,8 @@ class Labelled:
     "What has nodes with labels, steps, and messages between the nodes."
     name: str
     nodes: tuple[Hashable, ...]
-    schedule: Any = None  # how noisy gradients become updates, if steps are not plain (`accounting.methods.schedules`)
+    # how noisy gradients become updates, if steps are not plain (`accounting.methods.schedules`)
+    schedule: Any = None
 
     @property
     def plain(self) -> Self:
