@@ -14,9 +14,10 @@ from mfdl.learning.data import Dataset, cut, round_robin
 from mfdl.learning.methods.data_sets import load_data
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
-from mfdl.protocol.algorithms import dp_dsgd, muffliato
+from mfdl.protocol.algorithms import dp_dsgd
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.graphs import SOCIAL, load_graph
+from mfdl.protocol.methods.variants import muffliato
 
 CLIP = 1.0
 RATE = 0.1

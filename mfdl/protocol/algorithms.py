@@ -6,26 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.sparse import csr_array, diags_array, eye_array
 
-from ..base.arguments import Bools, Floats, check_count, real_array, real_number
-from ..base.randomness import check_seed, derive_seed
+from ..base.arguments import Bools, Floats, real_number
 from .gossip import links
-from .protocols import Protocol, check_nodes
-from .methods.steps import Noise, NoiseInTime, Round, Step, fresh_noise
-from mfdl.protocol.workload import (
-    GossipSequence, gossip_kinds, gossip_sequence, is_matrix,
-)
+from .methods.absences import each_its_own, left_alone, node_sets
+from .methods.checked_gossip import gossip_kinds, gossip_sequence
+from .methods.steps import Noise, Round, Step, fresh_noise
+from .methods.strategy_rows import noise_of_strategy
+from .protocols import Protocol
+from .methods.labels import check_nodes
 
 if TYPE_CHECKING:
     import networkx as nx
 
 # %% auto #0
-__all__ = ['dsgd', 'muffliato', 'dp_dsgd', 'decor', 'corn', 'mf_dsgd', 'anti_pgd', 'zip_dl', 'local_dsgd', 'random_walk']
+__all__ = ['dp_dsgd', 'mf_dsgd', 'decor']
 
 # %% ../../nbs/protocol/05_algorithms.ipynb #0000000e
 def gossip_run(
@@ -46,129 +44,6 @@ def gossip_run(
         both = zip(noise, kinds, strict=True)
         steps = [Step(True, own, exchanges[kind]) for own, kind in both]
     return Protocol(nodes, steps, name)
-
-def _each_its_own(Ws: GossipSequence) -> Any:  # (n, n)
-    "One unit of noise for each node: the identity, sparse if gossip is."
-    n = Ws[0].shape[0]
-    return csr_array(eye_array(n)) if isinstance(Ws[0], csr_array) else np.eye(n)
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #00000010
-def dsgd(
-    W: Floats | Sequence[Floats], T: int, nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """D-SGD, without noise: messages = workload @ gradients.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        When W is no gossip matrix, or does not hold one for each step.
-
-    References
-    ----------
-    Lian et al. 2017; chapter 05.
-
-    Examples
-    --------
-    >>> from mfdl import LDP, Participation, account, dsgd, gossip_matrix, load_graph
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> account(dsgd(W, 4), LDP(), Participation.every_step(4)).mu[0].item()  # without noise
-    inf
-    """
-    Ws = gossip_sequence(W, T, sparse=True)
-    return gossip_run("D-SGD", Ws, T, Noise.none(Ws[0].shape[0]), nodes)
-
-def muffliato(
-    W: Floats | Sequence[Floats],
-    T: int,
-    K: int = 1,
-    nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """Muffliato-SGD(K): independent noise on every gradient, then K rounds of gossip.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    K : int, optional
-        Rounds of gossip after each gradient step, at least 1.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        For what is not a gossip matrix, and for a bad number of rounds.
-
-    References
-    ----------
-    Cyffers et al. 2022; arXiv 2510.17480, Appendix A.4.
-
-    Examples
-    --------
-    >>> from mfdl import gossip_matrix, load_graph, muffliato
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> len(muffliato(W, 4, K=3).steps[0].rounds)
-    3
-    """
-    K = check_count("K", K, "a number of gossip rounds")
-    Ws = gossip_sequence(W, T, sparse=True)
-    return gossip_run(f"Muffliato-SGD({K})", Ws, T, fresh_noise(_each_its_own(Ws)), nodes, K)
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #42673682
-def _left_alone(W: Floats | csr_array, gone: Bools) -> Floats | csr_array:  # (n, n), (n,)
-    "The gossip matrix, with the weights of absent nodes given back to their listeners."
-    if isinstance(W, csr_array):
-        there = diags_array((~gone).astype(float))
-        among = csr_array(there @ (W - diags_array(W.diagonal())) @ there)
-        return csr_array(among + diags_array(1 - among.sum(axis=1)))
-    W = np.where(gone[:, None] | gone, np.diag(np.diag(W)), W)
-    return W + np.diag(1 - W.sum(axis=1))
-
-def _node_sets(
-    argument: str,  # its name in the caller
-    sets: float | Iterable[Iterable[Hashable]],  # for each step a list, or a probability
-    T: int,
-    nodes: tuple[Hashable, ...],
-    seed: int,
-) -> Bools:  # (T, n)
-    "For each step which nodes are in its set; a ValueError for other sets."
-    if isinstance(sets, int | float | np.number):
-        if not 0 <= real_number(sets) <= 1:
-            raise ValueError(f"{argument}={sets!r}: expected a probability, or {T} lists of nodes")
-        own_seed = derive_seed(check_seed("seed", seed), len(argument))
-        return np.random.default_rng(own_seed).random((T, len(nodes))) < sets
-    steps = list(sets) if np.iterable(sets) else []
-    if len(steps) != T or any(isinstance(one, str) or not np.iterable(one) for one in steps):
-        raise ValueError(f"{argument}: expected {T} lists of nodes, one for each step")
-    given = [list(one) for one in steps]
-    named = [node for one in given for node in one]
-    masks = any(isinstance(node, bool | np.bool_) for node in named)
-    if masks and not any(isinstance(node, bool | np.bool_) for node in nodes):
-        raise ValueError(f"{argument}: a mask of True and False; expected {T} lists of nodes")
-    unknown = [node for node in named if node not in nodes]
-    if unknown: raise ValueError(f"{argument}: {unknown[0]!r} is not a node")
-    return np.array([[node in one for node in nodes] for one in given])
 
 # %% ../../nbs/protocol/05_algorithms.ipynb #49377287
 def dp_dsgd(
@@ -220,22 +95,73 @@ def dp_dsgd(
     (24, 24)
     """
     Ws = gossip_sequence(W, T, sparse=True)
-    own = _each_its_own(Ws)
+    own = each_its_own(Ws)
     if trains is None and offline is None:
         return gossip_run("DP-D-SGD", Ws, T, fresh_noise(own), nodes)
     n = Ws[0].shape[0]
     labels = check_nodes(nodes, n)
     gone = np.zeros((T, n), dtype=bool)
     if offline is not None:
-        gone = _node_sets("offline", offline, T, labels, seed)
+        gone = node_sets("offline", offline, T, labels, seed)
     active = ~gone
     if trains is not None:
-        active = _node_sets("trains", trains, T, labels, seed) & ~gone
+        active = node_sets("trains", trains, T, labels, seed) & ~gone
     steps = []
     for Wt, away, on in zip(Ws, gone, active, strict=True):
         noise = fresh_noise(own[:, on])
-        steps.append(Step(on, noise, [Round(_left_alone(Wt, away))]))
+        steps.append(Step(on, noise, [Round(left_alone(Wt, away))]))
     return Protocol(labels, steps, "DP-D-SGD")
+
+# %% ../../nbs/protocol/05_algorithms.ipynb #8f02d9b
+def mf_dsgd(
+    W: Floats | Sequence[Floats],
+    T: int,
+    C: Floats | Sequence[Floats],
+    nodes: Iterable[Hashable] | None = None,
+) -> Protocol:
+    """MF-D-SGD: every node correlates its noise in time by C^-1.
+
+    Parameters
+    ----------
+    W : ndarray, (n, n), or sequence of T of them, (n, n) each
+        Gossip matrices.
+    T : int
+        Gradient steps, at least 1.
+    C : ndarray, (T, T), or list of n of them, (T, T) each
+        Strategy matrix, lower-triangular with a non-zero diagonal, or one for each
+        node.
+    nodes : iterable of labels, optional
+        In the order of rows; 0 .. n-1 by default.
+
+    Returns
+    -------
+    Protocol
+        The run: messages = workload @ (gradients + N @ noise).
+
+    Raises
+    ------
+    ValueError
+        For a C that is not lower-triangular, has a zero on its diagonal, or another
+        shape.
+
+    References
+    ----------
+    arXiv 2510.17480, Algorithm 1; chapter 05.
+
+    Examples
+    --------
+    >>> from mfdl import (
+    ...     LDP, Participation, account, gossip_matrix, load_graph, mf_dsgd,
+    ...     strategy
+    ... )
+    >>> W = gossip_matrix(load_graph("ring:n=6"))
+    >>> records = Participation.cyclic(k=2, b=3)
+    >>> run = mf_dsgd(W, 6, strategy("mafalda", records, W).C)
+    >>> round(account(run, LDP(), records).worst.mu, 6)
+    1.0
+    """
+    Ws = gossip_sequence(W, T, sparse=True)
+    return gossip_run("MF-D-SGD", Ws, T, noise_of_strategy(C, each_its_own(Ws), T), nodes)
 
 # %% ../../nbs/protocol/05_algorithms.ipynb #a04d7c61
 def _secret_pairs(
@@ -317,492 +243,3 @@ def decor(
     ends = np.array([np.isin(np.arange(n), pair) for pair in pairs], dtype=bool)
     holders = np.vstack([np.eye(n, dtype=bool), ends.reshape(-1, n)])
     return gossip_run("DECOR", Ws, T, fresh_noise(F, holders), nodes)
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #00000016
-def _covariance_root(R: ArrayLike, n: int, name: str = "R") -> Floats:  # (n, n)
-    "Symmetric square root; a ValueError if R is no covariance (to 1e-10, relatively)."
-    R = real_array(name, R, f"a covariance ({n}, {n}), one row for each node")
-    if R.shape != (n, n):
-        raise ValueError(
-            f"{name} has shape {R.shape}: expected ({n}, {n}), one row for each node")
-    size = np.abs(R).max()
-    if np.abs(R - R.T).max() > 1e-10 * size:
-        raise ValueError(f"{name} is not symmetric: expected a covariance")
-    values, vectors = np.linalg.eigh((R + R.T) / 2)
-    if values[0] < -1e-10 * size:
-        smallest = f"{name} has eigenvalue {values[0]:.3g}"
-        raise ValueError(f"{smallest}: expected a positive semi-definite covariance")
-    # eigenvalues that are rounding only: their roots would look like noise
-    values[values < 8 * n * np.finfo(float).eps * values[-1]] = 0
-    root: Floats = vectors * np.sqrt(values) @ vectors.T
-    return root
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #b95e2a70
-def _members(groups: list[list[Hashable]], labels: tuple[Hashable, ...]) -> Bools:
-    "Who is in which group, (groups, n); a ValueError for a node that is in none."
-    unknown = [node for group in groups for node in group if node not in labels]
-    if unknown: raise ValueError(f"groups: {unknown[0]!r} is not a node")
-    nodes = np.arange(len(labels))
-    members = np.array([np.isin(nodes, [labels.index(v) for v in group]) for group in groups])
-    missing = [labels[u] for u in np.flatnonzero(~members.any(axis=0))]
-    if missing:
-        shown = ", ".join(map(repr, missing[:6]))
-        raise ValueError(f"groups miss {shown}: expected every node in at least one group")
-    return members
-
-def _group_roots(R: list[ArrayLike], members: Bools) -> list[Floats]:  # (n, n) each
-    "Roots of the covariances of groups; a ValueError for noise outside a group."
-    n = members.shape[1]
-    names = ["R"] if len(R) == 1 else [f"R[{k}]" for k in range(len(R))]
-    roots = [_covariance_root(one, n, name) for one, name in zip(R, names, strict=True)]
-    for k, (root, inside) in enumerate(zip(roots, members, strict=True)):
-        if np.asarray(R[k])[~inside].any():
-            raise ValueError(
-                f"R[{k}] gives noise to nodes outside group {k}: expected zero there")
-        root[~inside] = 0  # where rounding left something
-        root[:, ~inside] = 0
-    return roots
-
-def _seed_noise(roots: list[Floats], members: Bools) -> Noise:
-    "Fresh noise of groups: each adds the root of its covariance times its variables."
-    used = [
-        inside & (np.abs(root).max(axis=0) > 0)
-        for root, inside in zip(roots, members, strict=True)]
-    F = [root[:, columns] for root, columns in zip(roots, used, strict=True)]
-    holders = [
-        np.tile(inside, (columns.sum(), 1))
-        for inside, columns in zip(members, used, strict=True)]
-    return fresh_noise(np.hstack(F), np.vstack(holders))
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #00000017
-def _checked_groups(R: Any, groups: Any) -> tuple[list[ArrayLike], list[list[Hashable]]]:
-    "Covariances, and as many groups of nodes; a ValueError for anything else."
-    for argument, value in (("R", R), ("groups", groups)):
-        if isinstance(value, str) or not np.iterable(value):
-            raise ValueError(f"{argument}={value!r}: expected a list, one entry for each group")
-    for k, group in enumerate(groups):
-        if isinstance(group, str) or not np.iterable(group):
-            raise ValueError(f"groups[{k}]={group!r}: expected a list of nodes")
-    covariances = list(R)
-    named = [list(group) for group in groups]
-    if len(covariances) != len(named):
-        raise ValueError(f"R is a list of {len(covariances)} covariances: "
-                         f"expected {len(named)}, one for each group")
-    return covariances, named
-
-def corn(
-    W: Floats | Sequence[Floats],
-    T: int,
-    R: Floats | Sequence[Floats],
-    groups: Sequence[Sequence[Hashable]] | None = None,
-    nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """CorN-DSGD (Whisper D-SGD): correlated noise, from seeds that groups share.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    R : ndarray, (n, n), or list of them, (n, n) each
-        Covariance of the noise across nodes; with groups a list of them, one for each
-        group, zero outside it.
-    groups : sequence of lists of labels, optional
-        Seed groups, which together name every node; by default one group of all.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        For what is not a covariance, noise outside a group, and nodes in no group.
-
-    References
-    ----------
-    CorN-DSGD, Algorithm 1; chapter 05.
-
-    Examples
-    --------
-    >>> from mfdl import corn, gossip_matrix, load_graph, optimize_covariance
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> run = corn(W, 4, optimize_covariance(W).R)
-    >>> run.variables.held_alone
-    False
-    """
-    Ws = gossip_sequence(W, T)
-    labels = check_nodes(nodes, len(Ws[0]))
-    given = ([R], [labels]) if groups is None else (R, groups)
-    covariances, named = _checked_groups(*given)
-    members = _members(named, labels)
-    noise = _seed_noise(_group_roots(covariances, members), members)
-    return gossip_run("CorN", Ws, T, noise, nodes)
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #0000001a
-def _check_strategy(C: ArrayLike, T: int, name: str = "C") -> Floats:  # (T, T)
-    "The strategy matrix as float64; a ValueError for anything else."
-    C = real_array(name, C, f"numbers ({T}, {T}), one row for each step").copy()
-    if C.shape != (T, T):
-        raise ValueError(f"{name} has shape {C.shape}: expected ({T}, {T}), one row for each step")
-    if np.triu(C, 1).any():
-        raise ValueError(
-            f"{name} is not lower-triangular: noise of a step would depend on noise of a later one")
-    zero = np.flatnonzero(np.diag(C) == 0)
-    if len(zero):
-        entry = f"{name}[{zero[0]}, {zero[0]}] = 0"
-        raise ValueError(f"{entry}: expected a non-zero diagonal, or {name}^-1 does not exist")
-    return C
-
-def _one_for_each(C: object) -> bool:
-    "Whether the caller means one strategy matrix for each node."
-    if isinstance(C, np.ndarray): return C.ndim == 3
-    return isinstance(C, list | tuple) and len(C) > 0 and is_matrix(C[0])
-
-def _band(matrices: Iterable[Floats]) -> int:  # lower-triangular
-    "How many subdiagonals the matrices have, at most."
-    from scipy.linalg import bandwidth
-    return int(max(bandwidth(one)[0] for one in matrices))
-
-def _with_inverse(C: ArrayLike, T: int, name: str = "C") -> tuple[Floats, Floats]:  # (T, T) each
-    "A strategy matrix and its inverse."
-    from scipy.linalg import solve_triangular
-    one = _check_strategy(C, T, name)
-    inverse = solve_triangular(one, np.eye(T), lower=True)
-    rounding = T * np.finfo(float).eps * np.abs(inverse).max(axis=1, keepdims=True)
-    banded = np.where(np.abs(inverse) <= rounding, 0.0, inverse)
-    return one, banded if _band([banded]) < _band([one]) else inverse
-
-def _strategies(C: Any, n: int, T: int) -> tuple[Floats, Floats]:  # (n, T, T) each
-    "Strategy matrices of all nodes, and their inverses."
-    if not _one_for_each(C):
-        one, inverse = _with_inverse(C, T)
-        return np.broadcast_to(one, (n, T, T)), np.broadcast_to(inverse, (n, T, T))
-    if len(C) != n:
-        raise ValueError(f"C is a list of {len(C)} matrices: expected {n}, one for each node")
-    each = [_with_inverse(Cu, T, f"C[{u}]") for u, Cu in enumerate(C)]
-    return np.array([one for one, _ in each]), np.array([inverse for _, inverse in each])
-
-def _noise_in_time(C: ArrayLike, n: int, T: int) -> list[Noise]:
-    "Noise of T steps as rows of weights, for n nodes with one strategy matrix (T, T)."
-    C, N = _with_inverse(C, T)
-    if _band([C]) < _band([N]):
-        return [NoiseInTime(n, [1.0], back=C[t, :t + 1]) for t in range(T)]
-    return [NoiseInTime(n, N[t, :t + 1]) for t in range(T)]
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #8f02d9b6
-def time_blocks(matrices: Floats) -> list[csr_array]:  # (n, T, T) to (n, n) and (n, 2 n)
-    "Give the weights with which each node combines its own variables, step by step."
-    n, T, _ = matrices.shape
-    blocks = []
-    for t in range(T):
-        rows = matrices[:, t, :t + 1]
-        used = rows != 0
-        node, step = np.nonzero(used)
-        pointers = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
-        blocks.append(csr_array((rows[used], step * n + node, pointers), shape=(n, (t + 1) * n)))
-    return blocks
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #8f02d9b
-def mf_dsgd(
-    W: Floats | Sequence[Floats],
-    T: int,
-    C: Floats | Sequence[Floats],
-    nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """MF-D-SGD: every node correlates its noise in time by C^-1.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    C : ndarray, (T, T), or list of n of them, (T, T) each
-        Strategy matrix, lower-triangular with a non-zero diagonal, or one for each
-        node.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run: messages = workload @ (gradients + N @ noise).
-
-    Raises
-    ------
-    ValueError
-        For a C that is not lower-triangular, has a zero on its diagonal, or another
-        shape.
-
-    References
-    ----------
-    arXiv 2510.17480, Algorithm 1; chapter 05.
-
-    Examples
-    --------
-    >>> from mfdl import (
-    ...     LDP, Participation, account, gossip_matrix, load_graph, mf_dsgd,
-    ...     strategy
-    ... )
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> records = Participation.cyclic(k=2, b=3)
-    >>> run = mf_dsgd(W, 6, strategy("mafalda", records, W).C)
-    >>> round(account(run, LDP(), records).worst.mu, 6)
-    1.0
-    """
-    Ws = gossip_sequence(W, T, sparse=True)
-    own = _each_its_own(Ws)
-    if isinstance(own, csr_array) and not _one_for_each(C):
-        return gossip_run("MF-D-SGD", Ws, T, _noise_in_time(C, own.shape[0], T), nodes)
-    strategies, inverses = _strategies(C, own.shape[0], T)
-    if _band(strategies) < _band(inverses):
-        noise = [Noise(own, own, back=block) for block in time_blocks(strategies)]
-    else:
-        noise = [Noise(own, block) for block in time_blocks(inverses)]
-    return gossip_run("MF-D-SGD", Ws, T, noise, nodes)
-
-def anti_pgd(
-    W: Floats | Sequence[Floats], T: int, nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """AntiPGD: each step takes back the noise of the last.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run: MF-D-SGD with a C full of ones.
-
-    Raises
-    ------
-    ValueError
-        When W is no gossip matrix, or does not hold one for each step.
-
-    References
-    ----------
-    Koloskova et al. 2023; arXiv 2510.17480, Appendix A.3.
-
-    Examples
-    --------
-    >>> from mfdl import anti_pgd, gossip_matrix, load_graph
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> anti_pgd(W, 4).variables.held_alone
-    True
-    """
-    run = mf_dsgd(W, T, np.tri(check_count("T", T, "a number of steps")), nodes)
-    return Protocol(run.nodes, run.steps, "AntiPGD")
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #55629040
-def _differences(receivers: list[int], first: int) -> list[tuple[int, int, float]]:
-    "Receiver, variable and coefficient: one variable for each, minus their mean."
-    size = len(receivers)
-    return [
-        (receiver, first + j, (j == k) - 1 / size)
-        for k, receiver in enumerate(receivers)
-        for j in range(size)]
-
-def _zip_step(W: Floats, self_noise: bool) -> Step:
-    "A step of Zip-DL: for each node as many variables as it has receivers."
-    n = len(W)
-    heard = links(W)
-    owners: list[int] = []  # of the variables
-    entries: list[tuple[int, int, float]] = []  # row and column of a share, and its value
-    for u in range(n):
-        receivers = np.flatnonzero(heard[:, u]).tolist() + ([u] if self_noise else [])
-        differences = _differences(receivers, len(owners))
-        entries += [(v * n + u, variable, value) for v, variable, value in differences]
-        owners += [u] * len(receivers)
-    rows, columns, values = np.array(entries).reshape(-1, 3).T
-    places = (rows.astype(int), columns.astype(int))
-    share = csr_array((values, places), shape=(n * n, len(owners)))
-    noise = Noise(np.eye(n, dtype=bool)[owners], csr_array((n, len(owners))))
-    return Step(True, noise, [Round(W, share)])
-
-def zip_dl(
-    W: Floats | Sequence[Floats],
-    T: int,
-    self_noise: bool = False,
-    nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """Zip-DL: noise for each message, which sums to zero over what a node sends.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices.
-    T : int
-        Gradient steps, at least 1.
-    self_noise : bool, optional
-        Whether each node draws one more share in each step, which is never sent.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        When W is no gossip matrix, or does not hold one for each step, and for another
-        `self_noise`.
-
-    References
-    ----------
-    Biswas et al. 2025; arXiv 2510.17480, Appendix A.6.
-
-    Examples
-    --------
-    >>> from mfdl import gossip_matrix, load_graph, zip_dl
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> zip_dl(W, 4).name
-    'Zip-DL'
-    """
-    if self_noise not in (0, 1):
-        raise ValueError(f"self_noise={self_noise!r}: expected True or False")
-    Ws, kinds = gossip_kinds(W, T)
-    made = [_zip_step(one, self_noise) for one in Ws]
-    return Protocol(nodes, [made[kind] for kind in kinds], "Zip-DL")
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #22721230
-def local_dsgd(
-    W: Floats | Sequence[Floats],
-    T: int,
-    every: int,
-    nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """Local DP-SGD: models are exchanged after every so many noisy gradients.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices; those of steps without an exchange are not used.
-    T : int
-        Gradient steps, at least 1.
-    every : int
-        Steps from one exchange to the next.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        For what is not a gossip matrix, and for bad counts.
-
-    References
-    ----------
-    Koloskova et al. 2020; chapter 05.
-
-    Examples
-    --------
-    >>> from mfdl import gossip_matrix, load_graph, local_dsgd
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> [len(step.rounds) for step in local_dsgd(W, 4, every=2).steps]
-    [0, 1, 0, 1]
-    """
-    every = check_count("every", every, "a number of steps")
-    Ws = gossip_sequence(W, T, sparse=True)
-    noise = fresh_noise(_each_its_own(Ws))
-    alone = Step(True, noise, [])
-    together = [Step(True, noise, [Round.checked(one)]) for one in Ws.different]
-    steps = [alone if (t + 1) % every else together[kind] for t, kind in enumerate(Ws.kinds)]
-    return Protocol(nodes, steps, f"local DP-D-SGD({every})")
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #64371022
-def _token_step(n: int, u: int, v: int) -> Step:
-    "The token is trained at u and passed on to v, which forgets its own model."
-    own = np.eye(n)
-    passed = np.eye(n)
-    passed[v] = own[u]
-    return Step(own[u] > 0, fresh_noise(own[:, [u]]), [Round(passed)])
-
-def _drawn_path(Ws: Sequence[Floats], rng: np.random.Generator) -> list[int]:  # (T + 1,)
-    "Where the token goes if each step takes it along a weight of W."
-    at = [0]
-    for W in Ws:
-        weights = W[at[-1]]
-        at.append(int(rng.choice(len(weights), p=weights / weights.sum())))
-    return at
-
-def _given_path(path: Sequence[Hashable], T: int, labels: tuple[Hashable, ...]) -> list[int]:
-    "Where the token goes, (T + 1,); a ValueError for anything but T + 1 nodes."
-    listed = np.iterable(path) and hasattr(path, "__len__") and not isinstance(path, str)
-    if not listed or len(path) != T + 1:
-        raise ValueError(f"path={path!r}: expected T + 1 = {T + 1} nodes")
-    unknown = [node for node in path if node not in labels]
-    if unknown: raise ValueError(f"path: {unknown[0]!r} is not a node")
-    return [labels.index(node) for node in path]
-
-# %% ../../nbs/protocol/05_algorithms.ipynb #f03a8d64
-def random_walk(
-    W: Floats | Sequence[Floats],
-    T: int,
-    path: Sequence[Hashable] | None = None,
-    seed: int = 0,
-    nodes: Iterable[Hashable] | None = None,
-) -> Protocol:
-    """Make a run of one token that wanders over the network and is trained on its way.
-
-    Parameters
-    ----------
-    W : ndarray, (n, n), or sequence of T of them, (n, n) each
-        Gossip matrices: the token moves from u to v with probability W[u, v].
-    T : int
-        Gradient steps, at least 1.
-    path : sequence of T + 1 labels, optional
-        Where the token is in each step, and after the last; drawn if not given.
-    seed : int, optional
-        Seed of the path that is drawn; it begins at the first node.
-    nodes : iterable of labels, optional
-        In the order of rows; 0 .. n-1 by default.
-
-    Returns
-    -------
-    Protocol
-        The run.
-
-    Raises
-    ------
-    ValueError
-        For what is not a gossip matrix, and for a path along links that have no weight.
-
-    References
-    ----------
-    Cyffers and Bellet 2022; Cyffers et al. 2024.
-
-    Examples
-    --------
-    >>> from mfdl import gossip_matrix, load_graph, random_walk
-    >>> W = gossip_matrix(load_graph("ring:n=6"))
-    >>> random_walk(W, 4, seed=0).T
-    4
-    """
-    Ws = gossip_sequence(W, T)
-    n = len(Ws[0])
-    rng = np.random.default_rng(check_seed("seed", seed))
-    labels = check_nodes(nodes, n)
-    at = _drawn_path(Ws, rng) if path is None else _given_path(path, T, labels)
-    moves = list(zip(at[:-1], at[1:], strict=True))
-    for t, (u, v) in enumerate(moves):
-        if Ws[t][u, v] > 0: continue
-        way = f"no way from {labels[u]!r} to {labels[v]!r} in step {t}"
-        raise ValueError(f"path: {way}; expected neighbours")
-    return Protocol(labels, [_token_step(n, u, v) for u, v in moves], "random walk")

@@ -7,100 +7,32 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import chain
-from typing import Any
 
 import networkx as nx
 import numpy as np
-from scipy.sparse import csr_array, diags_array, eye_array, issparse
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csr_array, diags_array
 
-from mfdl.base.arguments import (
-    Bools, Floats, Ints, check_choice, check_flag, check_plain, real_number,
+from ..base.arguments import Bools, Floats, Ints, check_choice, check_flag
+from mfdl.protocol.methods.checked_gossip import (
+    LARGE, adjacency_of, check_gossip, check_graph, given_weights, warn_if_disconnected,
 )
 
 # %% auto #0
-__all__ = ['LARGE', 'gossip_matrix']
-
-# %% ../../nbs/protocol/02_gossip.ipynb #00000009
-WEIGHTS = ("metropolis", "uniform", "given")
-
-def check_graph(graph: object) -> None:
-    "Refuse what is not a simple graph of networkx."
-    if not isinstance(graph, nx.Graph):
-        kind = type(graph).__name__
-        raise ValueError(f"graph is a {kind}: expected an undirected networkx.Graph")
-    if not graph.is_multigraph() or graph.is_directed(): return
-    if graph.number_of_edges() != nx.Graph(graph).number_of_edges():
-        raise ValueError("graph has parallel edges, and weights of gossip know only whether there "
-                         "is one: expected a simple graph, such as networkx.Graph(graph)")
-
-# %% ../../nbs/protocol/02_gossip.ipynb #warn0001
-def _shown(component: list[str]) -> str:
-    "A component as its first four nodes and its size."
-    dots = ", ..." if len(component) > 4 else ""
-    return f"{{{', '.join(component[:4])}{dots}}} ({len(component)})"
-
-def _warn_if_disconnected(graph: nx.Graph, edges: csr_array) -> None:  # (n, n)
-    "Warn with the components when a graph has more than one."
-    count, component = connected_components(edges, directed=False)
-    if count < 2: return
-    first = [np.flatnonzero(component == which) for which in range(min(count, 5))]
-    names = list(map(str, graph))
-    shown = "; ".join(_shown(sorted(names[u] for u in its)) for its in first)
-    more = f" and {count - 5} more" if count > 5 else ""
-    what = f"graph has {count} components, which never hear of each other"
-    warnings.warn(f"{what}: {shown}{more}", stacklevel=3)
-
-# %% ../../nbs/protocol/02_gossip.ipynb #d9c2cb7d
-def _adjacency(graph: nx.Graph) -> csr_array:  # (n, n)
-    "1 where two different nodes share an edge, whatever its weight."
-    place = {node: i for i, node in enumerate(graph)}
-    neighbours = [others for _, others in graph.adjacency()]
-    node = np.repeat(np.arange(len(graph)), [len(others) for others in neighbours])
-    other = np.fromiter((place[v] for v in chain.from_iterable(neighbours)), dtype=np.int64)
-    edge = node != other
-    ones = np.ones(edge.sum())
-    return csr_array((ones, (node[edge], other[edge])), shape=(len(graph), len(graph)))
-
-# %% ../../nbs/protocol/02_gossip.ipynb #b2b57ee6
-_TOLERANCE = 1e-9  # of row sums; far above rounding (n * 1e-16), far below any weight in use
-_SINGLE = 1e-5  # of row sums that were rounded in single precision
-
-def _given_weights(graph: nx.Graph) -> csr_array:  # (n, n)
-    "The weights that the edges of a graph carry, without those of loops."
-    place = {node: i for i, node in enumerate(graph)}
-    shares = []
-    for u, v, weight in graph.edges(data="weight"):
-        if u == v: continue
-        if not 0 < real_number(weight) < np.inf:
-            raise ValueError(f"graph: the edge between {u!r} and {v!r} has weight {weight!r}: "
-                             "expected a positive number as its attribute 'weight'")
-        shares.append((place[u], place[v], float(weight)))
-    one, other, share = np.array(shares).reshape(-1, 3).T
-    there = (share, (one.astype(int), other.astype(int)))
-    upper = csr_array(there, shape=(len(graph), len(graph)))
-    given = csr_array(upper + upper.T)
-    total = given.sum(axis=1)
-    if total.max() > 1 + _TOLERANCE:
-        raise ValueError(f"graph: weights at {list(graph)[total.argmax()]!r} sum to "
-                         f"{total.max():.6g}: expected at most 1 at each node; divide all by "
-                         f"{float(total.max())!r}")
-    return given
+__all__ = ['gossip_matrix']
 
 # %% ../../nbs/protocol/02_gossip.ipynb #sparse02
+WEIGHTS = ("metropolis", "uniform", "given")
+
 def _edge_weights(graph: nx.Graph, weights: str) -> tuple[csr_array, Ints]:  # (n, n), (n,)
     "Weights along the edges of a graph, and the number of neighbours of each node."
-    edges = _adjacency(graph).tocoo()
+    edges = adjacency_of(graph).tocoo()
     degree = np.bincount(edges.row, minlength=len(graph))
-    if weights == "given": return _given_weights(graph), degree
+    if weights == "given": return given_weights(graph), degree
     of_sender = degree[edges.col] if weights == "metropolis" else 0
     shares = 1 / (1 + np.maximum(degree[edges.row], of_sender))
     return csr_array((shares, (edges.row, edges.col)), shape=edges.shape), degree
 
 # %% ../../nbs/protocol/02_gossip.ipynb #0000000a
-LARGE = 2000  # with more nodes tables are sparse, unless the caller decides
-
 def gossip_matrix(
     graph: nx.Graph, weights: str = "metropolis", sparse: bool | None = None
 ) -> Floats | csr_array:
@@ -149,128 +81,13 @@ def gossip_matrix(
                          "of your own in its place, whose rows sum to 1")
     if not len(graph): raise ValueError("graph has 0 nodes: expected at least one")
     shares, degree = _edge_weights(graph, weights)
-    _warn_if_disconnected(graph, shares)
+    warn_if_disconnected(graph, shares)
     keep_sparse = len(graph) > LARGE if sparse is None else check_flag("sparse", sparse)
     others = shares if keep_sparse else shares.toarray()
     own = 1 / (1 + degree) if weights == "uniform" else np.maximum(0, 1 - others.sum(axis=1))
     if keep_sparse: return csr_array(others + diags_array(own))
     full: Floats = others + np.diag(own)
     return full
-
-# %% ../../nbs/protocol/02_gossip.ipynb #sparse01
-def _square_sparse(W: csr_array, name: str) -> csr_array:
-    "A sparse square matrix of finite numbers as float64, (n, n), without zeros."
-    if W.ndim != 2 or W.shape[0] != W.shape[1] or not W.shape[0]:
-        raise ValueError(f"{name} has shape {W.shape}: expected a square matrix (n, n)")
-    entries = csr_array(W, dtype=np.float64, copy=True)
-    entries.sum_duplicates()
-    entries.eliminate_zeros()
-    if not np.isfinite(entries.data).all():
-        raise ValueError(f"{name} has a weight that is not finite: expected weights in [0, 1]")
-    return entries
-
-# %% ../../nbs/protocol/02_gossip.ipynb #0000000f
-def _square(W: Floats | Sequence[object], name: str) -> Floats:
-    "A square matrix of finite numbers as float64, (n, n)."
-    check_plain(name, W)
-    try:
-        numbers = np.asarray(W).astype(float, casting="same_kind") if len(W) else np.zeros((0, 0))
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is not a matrix of numbers: expected (n, n)") from None
-    if numbers.ndim != 2 or numbers.shape[0] != numbers.shape[1] or not len(numbers):
-        raise ValueError(f"{name} has shape {numbers.shape}: expected a square matrix (n, n)")
-    if not np.isfinite(numbers).all():
-        place = ", ".join(map(str, np.argwhere(~np.isfinite(numbers))[0]))
-        raise ValueError(f"{name}[{place}] is not finite: expected weights in [0, 1]")
-    return numbers
-
-# %% ../../nbs/protocol/02_gossip.ipynb #edg00001
-def _check_edges(W: Floats | csr_array, graph: nx.Graph, name: str) -> None:
-    "Raise a ValueError for weight off the edges of a graph."
-    check_graph(graph)
-    n = W.shape[0]
-    if len(graph) != n:
-        expected = f"expected {len(graph)}, one for each node of the graph"
-        raise ValueError(f"{name} has {n} rows: {expected}")
-    allowed = csr_array(_adjacency(graph) + eye_array(n))
-    used = csr_array(W).tocoo()
-    outside = np.flatnonzero((allowed[used.row, used.col] == 0) & (used.data > 0))
-    if not len(outside): return
-    u = used.row[outside[0]]
-    v = used.col[outside[0]]
-    nodes = list(graph)
-    raise ValueError(f"{name}[{u}, {v}] = {W[u, v]:.6g} is weight off the graph: "
-                     f"{nodes[v]!r} and {nodes[u]!r} share no edge")
-
-# %% ../../nbs/protocol/02_gossip.ipynb #linksin1
-def _stochastic(W: Any, name: str, sparse: bool) -> Floats | csr_array:
-    "A square matrix of weights whose rows sum to one, as float64, (n, n)."
-    if issparse(W) and not sparse:
-        n = csr_array(W).shape[0]
-        raise ValueError(f"{name} is sparse, and this makes tables of all pairs of {n:,} nodes, "
-                         f"{n * n:,} numbers each: expected a full matrix, such as "
-                         "gossip_matrix(graph, sparse=False)")
-    checked = _square_sparse(W, name) if issparse(W) else _square(W, name)
-    if checked.min() < 0:
-        u, v = np.unravel_index(checked.argmin(), checked.shape)
-        negative = f"{name}[{u}, {v}] = {checked[u, v]:.6g} is negative"
-        raise ValueError(f"{negative}: expected weights in [0, 1]")
-    off = np.abs(checked.sum(axis=1) - 1)
-    if off.max() > _TOLERANCE:
-        row = off.argmax()
-        total = f"row {row} sums to {checked[row].sum():.12g}"
-        nearly = f"; what was rounded in single precision needs W = numpy.asarray({name}, float), then " \
-                 "W / W.sum(axis=1, keepdims=True)" if off.max() < _SINGLE and not issparse(W) else ""
-        raise ValueError(
-            f"{name} is not stochastic: {total}, expected 1 (within {_TOLERANCE}){nearly}")
-    return checked
-
-def _links_in(W: Any, name: str) -> tuple[str, str, int]:
-    "What says who is linked, how networkx makes a simple graph of it, and its nodes; or nothing."
-    if isinstance(W, nx.Graph):
-        simple = not W.is_directed() and not W.is_multigraph()
-        return f"a {type(W).__name__}", name if simple else f"networkx.Graph({name})", len(W)
-    try:
-        numbers = csr_array(W) if issparse(W) else np.asarray(W)
-    except ValueError:
-        return "", "", 0
-    if numbers.ndim != 2: return "", "", 0
-    n, columns = numbers.shape
-    words = numbers.dtype.kind not in "biuf"
-    if columns == 2 and (n != 2 or words or isinstance(W, list) and isinstance(W[0], tuple)):
-        return "a list of links", f"networkx.from_edgelist({name})", n
-    if n != columns or words: return "", "", 0
-    entries = csr_array(numbers, dtype=float)
-    whole = not (entries.data % 1).any() and (entries.data >= 0).all()
-    if not whole or entries.diagonal().any() or (entries != entries.T).nnz: return "", "", 0
-    read = "from_scipy_sparse_array" if issparse(W) else "from_numpy_array"
-    given = name if issparse(W) or isinstance(W, np.ndarray) else f"numpy.array({name})"
-    return "an adjacency matrix", f"networkx.{read}({given})", n
-
-def _refuse_links(W: object, name: str, sparse: bool) -> None:
-    "Raise a ValueError that says how to make a gossip matrix of a graph."
-    what, graph, n = _links_in(W, name)
-    in_full = "" if sparse or n <= LARGE else ", sparse=False"
-    if what:
-        raise ValueError(f"{name} is {what}: expected a gossip matrix, such as "
-                         f"gossip_matrix({graph}{in_full})")
-
-# %% ../../nbs/protocol/02_gossip.ipynb #00000010
-def check_gossip(
-    W: Floats | csr_array | Sequence[object],  # (n, n)
-    graph: nx.Graph | None = None,
-    name: str = "W",
-    sparse: bool = False,
-) -> Floats | csr_array:  # (n, n)
-    "Return a gossip matrix as float64, or say why it is none."
-    try:
-        checked = _stochastic(W, name, sparse)
-    except ValueError:
-        _refuse_links(W, name, sparse)
-        raise
-    if graph is not None:
-        _check_edges(checked, graph, name)
-    return checked
 
 # %% ../../nbs/protocol/02_gossip.ipynb #00000014
 def spectral_gap(W: Floats | Sequence[object]) -> float:  # (n, n)

@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import comb
-from typing import Any, NoReturn
 
 import numpy as np
 
-from mfdl.base.arguments import (
-    Bools, Floats, check_choice, check_count, check_flag, real_number,
-)
-from ..base.randomness import secure_uniform
+from ..base.arguments import Floats, check_choice, check_count
+from .methods.random_participation import RandomParticipation, RandomSchemes
 
 # %% auto #0
 __all__ = ['Participation']
@@ -74,121 +71,6 @@ def _largest_sum(weights: Floats, k: int, b: int) -> float:
         best = np.append(np.maximum.accumulate(taken[::-1])[::-1], np.zeros(b))
     return float(best[0])
 
-# %% ../../nbs/protocol/07_participation.ipynb #22dab4e1
-_OF_KNOWN_STEPS = ("k", "b", "separation", "count", "patterns", "max_sum")
-
-@dataclass(frozen=True)
-class RandomParticipation:
-    """Records that take part at random, in batches that no attacker knows.
-
-    Such a scheme has no list of steps, and is refused wherever one is needed.
-    """
-    accounted_by = "methods.poisson:amplified"  # which function of `mfdl.accounting`
-
-    def refuse(self) -> NoReturn:
-        "Raise the error of a function that needs known steps."
-        raise ValueError(f"participation={self!r}: takes part at random, which only account(.., "
-                         "LDP(), ..) counts on; expected known steps, such as "
-                         "Participation.cyclic(k, b)")
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in _OF_KNOWN_STEPS:
-            self.refuse()
-        raise AttributeError(f"{type(self).__name__} has no {name}")
-
-# %% ../../nbs/protocol/07_participation.ipynb #f838346b
-def _check_random(scheme: Any, *counts: str) -> None:
-    "Turn counts into integers and q into a float; raise a ValueError for bad ones."
-    for name in counts:
-        object.__setattr__(scheme, name, check_count(name, getattr(scheme, name)))
-    if not 0 < real_number(scheme.q) <= 1:
-        raise ValueError(f"q={scheme.q!r}: expected a probability in (0, 1]")
-    object.__setattr__(scheme, "q", real_number(scheme.q))
-
-@dataclass(frozen=True)
-class PoissonParticipation(RandomParticipation):
-    "Poisson subsampling of the records of a group, whenever it has its turn."
-    chances: int  # how often each group has its turn
-    groups: int  # the number of groups
-    q: float  # the probability of taking part, in (0, 1]
-
-    def __post_init__(self) -> None:
-        _check_random(self, "chances", "groups")
-
-    @property
-    def T(self) -> int:
-        "The number of steps of the run."
-        return self.chances * self.groups
-
-    def draw(self, records: int, seed: int) -> Bools:  # (T, records)
-        "Draw the steps of some records, of which record i is in group i mod groups."
-        numbers = secure_uniform(seed, 0, self.chances * records).reshape(self.chances, 1, records)
-        in_turn = np.arange(self.groups)[:, None] == np.arange(records) % self.groups
-        return np.asarray((in_turn & (numbers < self.q)).reshape(self.T, records))
-
-# %% ../../nbs/protocol/07_participation.ipynb #cut44002
-@dataclass(frozen=True)
-class TruncatedParticipation(RandomParticipation):
-    "Poisson subsampling as in `PoissonParticipation`, with large batches cut."
-    accounted_by = "methods.truncated_poisson:amplified_if_cut"
-    chances: int  # how often each group has its turn
-    groups: int  # the number of groups
-    q: float  # the probability that a record is drawn, in (0, 1]
-    records: int  # how many records a node holds at most
-    largest: int  # the largest size of a batch
-
-    def __post_init__(self) -> None:
-        _check_random(self, "chances", "groups", "records", "largest")
-
-    @property
-    def T(self) -> int:
-        "The number of steps of the run."
-        return self.chances * self.groups
-
-    @property
-    def places(self) -> int:
-        "The places of a group, whether a record is there or not."
-        return -(-self.records // self.groups)
-
-    def draw(self, records: int, seed: int) -> Bools:  # (T, records)
-        "Draw the steps of some records, of which record i is in group i mod groups."
-        if records > self.records:
-            raise ValueError(f"records={records}: expected at most {self.records}, for which "
-                             "batches are cut")
-        numbers = secure_uniform(seed, 0, self.T * self.places)
-        numbers = numbers.reshape(self.chances, self.places, self.groups).swapaxes(1, 2)
-        rank = numbers.argsort(axis=2).argsort(axis=2)
-        came = (numbers < self.q) & (rank < self.largest)
-        taken = came[..., None] & np.eye(self.groups, dtype=bool)[:, None]
-        return taken.reshape(self.T, self.places * self.groups)[:, :records]
-
-# %% ../../nbs/protocol/07_participation.ipynb #b1n50002
-@dataclass(frozen=True)
-class BinsParticipation(RandomParticipation):
-    "Put each record into one of the batches of an epoch at random."
-    accounted_by = "methods.random_batches:amplified_if_assigned"
-    epochs: int  # how often all batches are used
-    bins: int  # the number of batches of an epoch, all equally likely
-    anew: bool = False  # whether records are assigned anew in each epoch
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "bins"):
-            object.__setattr__(self, name, check_count(name, getattr(self, name)))
-        check_flag("anew", self.anew)
-
-    @property
-    def T(self) -> int:
-        "The number of steps of the run."
-        return self.epochs * self.bins
-
-    def draw(self, records: int, seed: int) -> Bools:  # (T, records)
-        "Draw the batches of some records."
-        numbers = secure_uniform(seed, 0, (self.epochs if self.anew else 1) * records)
-        drawn = np.floor(numbers * self.bins).reshape(-1, 1, records)
-        taken = np.broadcast_to(
-            drawn == np.arange(self.bins)[:, None], (self.epochs, self.bins, records))
-        return taken.reshape(self.T, records)
-
 # %% ../../nbs/protocol/07_participation.ipynb #scheme01
 _SEPARATIONS = {"cyclic": "exactly", "min-sep": "at least"}
 
@@ -213,44 +95,9 @@ def _usual_steps(match: re.Match[str]) -> int:
     "The steps of a text that does not name them: k*b if cyclic, otherwise 10."
     return int(match[3]) * int(match[4]) if match[2] == "cyclic" else 10
 
-# %% ../../nbs/protocol/07_participation.ipynb #cut44005
-class _ByChance:
-    "Ways to take part at random, by name."
-
-    @classmethod
-    def poisson(cls, q: float, T: int) -> PoissonParticipation:
-        "In each of T steps with probability q, each record by itself."
-        return PoissonParticipation(check_count("T", T), 1, q)
-
-    @classmethod
-    def cyclic_poisson(cls, k: int, b: int, q: float) -> PoissonParticipation:
-        "In each of the steps j, j+b, .., j+(k-1)b with probability q; T = k*b."
-        return PoissonParticipation(k, b, q)
-
-    @classmethod
-    def truncated_poisson(
-        cls, q: float, T: int, records: int, largest: int, groups: int = 1,
-    ) -> TruncatedParticipation:
-        "As cyclic_poisson, with a largest batch, for nodes that hold so many records."
-        steps = check_count("T", T)
-        if steps % check_count("groups", groups):
-            raise ValueError(f"T={T}: expected a multiple of groups={groups}, each of them as "
-                             "often in turn")
-        return TruncatedParticipation(steps // groups, groups, q, records, largest)
-
-    @classmethod
-    def balls_in_bins(cls, k: int, b: int) -> BinsParticipation:
-        "In steps j, j+b, .., j+(k-1)b, where j is drawn once; T = k*b."
-        return BinsParticipation(k, b)
-
-    @classmethod
-    def balls_in_new_bins(cls, k: int, b: int) -> BinsParticipation:
-        "In one step of each of k epochs of b steps, drawn anew in each; T = k*b."
-        return BinsParticipation(k, b, anew=True)
-
 # %% ../../nbs/protocol/07_participation.ipynb #0000000b
 @dataclass(frozen=True)
-class Participation(_ByChance):
+class Participation(RandomSchemes):
     """In which of T steps one record may take part: at most k times, b steps apart.
 
     Parameters
@@ -361,60 +208,3 @@ def participation_of(
     "In which steps that takes part which is protected."
     if check_choice("protect", protect, PROTECTS) == "record": return records
     return Participation.every_step(records.T)
-
-# %% ../../nbs/protocol/07_participation.ipynb #410c071c
-def _checked_name(record: Any) -> Hashable:
-    "A record as an integer or a text; numbers of NumPy and torch are integers, too."
-    name = record.item() if hasattr(record, "item") and not getattr(record, "ndim", 0) else record
-    if isinstance(name, str) or type(name) is int: return name
-    raise ValueError(f"records: {record!r} is no record; expected integers or texts")
-
-@dataclass
-class Uses:
-    "The uses of records in a run, checked step by step against a participation."
-    participation: Participation  # in which steps a record may take part
-    _steps: int = field(default=0, init=False)  # so far
-    _used: dict[Hashable, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_participation(self.participation)
-
-    def take(self, records: Iterable[Any]) -> None:
-        "Note the records of the next step."
-        t = self._steps
-        if t >= self.participation.T:
-            raise ValueError(f"records: there is no step {t}; expected {self.participation.T} "
-                             "steps, as in the participation")
-        names = [_checked_name(record) for record in records]
-        if len(set(names)) < len(names):
-            twice = next(name for k, name in enumerate(names) if name in names[:k])
-            raise ValueError(f"records: {twice!r} is twice in step {t}; expected once")
-        self._used |= {name: (self._count(name, t), t) for name in names}
-        self._steps += 1
-
-    def _count(self, name: Hashable, t: int) -> int:
-        "How often a record has been used, with a use in step t that must be allowed."
-        if name not in self._used: return 1
-        count, last = self._used[name]
-        scheme = self.participation
-        gap = t - last
-        exact = scheme.separation == "exactly"
-        if (gap % scheme.b if exact else gap < scheme.b) or count == scheme.k:
-            raise ValueError(
-                f"records: {name!r} is used in steps {last} and {t}, {count + 1} times so far, "
-                f"but {scheme!r} allows for {scheme.k} uses, {'' if exact else 'at least '}"
-                f"{scheme.b} apart. Expected a fixed order of batches, or an account for "
-                "Participation.min_sep(k, 1, T), which allows for k epochs in any order")
-        return count + 1
-
-# %% ../../nbs/protocol/07_participation.ipynb #22923e76
-def participation_in_words(participation: Participation, checked: bool) -> str:
-    "Say in which steps a record takes part, and on whose word."
-    least = "" if participation.separation == "exactly" else "at least "
-    said = (f"Each record takes part in at most {participation.k} of {participation.T} steps, "
-            f"{least}{participation.b} apart")
-    if checked: return f"{said}, as was checked for the records that were named."
-    promise = f"{said}. This was not checked: the order of batches is a promise of the program."
-    if participation.b == 1 or participation.k == 1: return promise
-    return (f"{promise} If epochs are shuffled it is broken, and the account is that of "
-            f"Participation.min_sep({participation.k}, 1, {participation.T}).")

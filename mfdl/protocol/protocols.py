@@ -8,221 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.sparse import csr_array, eye_array, kron, vstack
+from scipy.sparse import csr_array
 
-from ..base.arguments import Bools, Floats, Ints, check_count, composed
-from ..base.cards import network_card
-from .gossip import hops
+from ..base.arguments import Bools, Floats, Ints, check_count
+from .methods.labels import Labelled, check_nodes
+from .methods.matrices_from_elsewhere import TOLD_BY_MATRICES, run_of_matrices
+from mfdl.protocol.methods.run_checks import (
+    NEEDS_FULL, RUNNING, check_bases, check_drawn, check_holders, checked_steps,
+)
 from mfdl.protocol.methods.steps import (
-    ByContent, Round, Route, Step, features_of, fingerprint, frozen, read_only, refuse,
+    ByContent, Round, Step, features_of, fingerprint, frozen, read_only, refuse,
+)
+from mfdl.protocol.methods.tables import (
+    Messages, NoiseMixing, Variables, messages_of_steps, mixing_of_steps, variables_of_steps,
 )
 
 # %% auto #0
 __all__ = ['Protocol']
-
-# %% ../../nbs/protocol/04_protocols.ipynb #00000014
-@dataclass(frozen=True, eq=False)
-class Messages:
-    "What is sent: one entry for each of m messages."
-    step: Ints  # (m,), the step of each message
-    round: Ints  # (m,), which exchange of its step each message belongs to
-    sender: Ints  # (m,), index of the node that sends it
-    receiver_sets: Bools | csr_array  # (r, n), the different sets of receivers
-    receiver_set: Ints  # (m,), the receivers of each message, as a row of `receiver_sets`
-
-    @property
-    def receivers(self) -> Bools | csr_array:
-        "Who gets each message, (m, n)."
-        return self.receiver_sets[self.receiver_set]
-
-# %% ../../nbs/protocol/04_protocols.ipynb #c95a10f2
-@dataclass(frozen=True, eq=False)
-class Variables:
-    """What is drawn: one entry for each of q independent standard normal variables.
-
-    Each variable is a vector, with one number for each parameter of the model.
-    """
-    step: Ints  # (q,), the step in which each is drawn
-    holder_sets: Bools | csr_array  # (r, n), the different sets of holders
-    holder_set: Ints  # (q,), the holders of each variable, as a row of `holder_sets`
-
-    @property
-    def holders(self) -> Bools | csr_array:
-        "The nodes that can draw each variable again, (q, n)."
-        return self.holder_sets[self.holder_set]
-
-    @property
-    def held_alone(self) -> bool:
-        "Whether each has one holder, so that no insider knows noise of another."
-        return bool((self.holder_sets.sum(axis=1) == 1).all())
-
-    @cached_property
-    def number(self) -> Ints:
-        "How many variables of the same holders came before each variable, (q,)."
-        order = np.argsort(self.holder_set, kind="stable")
-        rows = np.arange(self.holder_sets.shape[0])
-        first = np.searchsorted(self.holder_set[order], rows)
-        count = np.empty(len(order), dtype=int)
-        count[order] = np.arange(len(order)) - first[self.holder_set[order]]
-        return count
-
-# %% ../../nbs/protocol/04_protocols.ipynb #04c7a9e3
-def _recombined(
-    N: csr_array,  # (r, q), rows in the order of places
-    is_model: Bools,  # (r,)
-    basis: Floats,  # (n, n)
-) -> csr_array:  # (r, q)
-    "Additions, with those of models recombined between the nodes of each step."
-    models = np.flatnonzero(is_model)
-    shares = np.flatnonzero(~is_model)
-    across = kron(eye_array(len(models) // len(basis)), basis)
-    in_order = np.argsort(np.concatenate([models, shares]))
-    return csr_array(csr_array(vstack([across @ N[models], N[~is_model]]))[in_order])
-
-# %% ../../nbs/protocol/04_protocols.ipynb #8e1d5b60
-@dataclass(frozen=True, eq=False)
-class NoiseMixing:
-    """Where noise enters, one entry for each of r places: L @ added = D @ variables.
-
-    The places of a step are first its n models, where noise enters with the gradients, and then
-    the shares of its messages. With a basis, the additions of the n models are recombined
-    between the nodes.
-    """
-    step: Ints  # (r,), the step of each place
-    round: Ints  # (r,), the exchange that a share belongs to
-    node: Ints  # (r,), the node that adds the noise
-    receiver: Ints  # (r,), the node whose message carries it
-    D: csr_array  # (r, q), coefficients of the q variables
-    # (r, r), coefficients of additions, lower-triangular: what is taken back of earlier ones
-    L: csr_array
-    takes_back: bool  # whether L is not the identity
-    basis: Floats | None  # (n, n), how nodes recombine what they add
-
-    @cached_property
-    def models(self) -> Ints:
-        "The places that are models, (nT,)."
-        return np.flatnonzero(self.round < 0)
-
-    @property
-    def N(self) -> csr_array:
-        "All additions, (r, q): added = N @ variables."
-        N = self.D
-        if self.takes_back:
-            from scipy.sparse.linalg import spsolve_triangular
-            N = csr_array(spsolve_triangular(self.L, self.D.toarray(), lower=True))
-        return N if self.basis is None else _recombined(N, self.round < 0, self.basis)
-
-# %% ../../nbs/protocol/04_protocols.ipynb #00000015
-def _joined(parts: list[Ints]) -> Ints:
-    "Integers, one after the other."
-    return np.concatenate([np.zeros(0, dtype=int), *parts])
-
-def _stacked_sets(parts: list[Bools | csr_array], n: int) -> Bools | csr_array:  # (rows, n)
-    "Sets of nodes below each other; sparse if any part is."
-    if any(isinstance(part, csr_array) for part in parts):
-        return csr_array(vstack([csr_array(part) for part in parts], format="csr"))
-    return np.vstack([np.zeros((0, n), dtype=bool), *parts])
-
-def _messages_of(steps: Sequence[Step], n: int) -> Messages:
-    "What n nodes send in a run, in order: by step, round and sender."
-    exchanges = [(t, k, one) for t, step in enumerate(steps) for k, one in enumerate(step.rounds)]
-    rounds = [one for *_, one in exchanges]
-    distinct = list(dict.fromkeys(rounds))
-    first_rows = np.cumsum([0, *(len(one.senders) for one in distinct)])
-    first = dict(zip(distinct, first_rows, strict=False))
-    counts = np.array([len(one.senders) for one in rounds], dtype=int)
-    return Messages(
-        step=np.repeat(np.array([t for t, *_ in exchanges], dtype=int), counts),
-        round=np.repeat(np.array([k for _, k, _ in exchanges], dtype=int), counts),
-        sender=_joined([one.senders for one in rounds]),
-        receiver_sets=_stacked_sets([one.receivers for one in distinct], n),
-        receiver_set=_joined([first[one] + np.arange(len(one.senders)) for one in rounds]))
-
-# %% ../../nbs/protocol/04_protocols.ipynb #b7f3a085
-def _sparse_variables(distinct: Sequence[Step], kinds: Ints, drawn: Ints) -> Variables:
-    "What is drawn in a run, for the sparse tables of holders of large networks."
-    tables = {id(one.noise.holders): csr_array(one.noise.holders) for one in distinct}
-    rows = csr_array(_stacked_sets(list(tables.values()), 0))
-    each = [tuple(row) for row in np.split(-rows.indices, rows.indptr[1:-1])][:rows.shape[0]]
-    number = {row: k for k, row in enumerate(sorted(set(each)))}  # in the order of full rows
-    which = np.array([number[row] for row in each], dtype=int)
-    ends = np.cumsum([table.shape[0] for table in tables.values()])
-    parts = dict(zip(tables, np.split(which, ends[:-1]), strict=True))
-    return Variables(
-        step=np.repeat(np.arange(len(kinds)), np.diff(drawn)),
-        holder_sets=rows[np.unique(which, return_index=True)[1]],
-        holder_set=_joined([parts[id(distinct[kind].noise.holders)] for kind in kinds]))
-
-def _variables_of(distinct: Sequence[Step], kinds: Ints, drawn: Ints, n: int) -> Variables:
-    "What is drawn in a run, in order; kinds (T,) number the distinct steps."
-    if any(isinstance(step.noise.holders, csr_array) for step in distinct):
-        return _sparse_variables(distinct, kinds, drawn)
-    packed = [np.packbits(step.noise.holders, axis=1) for step in distinct]
-    tables = {rows.tobytes(): rows for rows in packed}
-    sets, which = np.unique(np.vstack(list(tables.values())), axis=0, return_inverse=True)
-    ends = np.cumsum([len(rows) for rows in tables.values()])
-    parts = dict(zip(tables, np.split(which.ravel(), ends[:-1]), strict=True))
-    of_kind = [parts[rows.tobytes()] for rows in packed]
-    return Variables(
-        step=np.repeat(np.arange(len(kinds)), np.diff(drawn)),
-        holder_sets=np.unpackbits(sets, axis=1, count=n).astype(bool),
-        holder_set=_joined([of_kind[kind] for kind in kinds]))
-
-# %% ../../nbs/protocol/04_protocols.ipynb #6a8d2f7c
-def _labels(t: int, k: int, adders: Ints, receivers: Ints) -> Ints:  # (4, places)
-    "Step, round, node and receiver of some places."
-    count = len(adders)
-    return np.array([np.full(count, t), np.full(count, k), adders, receivers])
-
-def _places(t: int, step: Step) -> list[tuple[Ints, csr_array]]:  # (4, places), (places, m)
-    "The places of a step with their coefficients: models first, then shares."
-    models = np.arange(step.n)
-    places = [(_labels(t, -1, models, models), step.noise.mix)]
-    for k, one in enumerate(step.rounds):
-        if one.share is None: continue
-        sender, receiver = one.pairs.T
-        rows = csr_array(one.share[receiver * step.n + sender])
-        places.append((_labels(t, k, sender, receiver), rows))
-    return places
-
-def _stacked_rows(parts: list[csr_array], ends: list[int], columns: int) -> csr_array:
-    "Sparse matrices below each other; `ends` says where the columns of each end."
-    if not parts: return csr_array((0, columns))
-    shifted = zip(parts, ends, strict=True)
-    indices = [part.indices + (end - part.shape[1]) for part, end in shifted]
-    counts = np.concatenate([np.diff(part.indptr) for part in parts])
-    pointers = np.concatenate([[0], np.cumsum(counts)])
-    data = np.concatenate([part.data for part in parts])
-    return csr_array((data, np.concatenate(indices), pointers), shape=(len(counts), columns))
-
-# %% ../../nbs/protocol/04_protocols.ipynb #f96b04d2
-def _taken_back(steps: Sequence[Step], is_model: Bools) -> csr_array:  # (r, r); is_model: (r,)
-    "What is taken back of earlier additions, at all places."
-    n = steps[0].n
-    ends = [n * (t + 1) for t in range(len(steps))]
-    among = _stacked_rows([step.noise.back for step in steps], ends, n * len(steps))
-    if is_model.all(): return among
-    identity = eye_array(len(is_model))
-    spread = csr_array(identity)[:, is_model]
-    return csr_array(spread @ among @ spread.T + identity - spread @ spread.T)
-
-def _mixing_of(steps: Sequence[Step], drawn: Ints, takes_back: bool) -> NoiseMixing:
-    "Where noise enters: by step, models first, then shares by round and sender."
-    parts = []
-    ends = []
-    for t, step in enumerate(steps):
-        for part in _places(t, step):
-            parts.append(part)
-            ends.append(int(drawn[t + 1]))
-    step_of, round_of, node, receiver = np.concatenate([labels for labels, _ in parts], axis=1)
-    D = _stacked_rows([rows for _, rows in parts], ends, int(drawn[-1]))
-    L = _taken_back(steps, round_of < 0) if takes_back else csr_array(eye_array(len(node)))
-    return NoiseMixing(
-        step_of, round_of, node, receiver, D, L, takes_back, steps[0].noise.basis)
 
 # %% ../../nbs/protocol/04_protocols.ipynb #3d17c8a5
 def _exchanged(models: Floats, one: Round, end: int) -> tuple[Floats, int]:
@@ -253,164 +58,9 @@ def _effects_of(steps: Sequence[Step], places: int) -> Floats:  # (messages, pla
             sent.append(messages)
     return np.vstack(sent)
 
-# %% ../../nbs/protocol/04_protocols.ipynb #d2c95f18
-def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...]:
-    "Labels of n nodes."
-    if nodes is None: return tuple(range(n))
-    if not np.iterable(nodes):
-        raise ValueError(f"nodes={nodes!r}: expected {n} labels, one for each row of W")
-    labels = tuple(nodes)
-    if not all(isinstance(node, Hashable) for node in labels):
-        raise ValueError(f"nodes={list(labels)!r}: expected labels such as numbers and texts")
-    if len(labels) != n:
-        raise ValueError(f"nodes has {len(labels)} labels: expected {n}, one for each row of W")
-    if len(set(map(composed, labels))) != n:
-        raise ValueError("nodes has repeated labels: expected each node once")
-    return labels
-
-# %% ../../nbs/protocol/04_protocols.ipynb #59d8c3f0
-class _Labelled:
-    "What has nodes with labels, steps, and messages between the nodes."
-    name: str
-    nodes: tuple[Hashable, ...]
-    schedule: Any = None  # how noisy gradients become updates, if steps are not plain (`accounting.methods.schedules`)
-
-    @property
-    def plain(self) -> Self:
-        "The same run with plain steps."
-        return self
-
-    @property
-    def hears(self) -> Bools | csr_array:
-        "Who ever hears whom, (n, n)."
-        raise NotImplementedError
-
-    @property
-    def n(self) -> int:
-        "Number of nodes."
-        return len(self.nodes)
-
-    @cached_property
-    def _positions(self) -> dict[Hashable, int]:
-        "The position of each label."
-        return {composed(label): i for i, label in enumerate(self.nodes)}
-
-    def index(self, labels: Iterable[Hashable], argument: str = "nodes") -> list[int]:
-        """Positions of nodes.
-
-        Parameters
-        ----------
-        labels : iterable of labels
-            The nodes to be found.
-        argument : str, optional
-            The name of the argument in the caller, for error messages.
-
-        Returns
-        -------
-        list of int
-            The rows of these nodes.
-
-        Raises
-        ------
-        ValueError
-            For a label that no node has.
-        """
-        position = self._positions
-        wanted = [*map(composed, labels)]
-        for label in wanted:
-            if isinstance(label, Hashable) and label in position: continue
-            shown = ", ".join(map(repr, self.nodes[:6])) + (", ..." if self.n > 6 else "")
-            raise ValueError(f"{argument}: {label!r} is not a node: expected some of {shown}")
-        return [position[label] for label in wanted]
-
-    def distances(self, attackers: Iterable[Hashable]) -> Floats:
-        """Hops that each node's messages need to reach the nearest attacker.
-
-        Parameters
-        ----------
-        attackers : iterable of labels
-            Nodes of the run.
-
-        Returns
-        -------
-        ndarray (n,)
-            Numbers of hops; inf if messages never arrive.
-        """
-        return hops(self.hears, np.isin(np.arange(self.n), self.index(attackers)))
-
-    def _repr_html_(self) -> str:
-        return network_card(self)
-
-# %% ../../nbs/protocol/04_protocols.ipynb #70e4f9b3
-_SPARSE = ("protocol={!r} has sparse gossip matrices, and this makes tables of all pairs of nodes; "
-           "expected full ones, such as gossip_matrix(graph, sparse=False)")
-
-# %% ../../nbs/protocol/04_protocols.ipynb #1c60d5fa
-def _checked_steps(steps: Iterable[Step]) -> tuple[Step, ...]:
-    "The steps of a run, equal ones as one object; a ValueError for anything else."
-    given = tuple(steps) if isinstance(steps, Iterable) else (steps,)
-    for t, step in enumerate(given):
-        if not isinstance(step, Step):
-            raise ValueError(f"steps[{t}] is a {type(step).__name__}: expected a Step")
-    if not given: raise ValueError("steps=[]: expected at least one Step")
-    known: dict[Step, Step] = {}
-    n = given[0].n
-    for t, step in enumerate(given):
-        if step.n != n:
-            raise ValueError(f"steps[{t}] is for {step.n} nodes: expected {n}, as in steps[0]")
-    return tuple(known.setdefault(step, step) for step in given)
-
-def _check_memory(steps: Sequence[Step], drawn: Ints) -> None:  # drawn: (T + 1,)
-    "Raise a ValueError for a step that uses what has not been drawn or added yet."
-    for t, step in enumerate(steps):
-        there = drawn[t + 1]
-        if step.reach > there:
-            raise ValueError(
-                f"steps[{t}] uses the last {step.reach} noise variables: "
-                f"only {there} have been drawn")
-        taken = step.noise.memory[1]
-        added = step.n * (t + 1)
-        if taken > added:
-            raise ValueError(f"steps[{t}] takes back the last {taken} additions: there are {added}")
-
-# %% ../../nbs/protocol/04_protocols.ipynb #46d7e0c9
-def _check_holders(run: Protocol) -> None:
-    "Raise a ValueError for a node that adds noise whose seed it does not hold."
-    sets = run.variables.holder_sets
-    which = run.variables.holder_set
-    shared = not all(step.noise.alone for step in run.distinct)  # some add what others added
-    checked = set(run.distinct) if all(step.alike for step in run.distinct) else set()
-    for t, step in enumerate(run.steps):
-        if step in checked: continue
-        if step.reach <= step.noise.q:
-            checked.add(step)
-        nodes, back = step.uses(shared)
-        if not len(nodes): continue
-        used = run.drawn[t + 1] - back
-        lacks = np.flatnonzero(~sets[which[used], nodes])
-        if len(lacks):
-            node = run.nodes[nodes[lacks[0]]]
-            raise ValueError(
-                f"steps[{t}]: node {node!r} adds noise variable {used[lacks[0]]}, "
-                "whose seed it does not hold")
-
-def _check_bases(steps: Iterable[Step]) -> None:
-    "Raise a ValueError unless noise is recombined in the same way in all steps."
-    if len({fingerprint(step.noise.basis) for step in steps}) > 1:
-        raise ValueError("steps have different bases: expected the same in all of them")
-
-def _checked_matrix(label: str, given: ArrayLike, shape: tuple[int, int]) -> Floats:
-    "A copy of finite numbers of that shape; a ValueError for anything else."
-    M = np.array(given, dtype=np.float64)
-    if M.shape != shape:
-        raise ValueError(f"{label} has shape {M.shape}: expected {shape}")
-    if not np.isfinite(M).all():
-        raise ValueError(f"{label} has an entry that is not finite: expected numbers")
-    return M
-
 # %% ../../nbs/protocol/04_protocols.ipynb #00000017
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class Protocol(_Labelled, ByContent):
+class Protocol(Labelled, ByContent):
     """A run of decentralized learning: who trains, which noise enters, who hears whom.
 
     Parameters
@@ -451,11 +101,11 @@ class Protocol(_Labelled, ByContent):
         steps: Iterable[Step],
         name: str = "protocol",
     ) -> None:
-        checked = _checked_steps(steps)
+        checked = checked_steps(steps)
         self._set(nodes=check_nodes(nodes, checked[0].n), steps=checked, name=name)
-        _check_memory(self.steps, self.drawn)
-        _check_holders(self)
-        _check_bases(self.distinct)
+        check_drawn(self.steps, self.drawn)
+        check_holders(self)
+        check_bases(self.distinct)
 
     def __repr__(self) -> str:
         rounds = sorted({len(step.rounds) for step in self.distinct})
@@ -530,23 +180,23 @@ class Protocol(_Labelled, ByContent):
     @cached_property
     def messages(self) -> Messages:
         "What is sent, in order: by step, round and sender."
-        return _messages_of(self.steps, self.n)
+        return messages_of_steps(self.steps, self.n)
 
     @cached_property
     def variables(self) -> Variables:
         "What is drawn, in order."
-        return _variables_of(self.distinct, self.kinds, self.drawn, self.n)
+        return variables_of_steps(self.distinct, self.kinds, self.drawn, self.n)
 
     @cached_property
     def mix(self) -> NoiseMixing:
         "Where noise enters: by step, models first, then shares by round and sender."
         takes_back = any(step.noise.takes_back for step in self.distinct)
-        return _mixing_of(self.steps, self.drawn, takes_back)
+        return mixing_of_steps(self.steps, self.drawn, takes_back)
 
     @cached_property
     def effects(self) -> Floats:
         "E, (messages, places): what one unit at each place does to each message."
-        if self.sparse: raise ValueError(_SPARSE.format(self.name))
+        if self.sparse: raise ValueError(NEEDS_FULL.format(self.name))
         return _effects_of(self.steps, len(self.mix.step))
 
     @cached_property
@@ -583,111 +233,10 @@ class Protocol(_Labelled, ByContent):
         if not 1 <= check_count("step", step, "a number of steps") <= self.T:
             raise ValueError(
                 f"step={step}: expected 1 to {self.T}, the steps of {self.name}")
-        refuse(_RUNNING, self)
+        refuse(RUNNING, self)
         return Protocol(self.nodes, self.steps[:step], self.name)
 
-    @staticmethod
-    def from_matrices(
-        M_G: ArrayLike,
-        M_Z: ArrayLike,
-        messages: Messages,
-        variables: Variables,
-        nodes: Iterable[Hashable] | None,
-        T: int,
-        name: str = "matrices",
-    ) -> MatrixProtocol:
-        """Make a run of which only the matrices are known: for accounts, not to train.
-
-        Parameters
-        ----------
-        M_G : array (m, nT)
-            What gradients do to messages; column t * n + u is the gradient of node u in
-            step t.
-        M_Z : array (m, q)
-            What noise variables do to messages.
-        messages, variables : Messages, Variables
-            The tables of the m messages and the q variables.
-        nodes : iterable of labels, or None
-            Labels of the n nodes; None for 0 .. n-1.
-        T : int
-            Number of steps.
-        name : str, optional
-            The name in reports.
-
-        Returns
-        -------
-        MatrixProtocol
-            The run, with copies of the matrices.
-
-        Raises
-        ------
-        ValueError
-            For matrices of other shapes, and for entries that are not finite.
-
-        References
-        ----------
-        arXiv 2510.17480, Definition 4; chapter 04.
-        """
-        n = messages.receiver_sets.shape[1]
-        m = len(messages.step)
-        gradients = n * check_count("T", T)
-        checked_G = _checked_matrix("M_G", M_G, (m, gradients))
-        checked_Z = _checked_matrix("M_Z", M_Z, (m, len(variables.step)))
-        labels = check_nodes(nodes, n)
-        return MatrixProtocol(name, labels, T, messages, variables, checked_G, checked_Z)
-
-# %% ../../nbs/protocol/04_protocols.ipynb #00000019
-@dataclass(frozen=True, eq=False)
-class MatrixProtocol(_Labelled):
-    """Matrices from elsewhere, as `Protocol.from_matrices` gives them.
-
-    Parameters
-    ----------
-    name : str
-        The name in reports.
-    nodes : tuple of labels
-        Labels of the n nodes.
-    T : int
-        Number of steps.
-    messages, variables : Messages, Variables
-        The tables of the m messages and the q variables.
-    M_G : ndarray (m, nT)
-        What gradients do to messages.
-    M_Z : ndarray (m, q)
-        What noise variables do to messages.
-
-    References
-    ----------
-    chapter 04.
-    """
-    name: str
-    nodes: tuple[Hashable, ...]
-    T: int
-    messages: Messages
-    variables: Variables
-    M_G: Floats
-    M_Z: Floats
-    sparse = False  # its matrices are full
-    lacks = "is known by its matrices only: it can be accounted for, but nothing says how it is run"
-
-    @property
-    def features(self) -> frozenset[str]:
-        "What is known of this run, by name (`protocol.methods.steps`): its matrices."
-        return features_of(self, _TOLD)
-
-    @cached_property
-    def hears(self) -> Bools:
-        "Who ever hears whom, (n, n)."
-        senders = self.messages.sender.tolist()
-        sets = self.messages.receiver_set.tolist()
-        heard = np.zeros((self.n, self.n), dtype=bool)
-        for sender, row in {*zip(senders, sets, strict=True)}:
-            heard[:, sender] |= self.messages.receiver_sets[row]
-        return read_only(heard & ~np.eye(self.n, dtype=bool))
-
-    def __repr__(self) -> str:
-        size = f"{self.n} nodes, {self.T} steps, {len(self.M_G)} messages"
-        return f"MatrixProtocol {self.name}: {size}, {self.M_Z.shape[1]} noise variables"
+    from_matrices = staticmethod(run_of_matrices)
 
 # %% ../../nbs/protocol/04_protocols.ipynb #14feat01
 def _of_steps(run: Protocol) -> set[str]:
@@ -696,59 +245,7 @@ def _of_steps(run: Protocol) -> set[str]:
     return {name for step in run.distinct for name in step.features} | (
         {"changing"} if changing else set())
 
-def _nothing(run: object) -> set[str]:
-    return set()
-
-_LABELS = {"nodes": _nothing, "name": _nothing}
 _TOLD: dict[type, dict[str, Callable[[Any], Iterable[str]]]] = {
-    Protocol: {**_LABELS, "steps": _of_steps},
-    Messages: dict.fromkeys(
-        ("step", "round", "sender", "receiver_sets", "receiver_set"), _nothing),
-    Variables: dict.fromkeys(("step", "holder_sets", "holder_set"), _nothing),
-    MatrixProtocol: {
-        **_LABELS,
-        "T": _nothing,
-        "messages": lambda run: features_of(run.messages, _TOLD),
-        "variables": lambda run: features_of(run.variables, _TOLD),
-        "M_G": lambda run: {"matrices"},
-        "M_Z": lambda run: {"matrices"},
-    },
+    Protocol: {"nodes": lambda run: (), "name": lambda run: (), "steps": _of_steps},
+    **TOLD_BY_MATRICES,
 }
-_RUNNING = Route(
-    "what runs or copies it",
-    frozenset({
-        "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
-        "uneven", "memory", "back", "basis"}),
-    "a plain run")
-
-# %% ../../nbs/protocol/04_protocols.ipynb #14full01
-MOST_GRADIENTS = 4000  # for whose matrices there is room
-
-def with_full_matrices(protocol: Protocol) -> Protocol:
-    "Return the same run with full gossip matrices."
-    if not protocol.sparse: return protocol
-    if protocol.n * protocol.T > MOST_GRADIENTS:
-        raise ValueError(
-            f"protocol={protocol.name!r} has {protocol.n} nodes and T={protocol.T} steps: expected "
-            f"at most {MOST_GRADIENTS} gradients, for whose matrices there is room, as in a "
-            "smaller network")
-
-    refuse(_RUNNING, protocol)
-
-    def full(one: Round) -> Round:
-        return Round.checked(one.W.toarray()) if isinstance(one.W, csr_array) else one
-
-    steps = [Step(step.trains, step.noise, map(full, step.rounds)) for step in protocol.steps]
-    return Protocol(protocol.nodes, steps, protocol.name)
-
-# %% ../../nbs/protocol/04_protocols.ipynb #00000018
-def check_protocol_type(
-    protocol: object, expected: str = "a Protocol, such as dp_dsgd(W, T)", sparse: bool = False,
-) -> None:
-    "Refuse what is not a run that can be executed."
-    if isinstance(protocol, MatrixProtocol):
-        raise ValueError(f"protocol={protocol.name!r} {protocol.lacks}; expected {expected}")
-    if not isinstance(protocol, Protocol):
-        raise ValueError(f"protocol={protocol!r}: expected {expected}")
-    if protocol.sparse and not sparse: raise ValueError(_SPARSE.format(protocol.name))
-    refuse(_RUNNING, protocol)

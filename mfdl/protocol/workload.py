@@ -6,97 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
-from scipy.sparse import csr_array
 
-from ..base.arguments import Floats, check_count
-from .gossip import check_gossip
+from ..base.arguments import Floats
+from .methods.checked_gossip import gossip_sequence
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 # %% auto #0
 __all__ = ['workload']
-
-# %% ../../nbs/protocol/03_workload.ipynb #0000000a
-def is_matrix(M: object) -> bool:
-    "Tell whether something is a matrix: two dimensions, and rows of one length."
-    try:
-        return np.ndim(M) == 2  # type: ignore[arg-type]  # whatever it is
-    except ValueError:
-        return False
-
-def _is_sequence(W: object) -> bool:
-    "Whether the caller means one gossip matrix for each step."
-    if isinstance(W, np.ndarray): return W.ndim == 3
-    if not isinstance(W, tuple | list) or not len(W): return False
-    return isinstance(W[0], nx.Graph) or is_matrix(W[0])  # a graph is refused later
-
-# %% ../../nbs/protocol/03_workload.ipynb #kinds001
-def _entries(W: Floats | csr_array) -> bytes:
-    "The content of a checked gossip matrix."
-    if not isinstance(W, csr_array): return W.tobytes()
-    parts = W.indptr.astype(np.int64), W.indices.astype(np.int64), W.data
-    return b"".join(part.tobytes() for part in parts)
-
-class GossipSequence(tuple[Any, ...]):
-    "Gossip matrices, one for each step, which were checked and are not checked again."
-    different: list[Floats | csr_array]  # (n, n)
-    kinds: list[int]  # the number of each step's matrix among the different ones
-
-    def __new__(
-        cls, different: list[Floats | csr_array], kinds: list[int],
-    ) -> GossipSequence:
-        "One for each step."
-        found = super().__new__(cls, (different[kind] for kind in kinds))
-        found.different = different
-        found.kinds = kinds
-        return found
-
-    def __getnewargs__(self) -> Any:  # for copies
-        return self.different, self.kinds
-
-    @property
-    def sparse(self) -> bool:
-        "Whether any of them is sparse."
-        return any(isinstance(one, csr_array) for one in self.different)
-
-def gossip_kinds(
-    W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n) and (n, n)
-    T: int,
-    sparse: bool = False,
-) -> tuple[list[Floats | csr_array], list[int]]:  # (n, n)
-    "Check a gossip matrix, or one for each step, and find equal ones."
-    T = check_count("T", T, "a number of steps")
-    if isinstance(W, GossipSequence) and len(W) == T and (sparse or not W.sparse):
-        return W.different, W.kinds
-    if not _is_sequence(W): return [check_gossip(W, sparse=sparse)], [0] * T
-    if len(W) != T:
-        count = f"W is a sequence of {len(W)} gossip matrices"
-        raise ValueError(f"{count}: expected T={T}, one for each step")
-    places: dict[bytes, int] = {}
-    Ws: list[Floats | csr_array] = []
-    kinds: list[int] = []
-    for t, Wt in enumerate(W):
-        checked = check_gossip(Wt, name=f"W[{t}]", sparse=sparse)
-        kinds.append(places.setdefault(_entries(checked), len(Ws)))
-        if kinds[-1] == len(Ws):
-            Ws.append(checked)
-    if len({Wt.shape for Wt in Ws}) > 1:
-        raise ValueError("W is a sequence of matrices of different sizes: expected all (n, n)")
-    return Ws, kinds
-
-# %% ../../nbs/protocol/03_workload.ipynb #seq00001
-def gossip_sequence(
-    W: Floats | csr_array | Sequence[Floats | csr_array],  # (n, n) and (n, n)
-    T: int,
-    sparse: bool = False,
-) -> GossipSequence:  # of T matrices (n, n)
-    "Check a gossip matrix, or one for each step, and return one for each step."
-    return GossipSequence(*gossip_kinds(W, T, sparse))
 
 # %% ../../nbs/protocol/03_workload.ipynb #0000000b
 def workload(W: Floats | Sequence[Floats], T: int) -> Floats:

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from ..base.arguments import check_count, real_number
 from ..base.files import needed_for
-from mfdl.protocol.participation import (
-    Participation, Uses, check_participation, participation_in_words,
-)
-from ..protocol.protocols import Protocol, check_protocol_type
+from ..protocol.participation import Participation, check_participation
+from ..protocol.methods.record_uses import Uses, participation_in_words
+from ..protocol.protocols import Protocol
+from ..protocol.methods.executable import check_protocol_type
 from ..protocol.methods.steps import fingerprint
 from ..protocol.methods.streams import NodeNoise
 from ..learning.methods.learner import describe_protocol

@@ -17,10 +17,12 @@ from mfdl.accounting.methods.importance_sampling import Mixtures, SampledCurve, 
 from mfdl.accounting.methods.poisson import amplified
 from mfdl.accounting.methods.random_batches import BinsReport, amplified_if_assigned
 from mfdl.noise.methods.spectral import optimize_space_time
-from mfdl.protocol.algorithms import anti_pgd, decor, dp_dsgd, mf_dsgd
+from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.random_participation import BinsParticipation
 from mfdl.protocol.methods.steps import Round, Step, fresh_noise
-from mfdl.protocol.participation import BinsParticipation, check_participation
+from mfdl.protocol.methods.variants import anti_pgd
+from mfdl.protocol.participation import check_participation
 from mfdl.protocol.protocols import Protocol
 
 W = gossip_matrix(nx.cycle_graph(3))

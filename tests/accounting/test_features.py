@@ -32,9 +32,11 @@ from mfdl.learning.training import train
 from mfdl.protocol import protocols as protocol
 from mfdl.protocol.methods import steps
 from mfdl.protocol.methods.attacks import Attack
+from mfdl.protocol.methods.executable import with_full_matrices
+from mfdl.protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from mfdl.protocol.methods.steps import FEATURES, Noise, NoiseInTime, Route, refuse
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
-from mfdl.protocol.protocols import MatrixProtocol, Messages, Variables, with_full_matrices
+from mfdl.protocol.methods.tables import Messages, Variables
 from mfdl.tools import logs
 from mfdl.tools.logs import read_log, write_log
 

@@ -14,10 +14,11 @@ from mfdl.accounting.methods.eavesdropper import independent, overheard
 from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.report import in_short
 from mfdl.accounting.methods.sparse_view import FromSeen, see
-from mfdl.protocol.algorithms import anti_pgd, decor, dp_dsgd, muffliato
+from mfdl.protocol.algorithms import decor, dp_dsgd
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.steps import Noise, Round, Step, fresh_noise
+from mfdl.protocol.methods.variants import anti_pgd, muffliato
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.protocols import Protocol
 from mfdl.protocol.threat_models import LDP, PNDP, SecLDP

@@ -19,11 +19,13 @@ from mfdl.accounting.methods.state_space import NotStreamable, state_space
 from mfdl.accounting.methods.ways import expected_work
 from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.noise.methods.objectives import Objective, model_workload
-from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.secure_sums import SecureSum
+from mfdl.protocol.methods.message_noise import zip_dl
 from mfdl.protocol.methods.steps import Noise, Round, Step
+from mfdl.protocol.methods.variants import muffliato
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.protocols import Protocol
 from mfdl.protocol.threat_models import LDP, PNDP, SecLDP

@@ -19,10 +19,13 @@ from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.solver import certify
 from mfdl.accounting.methods.state_space import NotStreamable, state_space
 from mfdl.accounting.methods.streaming import gramian_rows, stream
-from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods.attacks import Attack
+from mfdl.protocol.methods.group_seeds import corn
+from mfdl.protocol.methods.message_noise import zip_dl
 from mfdl.protocol.methods.steps import Noise, Round, Step
+from mfdl.protocol.methods.variants import anti_pgd, dsgd, muffliato
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 

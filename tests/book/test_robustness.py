@@ -58,6 +58,7 @@ from mfdl.protocol import workload as workloads
 from mfdl.protocol.methods import graphs, streams
 from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.secure_sums import SecureSum
+from mfdl.protocol.methods import checked_gossip, executable, graphs, group_seeds, message_noise, streams, token, variants
 from mfdl.tools import grids, names, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 300))
@@ -97,11 +98,12 @@ ELSEWHERE = {  # why -> names without a campaign here
     "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "proved_for_training.*",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
-    "sparse runs of any features: tests/accounting/test_features.py": "protocols.with_full_matrices",
-    "random records in random steps: tests/protocol/test_participation.py": "participation.Uses participation.participation_of participation.participation_in_words",
+    "sparse runs of any features: tests/accounting/test_features.py": "executable.with_full_matrices",
+    "random records in random steps: tests/protocol/test_participation.py": "record_uses.* participation.participation_of",
     "trains: tests/evidence/test_audit.py": "audit.* worst_inputs.* replays.* distances.Interval distances.least_refutable",
     "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "lemma14.view attacks.coalition_mask",
-    "what was checked is not checked again: tests/protocol/test_protocol.py": "workload.GossipSequence",
+    "what was checked is not checked again: tests/protocol/test_protocol.py": "checked_gossip.GossipSequence",
+    "weights that edges carry: tests/protocol/test_reading_graphs.py": "checked_gossip.given_weights",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
     "parts of the filter, against other routes: tests/accounting/test_streaming.py, tests/accounting/test_fortress.py, `accounting.methods.filters`": "filters.* "
     "state_space.Doubtful state_space.Stage state_space.Observed state_space.check_streamable state_space.heard_rows "
@@ -134,6 +136,11 @@ ELSEWHERE = {  # why -> names without a campaign here
     "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* participation.BinsParticipation",
     "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* participation.TruncatedParticipation",
     "batches that are drawn: tests/tools/test_random_batches.py": "drawn_batches.* randomness.secure_uniform",
+    "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* random_participation.RandomParticipation "
+    "random_participation.PoissonParticipation random_participation.RandomSchemes",
+    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* random_participation.BinsParticipation",
+    "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* random_participation.TruncatedParticipation",
+    "batches that are drawn: tests/tools/test_random_batches.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
     "by what is read with them: nbs/base/characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code threat_models.TrustModel",
 }
@@ -265,9 +272,9 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     graphs.parse_spec: {"spec": "ring:n=3"},
     graphs.erdos_renyi: {"n": 5, "p": 0.9, "seed": 0}, graphs.grid: {"rows": 2, "columns": 3}, graphs.load_graph: {"name": "ring:n=5"},
     gossip.gossip_matrix: {"graph": nx.path_graph(3), "weights": "uniform"},
-    gossip.check_gossip: {"W": RING, "graph": nx.cycle_graph(4)}, gossip.spectral_gap: {"W": RING},
+    checked_gossip.check_gossip: {"W": RING, "graph": nx.cycle_graph(4)}, gossip.spectral_gap: {"W": RING},
     gossip.churn: {"graph": nx.path_graph(3), "offline": [[0], []], "weights": "uniform"},
-    workloads.gossip_sequence: {"W": RING, "T": 2}, workloads.workload: {"W": [RING, RING], "T": 2}, workloads.workload_operator: {"W": RING, "T": 2},
+    checked_gossip.gossip_sequence: {"W": RING, "T": 2}, workloads.workload: {"W": [RING, RING], "T": 2}, workloads.workload_operator: {"W": RING, "T": 2},
     privacy.GaussianDP: {"mu": 1.0}, privacy.GaussianDP(1.0).delta: {"epsilon": 1.0}, privacy.GaussianDP(1.0).epsilon: {"delta": 1e-6}, privacy.GaussianDP(1.0).rdp: {"alpha": 2},
     privacy.GaussianDP.from_epsilon: {"epsilon": 1.0, "delta": 1e-6}, privacy.calibrate_sigma: {"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-6},
     privacy.row_sensitivity: {"clip": 1.0, "batch_size": 4, "adjacency": "zero-out"}, privacy.check_delta: {"delta": 0.1}, privacy.check_sigma: {"sigma": 1.0},
@@ -296,7 +303,7 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
     data_sets.load_data: {"name": "digits"},
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
-    algorithms.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, streams.deal_seeds: {"protocol": RUN, "secret": 1},
+    group_seeds.corn: {"W": RING, "T": 2, "R": np.eye(4), "nodes": None}, streams.deal_seeds: {"protocol": RUN, "secret": 1},
     randomness.derive_seed: {"secret": 1}, randomness.draw: {"seed": 1, "number": 0, "dimension": 3}, randomness.grid_spacing: {"scale": 1.0, "clip": 1.0},
     distances.interval: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "confidence": 0.9},
     distances.epsilon_shown: {"without": [0.0, 1.0, 2.0], "with_it": [0.0, 1.0], "delta": 0.1, "confidence": 0.9},
@@ -366,17 +373,17 @@ def random_run(seed: int):
     def make(order):
         moved, labels = [W[np.ix_(order, order)] for W in Ws], [f"node {u}" for u in order]
         match name:
-            case "muffliato": return algorithms.muffliato(moved, T, 2, labels)
+            case "muffliato": return variants.muffliato(moved, T, 2, labels)
             case "mf_dsgd": return algorithms.mf_dsgd(moved, T, list(C[order]), labels)
             case "banded": return algorithms.mf_dsgd(moved, T, np.eye(T) - 0.5 * np.eye(T, k=-1), labels)
             case "decor": return algorithms.decor(moved, T, 1.0, 0.7, nodes=labels)
-            case "local": return algorithms.local_dsgd(moved, T, 2, labels)
-            case "walk": return algorithms.random_walk(moved, T, path=[f"node {u}" for u in walk(Ws, seed)], nodes=labels)
+            case "local": return variants.local_dsgd(moved, T, 2, labels)
+            case "walk": return token.random_walk(moved, T, path=[f"node {u}" for u in walk(Ws, seed)], nodes=labels)
             case "offline": return algorithms.dp_dsgd(moved, T, labels, offline=[[f"node {u}" for u in np.flatnonzero(gone)] for gone in away])
-            case "zip_dl": return algorithms.zip_dl(moved, T, True, labels)
-            case "corn": return algorithms.corn(moved, T, [np.diag(loud[order] * (np.arange(n) == k)) for k in range(n)] + [np.full((n, n), 0.3)],
+            case "zip_dl": return message_noise.zip_dl(moved, T, True, labels)
+            case "corn": return group_seeds.corn(moved, T, [np.diag(loud[order] * (np.arange(n) == k)) for k in range(n)] + [np.full((n, n), 0.3)],
                                                 [[label] for label in labels] + [labels], labels)
-        return {"dp_dsgd": algorithms.dp_dsgd, "anti_pgd": algorithms.anti_pgd}[name](moved, T, labels)
+        return {"dp_dsgd": algorithms.dp_dsgd, "anti_pgd": variants.anti_pgd}[name](moved, T, labels)
 
     return make, np.arange(n), rng.permutation(n), int(rng.integers(1, n)), bool({"lazy", "nearly singular"} & set(kinds))
 
@@ -393,13 +400,13 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 
 
 @campaign(140, "account.account report.Report "
-               "algorithms.dp_dsgd algorithms.anti_pgd algorithms.muffliato algorithms.mf_dsgd algorithms.decor algorithms.corn algorithms.zip_dl "
-               "algorithms.local_dsgd algorithms.random_walk "
-               "protocols.Messages protocols.Variables protocols.NoiseMixing protocols.check_nodes protocols.Protocol protocols.MatrixProtocol "
-               "protocols.check_protocol_type workload.gossip_kinds "
-               "algorithms.gossip_run algorithms.time_blocks "
-               "attacks.follow attacks.seen_alone attacks.Attack lemma14.view_of "
-               "secure_sums.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP lemma14.View lemma14.decompose "
+               "algorithms.dp_dsgd variants.anti_pgd variants.muffliato algorithms.mf_dsgd algorithms.decor group_seeds.corn message_noise.zip_dl "
+               "variants.local_dsgd token.random_walk "
+               "tables.* labels.check_nodes labels.Labelled protocols.Protocol matrices_from_elsewhere.* run_checks.* "
+               "executable.check_protocol_type checked_gossip.gossip_kinds "
+               "algorithms.gossip_run strategy_rows.time_blocks strategy_rows.noise_of_strategy absences.each_its_own absences.left_alone absences.node_sets "
+               "threat_models.follow threat_models.seen_alone threat_models.Attack threat_models.view_of "
+               "threat_models.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP threat_models.View lemma14.decompose "
                "lemma14.Factorization "
                "state_space.state_space streaming.stream state_space.StateSpace state_space.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
@@ -420,7 +427,7 @@ def test_accounts_of_anything_legal(case):
     assert alike(near, dense, extreme) and alike(near, moved, extreme)
     elsewhere = protocol.Protocol.from_matrices(run.M_G, run.M_Z, run.messages, run.variables, run.nodes, run.T)
     assert alike(near, by_victim(elsewhere, attackers.PNDP(few), scheme), extreme) and (elsewhere.hears == run.hears).all() and len(repr(elsewhere)) < 200
-    with pytest.raises(ValueError, match="protocol"): protocol.check_protocol_type(elsewhere)
+    with pytest.raises(ValueError, match="protocol"): executable.check_protocol_type(elsewhere)
     assert all(near[v] == 0 for v, hops in zip(run.nodes, run.distances(few), strict=True) if v in near and hops > sum(len(step.rounds) for step in run.steps))
     promise = refused(lambda: by_victim(run, attackers.PNDP(few), scheme, updates=Lipschitz(1)), "updates")
     if promise is not None: assert at_most({v: mu for v, mu in near.items() if np.isfinite(mu)}, promise)
@@ -439,20 +446,20 @@ def budget_is_kept(report, mu, **estimate) -> bool:
     return True
 
 
-@campaign(10, "streaming.* algorithms.dsgd lemma14.factorize lemma14.NotFactorizable per_message_baseline.message_by_message arguments.real_number arguments.real_array", SEEDS)
+@campaign(10, "streaming.* variants.dsgd lemma14.factorize lemma14.NotFactorizable per_message_baseline.message_by_message arguments.real_number arguments.real_array", SEEDS)
 def test_runs_of_some_more_steps(seed):
     """In one pass and from the whole view the same, where windows are many; earlier accounting never knows less; without noise there is no factorization."""
     rng = np.random.default_rng(seed)
     W, T = random_gossip(rng.choice(["metropolis", "uniform"]), 3, rng), int(rng.integers(40, 50))
     scheme = participation.Participation.every_step(T)
-    for run in (algorithms.dp_dsgd(W, T), algorithms.muffliato(W, T, 2), algorithms.mf_dsgd(W, T, np.eye(T) - 0.5 * np.eye(T, k=-1)), algorithms.decor(W, T, 0.0)):
+    for run in (algorithms.dp_dsgd(W, T), variants.muffliato(W, T, 2), algorithms.mf_dsgd(W, T, np.eye(T) - 0.5 * np.eye(T, k=-1)), algorithms.decor(W, T, 0.0)):
         for trust in (attackers.PNDP([0]), attackers.LDP()):
             one, other = (refused(lambda: by_victim(run, trust, scheme, way), "expected the whole view") for way in ("streaming", "dense"))  # noqa: B023
             assert one is None or alike(one, other, careful=False)
     earlier = earlier_accounting.message_by_message(W, T, 0)
     assert all(mu**2 <= earlier[v] * (1 + TOL) for v, mu in by_victim(algorithms.dp_dsgd(W, T), attackers.PNDP([0]), scheme).items())
-    assert set(by_victim(algorithms.dsgd(W, 3), attackers.LDP(), participation.Participation.single(3)).values()) == {math.inf}
-    seen = factorization.view(algorithms.dsgd(W, 3), attackers.PNDP([0]))
+    assert set(by_victim(variants.dsgd(W, 3), attackers.LDP(), participation.Participation.single(3)).values()) == {math.inf}
+    seen = factorization.view(variants.dsgd(W, 3), attackers.PNDP([0]))
     if len(seen.A): assert refused(lambda: factorization.factorize(seen), "no factorization") is None
     assert factorization.factorize(factorization.view(algorithms.dp_dsgd(W, 3), attackers.LDP())).C.shape == (9, 9)
     assert arguments.real_number(np.float32(0.5)) == 0.5 and math.isnan(arguments.real_number("1"))
@@ -534,7 +541,8 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 
 # Gossip, workloads and what is optimal
 
-@campaign(60, "gossip.gossip_matrix gossip.check_gossip gossip.check_graph gossip.spectral_gap gossip.links gossip.hops gossip.churn "
+@campaign(60, "gossip.gossip_matrix gossip.spectral_gap gossip.links gossip.hops gossip.churn checked_gossip.check_gossip checked_gossip.check_graph "
+              "checked_gossip.adjacency_of checked_gossip.warn_if_disconnected checked_gossip.gossip_sequence checked_gossip.is_matrix "
               "workload.workload "
               "workload.workload_operator workload.gossip_sequence workload.is_matrix gram_matrices.* cholesky.gram_factor "
               "lemma12.* space_time.space_time_workload",
@@ -563,7 +571,7 @@ def test_workloads_and_grams(W, T, seed):
         absent = [sorted(rng.choice(n, size=rng.integers(n), replace=False).tolist()) for _ in range(T)]
         steps = gossip.churn(nx.Graph(nx.to_networkx_graph(W + W.T)), absent, "uniform")
         gossip.gossip_matrix(nx.empty_graph(2))
-    assert all((Wt[off] == np.eye(n)[off]).all() and gossip.check_gossip(Wt) is not None for Wt, off in zip(steps, absent, strict=True))
+    assert all((Wt[off] == np.eye(n)[off]).all() and checked_gossip.check_gossip(Wt) is not None for Wt, off in zip(steps, absent, strict=True))
     near = gossip.hops(gossip.links(W), np.arange(n) == 0)
     reach = [np.linalg.matrix_power(W, d)[0] > 0 for d in range(n)]
     assert near.tolist() == [next((float(d) for d in range(n) if reach[d][u]), np.inf) for u in range(n)]
@@ -627,7 +635,7 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
     groups, n = coalitions.seed_groups(W, family), len(W)
     assume(q < n)
     found = coalitions.optimize_coalition(W, groups, q, c, tol=1e-3)
-    run = algorithms.corn(W, 1, *found.seeds)
+    run = group_seeds.corn(W, 1, *found.seeds)
     assert found.lower_bound <= found.objective * (1 + 1e-9)
     for coalition in itertools.combinations(range(n), q):
         trust = attackers.SecLDP(coalition) if q else attackers.LDP()

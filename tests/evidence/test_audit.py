@@ -16,9 +16,13 @@ from mfdl.evidence.methods.distances import epsilon_shown, interval, least_refut
 from mfdl.evidence.methods.worst_inputs import worst_case
 from mfdl.noise.methods.spectral import optimize_space_time
 from mfdl.noise.methods.strategies import strategy
-from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl
+from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods.secure_sums import SecureSum
+from mfdl.protocol.methods.group_seeds import corn
+from mfdl.protocol.methods.message_noise import zip_dl
+from mfdl.protocol.methods.token import random_walk
+from mfdl.protocol.methods.variants import anti_pgd, local_dsgd, muffliato
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 

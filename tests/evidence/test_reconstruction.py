@@ -13,8 +13,10 @@ from mfdl.evidence.methods.reconstruction import estimate, image_of, observed, p
 from mfdl.learning.data import Dataset, cut
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
-from mfdl.protocol.algorithms import anti_pgd, corn, decor, dp_dsgd, dsgd, mf_dsgd, muffliato
+from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.group_seeds import corn
+from mfdl.protocol.methods.variants import anti_pgd, dsgd, muffliato
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 

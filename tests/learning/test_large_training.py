@@ -16,9 +16,11 @@ from mfdl.learning.methods import noise_supply as sources
 from mfdl.learning.methods.checking import check_protocol
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, Run, looks_back, noise_sources
 from mfdl.learning.simulator import Simulation
-from mfdl.protocol.algorithms import anti_pgd, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, zip_dl
+from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.message_noise import zip_dl
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.methods.variants import anti_pgd, dsgd, local_dsgd, muffliato
 from mfdl.protocol.participation import Participation
 
 T = 6

@@ -24,20 +24,13 @@ from mfdl.learning.methods.learner import Learner
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
-from mfdl.protocol.algorithms import (
-    anti_pgd,
-    corn,
-    decor,
-    dp_dsgd,
-    dsgd,
-    local_dsgd,
-    mf_dsgd,
-    muffliato,
-    random_walk,
-    zip_dl,
-)
+from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.group_seeds import corn
+from mfdl.protocol.methods.message_noise import zip_dl
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.protocol.methods.token import random_walk
+from mfdl.protocol.methods.variants import anti_pgd, dsgd, local_dsgd, muffliato
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 

@@ -19,7 +19,14 @@ from mfdl.noise.covariance import COVARIANCE_METHODS, optimize_covariance
 from mfdl.noise.methods.covariance_budgets import CALIBRATIONS, privacy_constraint
 from mfdl.noise.methods.objectives import Objective
 from mfdl.protocol.algorithms import corn
+from mfdl.noise.covariance import (
+    CALIBRATIONS,
+    COVARIANCE_METHODS,
+    optimize_covariance,
+    privacy_constraint,
+)
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import LDP, SecLDP
@@ -162,7 +169,7 @@ def test_coalition_without_solver_says_what_to_install(monkeypatch):
 AGENT = """
 import json, sys
 import numpy as np
-from mfdl.protocol.algorithms import corn
+from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.streams import NodeNoise
 given = json.load(sys.stdin)
 run = corn(np.array(given["W"]), given["T"], [np.array(R) for R in given["R"]], given["groups"])

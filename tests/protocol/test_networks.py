@@ -19,6 +19,9 @@ from mfdl.protocol.algorithms import local_dsgd, muffliato
 from mfdl.protocol.gossip import check_gossip
 from mfdl.protocol.methods.graphs import FEDIVERSE, fediverse, fediverse_weeks, load_graph
 from mfdl.protocol.workload import gossip_sequence
+from mfdl.protocol.methods.checked_gossip import check_gossip, gossip_sequence
+from mfdl.protocol.methods.graphs import FEDIVERSE, fediverse, fediverse_weeks, load_graph, read_graph
+from mfdl.protocol.methods.variants import local_dsgd, muffliato
 
 FOLLOWS = {  # of PeerTube servers, week by week: b follows c but not back, d comes and goes, and one server follows itself
     "20250203": ("abcd", "ab ba bc ca cd dd"), "20250210": ("abc", "ab ba bc cb"), "20250217": ("abcde", "ab ba cb bc cd dc ea"), "20250225": ("ab", "ab ba"),

@@ -1,10 +1,13 @@
 """Uses of records against the lists of all patterns, and the participation of what is protected."""
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mfdl.protocol.participation import Participation, Uses, participation_of
+from mfdl.protocol.methods.record_uses import Uses
+from mfdl.protocol.participation import Participation, participation_of
 
 
 @st.composite
@@ -45,3 +48,13 @@ def test_a_node_takes_part_whenever_one_of_its_records_may(scheme):
     pattern, = participation_of("node", scheme).patterns()
     assert set(pattern) == set().union(*scheme.patterns()) == set(range(scheme.T))
     assert participation_of("record", scheme) is scheme
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: Participation.parse("cyclic:5,4", 10), "more than T=10: expected k*b = T"), (lambda: Participation.parse("daily", 10), "expected every-step"),
+    (lambda: Participation.cyclic(0, 5), "k=0: expected an integer >= 1"), (lambda: Participation.min_sep(5, 4, 10), "expected k*b <= T"),
+    (lambda: Participation.single(2.5), "T=2.5: expected an integer"), (lambda: Participation.cyclic(3, 4).max_sum(np.ones(5)), "12 non-negative numbers"),
+    (lambda: participation_of("nodes", Participation.cyclic(2, 3)), "protect='nodes'"),
+])
+def test_numbers_that_do_not_fit_are_refused(make, words):
+    with pytest.raises(ValueError, match=re.escape(words)): make()

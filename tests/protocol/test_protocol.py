@@ -50,6 +50,9 @@ from mfdl.protocol.methods import steps
 from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.steps import Noise
 from mfdl.protocol.workload import gossip_kinds, gossip_sequence
+from mfdl.protocol.methods import checked_gossip, steps
+from mfdl.protocol.methods.checked_gossip import gossip_kinds, gossip_sequence
+from mfdl.protocol.threat_models import Attack, view
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, N, T = gossip_matrix(GRAPH), 5, 6
@@ -246,8 +249,8 @@ ONCE = {
 @pytest.mark.parametrize("name", ONCE)
 def test_a_gossip_matrix_is_checked_once(name, monkeypatch):
     """Where it is given; what was checked carries that as its type, and is the run of the same matrices all the same."""
-    checked, check, own = [], workloads.check_gossip, steps.check_gossip
-    monkeypatch.setattr(workloads, "check_gossip", lambda W, **more: checked.append(W) or check(W, **more))
+    checked, check, own = [], checked_gossip.check_gossip, steps.check_gossip
+    monkeypatch.setattr(checked_gossip, "check_gossip", lambda W, **more: checked.append(W) or check(W, **more))
     monkeypatch.setattr(steps, "check_gossip", lambda W, **more: checked.append(W) or own(W, **more))
     W = gossip_matrix(nx.cycle_graph(4))
     run = ONCE[name](W, 6)

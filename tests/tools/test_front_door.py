@@ -28,9 +28,11 @@ from mfdl.learning.methods.data_sets import as_dataset
 from mfdl.learning.methods.layers import new_model
 from mfdl.learning.training import train
 from mfdl.noise.methods.strategies import load_strategy, save_strategy, strategy
-from mfdl.protocol.algorithms import dsgd, random_walk, zip_dl
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.graphs import load_graph
+from mfdl.protocol.methods.message_noise import zip_dl
+from mfdl.protocol.methods.token import random_walk
+from mfdl.protocol.methods.variants import dsgd
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import LDP, PNDP
 from mfdl.tools.cli import app

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from mfdl.accounting.gaussian_dp import GaussianDP, calibrate_sigma
 from mfdl.protocol.algorithms import dp_dsgd
-from mfdl.protocol.gossip import check_gossip, gossip_matrix
+from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods import graphs
+from mfdl.protocol.methods.checked_gossip import check_gossip
 from mfdl.protocol.methods.graphs import load_graph
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.workload import workload

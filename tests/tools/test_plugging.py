@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from mfdl import LDP, PNDP, GaussianDP, Lipschitz, Noise, Participation, Protocol, Round, SecLDP, Step, account, dp_dsgd, dsgd, gossip_matrix, local_dsgd
-from mfdl.protocol.algorithms import anti_pgd, corn, decor, mf_dsgd, muffliato, random_walk, zip_dl
+from mfdl.protocol.algorithms import decor, mf_dsgd
+from mfdl.protocol.methods.group_seeds import corn
+from mfdl.protocol.methods.message_noise import zip_dl
+from mfdl.protocol.methods.token import random_walk
+from mfdl.protocol.methods.variants import anti_pgd, muffliato
 from mfdl.tools.cli import app
 from mfdl.tools.logs import MessageLog, read_log, write_log
 

@@ -21,9 +21,14 @@ from mfdl.learning.data import Batches, Dataset, cut
 from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
-from mfdl.protocol.algorithms import dp_dsgd, dsgd
+from mfdl.protocol.algorithms import dp_dsgd
+from mfdl.protocol.methods.random_participation import (
+    BinsParticipation,
+    PoissonParticipation,
+    TruncatedParticipation,
+)
 from mfdl.protocol.methods.streams import deal_seeds
-from mfdl.protocol.participation import BinsParticipation, PoissonParticipation, TruncatedParticipation
+from mfdl.protocol.methods.variants import dsgd
 from mfdl.tools.distributed import Peer
 
 SCHEMES = {"Poisson": Participation.poisson(0.3, 6), "groups": Participation.cyclic_poisson(3, 2, 0.6),

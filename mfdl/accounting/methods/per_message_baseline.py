@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.arguments import Bools, Floats, check_choice, check_count
-from ...protocol.gossip import check_gossip
+from ...protocol.methods.checked_gossip import check_gossip
 
 # %% auto #0
 __all__ = []

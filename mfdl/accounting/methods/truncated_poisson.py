@@ -14,8 +14,9 @@ from scipy import stats
 from .poisson import RAREST, AmplifiedReport, Coin, check_by_chance, different
 from ...base.files import needed_for
 from ...protocol.threat_models import TrustModel
-from ...protocol.participation import TruncatedParticipation
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.methods.random_participation import TruncatedParticipation
+from ...protocol.protocols import Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.methods.steps import Route
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from scipy.sparse import csc_array, csr_array
 
 from ...base.arguments import Floats, Ints, check_flag
 from ...base.randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret
-from ..protocols import NoiseMixing, Protocol, Variables, check_protocol_type
+from ..protocols import Protocol
+from .executable import check_protocol_type
+from .tables import NoiseMixing, Variables
 
 # %% auto #0
 __all__ = []
