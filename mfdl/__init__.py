@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from mfdl.accounting.sensitivity import sensitivity as sensitivity
     from mfdl.evidence.audit import Audit as Audit
     from mfdl.evidence.audit import audit as audit
-    from mfdl.protocol.algorithms import anti_pgd as anti_pgd
-    from mfdl.protocol.algorithms import corn as corn
+    from mfdl.protocol.methods.variants import anti_pgd as anti_pgd
+    from mfdl.protocol.methods.group_seeds import corn as corn
     from mfdl.protocol.algorithms import decor as decor
     from mfdl.protocol.algorithms import dp_dsgd as dp_dsgd
-    from mfdl.protocol.algorithms import dsgd as dsgd
-    from mfdl.protocol.algorithms import local_dsgd as local_dsgd
+    from mfdl.protocol.methods.variants import dsgd as dsgd
+    from mfdl.protocol.methods.variants import local_dsgd as local_dsgd
     from mfdl.protocol.algorithms import mf_dsgd as mf_dsgd
-    from mfdl.protocol.algorithms import muffliato as muffliato
-    from mfdl.protocol.algorithms import random_walk as random_walk
-    from mfdl.protocol.algorithms import zip_dl as zip_dl
+    from mfdl.protocol.methods.variants import muffliato as muffliato
+    from mfdl.protocol.methods.token import random_walk as random_walk
+    from mfdl.protocol.methods.message_noise import zip_dl as zip_dl
     from mfdl.protocol.threat_models import LDP as LDP
     from mfdl.protocol.threat_models import PNDP as PNDP
     from mfdl.protocol.threat_models import SecLDP as SecLDP
@@ -88,8 +88,11 @@ _HOME = {
     "protocol.workload": "workload",
     "protocol.methods.steps": "Step Round Noise fresh_noise",
     "protocol.protocols": "Protocol",
-    "protocol.algorithms":
-        "dsgd dp_dsgd mf_dsgd anti_pgd muffliato decor corn zip_dl local_dsgd random_walk",
+    "protocol.algorithms": "dp_dsgd mf_dsgd decor",
+    "protocol.methods.variants": "dsgd muffliato local_dsgd anti_pgd",
+    "protocol.methods.group_seeds": "corn",
+    "protocol.methods.message_noise": "zip_dl",
+    "protocol.methods.token": "random_walk",
     "protocol.threat_models": "LDP PNDP SecLDP",
     "protocol.methods.secure_sums": "SecureSum",
     "protocol.participation": "Participation",

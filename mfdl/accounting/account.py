@@ -25,8 +25,10 @@ from .methods.schedules import rates_for_promises
 from .methods.ways import Asked
 from ..base.arguments import real_number
 from ..protocol.threat_models import TrustModel
-from ..protocol.participation import Participation, RandomParticipation
-from ..protocol.protocols import MatrixProtocol, Protocol
+from ..protocol.participation import Participation
+from ..protocol.methods.random_participation import RandomParticipation
+from ..protocol.methods.matrices_from_elsewhere import MatrixProtocol
+from ..protocol.protocols import Protocol
 
 # %% auto #0
 __all__ = ['account']

@@ -14,7 +14,8 @@ from scipy.sparse import csr_array
 from ..base.arguments import Bools, Floats, Ints, check_fits
 from ..protocol.methods.attacks import Attack
 from ..protocol.methods.steps import Route, refuse
-from ..protocol.protocols import MatrixProtocol, Protocol
+from ..protocol.methods.matrices_from_elsewhere import MatrixProtocol
+from ..protocol.protocols import Protocol
 from ..protocol.threat_models import TrustModel
 
 # %% auto #0

@@ -29,7 +29,8 @@ from mfdl.learning.methods.train_arguments import (
     scheduled_rates, taking_part,
 )
 from .simulator import Simulation
-from ..protocol.participation import Participation, RandomParticipation
+from ..protocol.participation import Participation
+from ..protocol.methods.random_participation import RandomParticipation
 from ..protocol.protocols import Protocol
 from ..protocol.threat_models import TrustModel
 

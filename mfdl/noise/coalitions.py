@@ -16,8 +16,9 @@ import numpy as np
 
 from ..base.arguments import Bools, Floats, Ints, check_choice, check_count
 from ..base.files import needed_for
-from ..protocol.algorithms import corn
-from ..protocol.gossip import check_gossip, links
+from ..protocol.methods.group_seeds import corn
+from ..protocol.methods.checked_gossip import check_gossip
+from ..protocol.gossip import links
 from ..protocol.protocols import Protocol
 from mfdl.noise.methods.certificates import (
     NotConverged, Optimum, check_tolerance, check_trace_bound,

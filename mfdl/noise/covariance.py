@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from ..base.arguments import Floats, check_choice, check_count
-from ..protocol.gossip import check_gossip
+from ..protocol.methods.checked_gossip import check_gossip
 from .methods.certificates import NotConverged, check_tolerance, check_trace_bound
 from mfdl.noise.methods.covariance_solver import (
     Covariance, check_budgets, covariance_of, error_factor, noise_after,

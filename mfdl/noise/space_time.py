@@ -14,7 +14,8 @@ from ..base.arguments import Floats
 from ..protocol.algorithms import gossip_run
 from ..protocol.participation import Participation
 from ..protocol.protocols import Protocol
-from ..protocol.workload import gossip_sequence, workload
+from ..protocol.methods.checked_gossip import gossip_sequence
+from ..protocol.workload import workload
 from .methods.certificates import Optimum, check_steps
 from .methods.drawing import noise_of_steps
 from .methods.objectives import Objective, check_objective, model_workload

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..accounting.gaussian_dp import GaussianDP
 from ..base.arguments import Floats
-from ..protocol.gossip import check_gossip, links
+from ..protocol.methods.checked_gossip import check_gossip
+from ..protocol.gossip import links
 from ..protocol.participation import Participation, check_participation
 from mfdl.noise.methods.noise_kinds import (
     NoiseKind, heard_sensitivity, noise_between_nodes, noise_in_both, noise_in_time,

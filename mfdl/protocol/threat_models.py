@@ -13,7 +13,9 @@ from scipy.sparse import csr_array
 
 from ..base.arguments import Bools, Ints, check_choice, check_count
 from ..base.randomness import check_seed
-from .protocols import MatrixProtocol, Messages, Protocol, Variables
+from .methods.matrices_from_elsewhere import MatrixProtocol
+from .methods.tables import Messages, Variables
+from .protocols import Protocol
 
 # %% auto #0
 __all__ = ['LDP', 'PNDP', 'SecLDP']

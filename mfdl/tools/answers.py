@@ -22,7 +22,8 @@ from ..base.figures import STYLE
 from ..base.files import json_values, needed_for
 from ..protocol.threat_models import TrustModel
 from ..protocol.participation import Participation
-from ..protocol.protocols import MatrixProtocol, Protocol
+from ..protocol.protocols import Protocol
+from ..protocol.methods.matrices_from_elsewhere import MatrixProtocol
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,8 @@ import numpy as np
 from ..base.arguments import Ints
 from ..base.files import needed_for, package_code, progress_bar
 from ..base.randomness import grid_spacing, to_grid
-from ..protocol.protocols import Protocol, check_protocol_type
+from ..protocol.protocols import Protocol
+from ..protocol.methods.executable import check_protocol_type
 from ..protocol.methods.steps import Round, fingerprint
 from ..protocol.methods.streams import NodeNoise
 from ..learning.data import Batches, Dataset

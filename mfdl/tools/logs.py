@@ -23,9 +23,12 @@ from ..accounting.methods.lipschitz import Lipschitz
 from ..accounting.methods.report import Report
 from ..base.arguments import Bools, Floats, check_choice, check_count, real_number
 from ..protocol.threat_models import TrustModel
-from ..protocol.gossip import LARGE
-from ..protocol.participation import Participation, Uses, participation_in_words
-from ..protocol.protocols import Protocol, check_nodes, check_protocol_type
+from ..protocol.methods.checked_gossip import LARGE
+from ..protocol.participation import Participation
+from ..protocol.methods.record_uses import Uses, participation_in_words
+from ..protocol.protocols import Protocol
+from ..protocol.methods.executable import check_protocol_type
+from ..protocol.methods.labels import check_nodes
 from ..protocol.methods.steps import Noise, Round, Route, Step, refuse
 from .answers import give_answer
 from .cli import line_command

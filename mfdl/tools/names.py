@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 from ..accounting.gaussian_dp import GaussianDP, check_delta, check_sigma
 from ..base.arguments import check_choice, check_fits
 from ..base.files import needed_for
-from mfdl.protocol.algorithms import (
-    anti_pgd, decor, dp_dsgd, dsgd, local_dsgd, mf_dsgd, muffliato, random_walk, zip_dl,
-)
+from ..protocol.methods.variants import anti_pgd, dsgd, local_dsgd, muffliato
+from ..protocol.algorithms import decor, dp_dsgd, mf_dsgd
+from ..protocol.methods.token import random_walk
+from ..protocol.methods.message_noise import zip_dl
 from ..protocol.methods.attacker_names import parse_attackers
 from ..protocol.methods.secure_sums import SecureSum
 from ..protocol.threat_models import LDP, PNDP, SecLDP, TrustModel
-from ..protocol.gossip import LARGE
+from ..protocol.methods.checked_gossip import LARGE
 from ..protocol.methods.graphs import load_graph, parse_spec
 from ..protocol.participation import Participation
 from ..protocol.protocols import Protocol

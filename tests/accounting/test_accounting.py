@@ -18,9 +18,9 @@ from mfdl.accounting.sensitivity import sensitivity, worst_sensitivity
 from mfdl.base.randomness import derive_seed, draw
 from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
-from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.message_noise import zip_dl
+from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.methods.variants import anti_pgd, dsgd, muffliato
 from mfdl.protocol.participation import Participation

@@ -30,11 +30,9 @@ from mfdl.noise.which_noise import which_noise
 from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.attacks import Attack
-from mfdl.protocol.participation import PoissonParticipation, RandomParticipation, check_participation
 from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.random_participation import PoissonParticipation, RandomParticipation
 from mfdl.protocol.participation import check_participation
-from mfdl.protocol.threat_models import Attack
 from mfdl.tools.answers import expected_cost_in_words
 from mfdl.tools.logs import MessageLog, write_log
 from mfdl.tools.names import build_algorithm

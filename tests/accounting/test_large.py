@@ -23,21 +23,16 @@ from mfdl.accounting.methods.eavesdropper import independent
 from mfdl.accounting.methods.flow_plans import promise
 from mfdl.accounting.methods.sparse_view import FromSeen, expected_cost, see
 from mfdl.accounting.methods.state_space import NotStreamable
-from mfdl.protocol.algorithms import corn, decor, dp_dsgd, local_dsgd, mf_dsgd, muffliato
-from mfdl.protocol.gossip import check_gossip, gossip_matrix
-from mfdl.protocol.methods.attacker_names import parse_attackers
-from mfdl.protocol.methods.attacks import Attack, coalition_mask
-from mfdl.protocol.methods.steps import Noise, NoiseInTime, Round, Step
-from mfdl.protocol.protocols import Protocol, check_protocol_type
-from mfdl.protocol.workload import gossip_kinds
 from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
+from mfdl.protocol.methods.attacker_names import parse_attackers
+from mfdl.protocol.methods.attacks import Attack, coalition_mask
 from mfdl.protocol.methods.checked_gossip import check_gossip, gossip_kinds
 from mfdl.protocol.methods.executable import check_protocol_type
 from mfdl.protocol.methods.group_seeds import corn
+from mfdl.protocol.methods.steps import Noise, NoiseInTime, Round, Step
 from mfdl.protocol.methods.variants import local_dsgd, muffliato
 from mfdl.protocol.protocols import Protocol
-from mfdl.protocol.threat_models import Attack, coalition_mask, parse_attackers, view
 from mfdl.tools.cli import app
 
 

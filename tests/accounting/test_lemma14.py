@@ -8,12 +8,14 @@ import pytest
 from mfdl import GaussianDP, account, row_sensitivity, sensitivity
 from mfdl.accounting.gaussian_dp import check_sigma
 from mfdl.accounting.lemma14 import decompose, factorize, view
-from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd, muffliato
+from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.attacks import Attack
+from mfdl.protocol.methods.tables import Messages, Variables
+from mfdl.protocol.methods.variants import muffliato
 from mfdl.protocol.participation import Participation
-from mfdl.protocol.protocols import Messages, Protocol, Variables
+from mfdl.protocol.protocols import Protocol
 from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 W = gossip_matrix(nx.path_graph(4))

@@ -22,8 +22,8 @@ from mfdl.noise.methods.objectives import Objective, model_workload
 from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.attacks import Attack
-from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.methods.message_noise import zip_dl
+from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.methods.steps import Noise, Round, Step
 from mfdl.protocol.methods.variants import muffliato
 from mfdl.protocol.participation import Participation

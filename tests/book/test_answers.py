@@ -36,12 +36,11 @@ from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.methods.spectral import _best_along, any_noise_bound, optimize_space_time
 from mfdl.noise.methods.strategies import strategy
 from mfdl.noise.which_noise import which_noise
-from mfdl.protocol.algorithms import decor, dp_dsgd, dsgd, muffliato
-from mfdl.protocol.algorithms import dp_dsgd
+from mfdl.protocol.algorithms import decor, dp_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.graphs import load_graph
-from mfdl.protocol.methods.variants import muffliato
+from mfdl.protocol.methods.variants import dsgd, muffliato
 from mfdl.protocol.participation import Participation
 from mfdl.protocol.threat_models import LDP, PNDP
 from mfdl.tools.intervals import paired_interval

@@ -60,8 +60,8 @@ from mfdl.noise.methods.low_memory import banded_inverse, inverse_root
 from mfdl.noise.methods.objectives import model_workload
 from mfdl.noise.methods.strategies import estimate_squared_error, restart
 from mfdl.protocol.methods.attacks import Attack
+from mfdl.protocol.methods.executable import check_protocol_type
 from mfdl.protocol.methods.steps import NoiseInTime
-from mfdl.protocol.protocols import check_protocol_type
 from mfdl.tools.cli import app
 from mfdl.tools.grids import read_grid
 from mfdl.tools.logs import read_log

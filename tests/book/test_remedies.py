@@ -76,15 +76,11 @@ from mfdl.noise.methods.gram_matrices import modes
 from mfdl.noise.methods.objectives import AgeWorkload
 from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.methods.strategies import load_strategy, save_strategy
-from mfdl.protocol.gossip import check_gossip, spectral_gap
-from mfdl.protocol.methods.attacker_names import parse_attackers
-from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
-from mfdl.protocol.participation import Uses
-from mfdl.noise.space_time import exact_space_time
 from mfdl.protocol.gossip import spectral_gap
+from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.checked_gossip import check_gossip
 from mfdl.protocol.methods.record_uses import Uses
-from mfdl.protocol.threat_models import parse_attackers, view
+from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.tools.answers import expected_cost_in_words
 from mfdl.tools.cli import app
 from mfdl.tools.experiments import experiment_parameters

@@ -55,10 +55,9 @@ from mfdl.protocol import algorithms, gossip, participation
 from mfdl.protocol import protocols as protocol
 from mfdl.protocol import threat_models as attackers
 from mfdl.protocol import workload as workloads
-from mfdl.protocol.methods import graphs, streams
+from mfdl.protocol.methods import checked_gossip, executable, graphs, group_seeds, message_noise, streams, token, variants
 from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.secure_sums import SecureSum
-from mfdl.protocol.methods import checked_gossip, executable, graphs, group_seeds, message_noise, streams, token, variants
 from mfdl.tools import grids, names, sweeps
 
 CASES = int(os.environ.get("MFDL_CASES", 300))
@@ -131,16 +130,11 @@ ELSEWHERE = {  # why -> names without a campaign here
     "pictures on cards: tests/base/test_cards.py": "cards.network_card cards.draw_links",
     "what a new user types: tests/tools/test_front_door.py": "files.json_values files.check_place data_sets.as_dataset "
     "names.aside names.completes names.LineCommand",
-    "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* participation.RandomParticipation "
-    "participation.PoissonParticipation",
-    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* participation.BinsParticipation",
-    "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* participation.TruncatedParticipation",
     "batches that are drawn: tests/tools/test_random_batches.py": "drawn_batches.* randomness.secure_uniform",
     "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* random_participation.RandomParticipation "
     "random_participation.PoissonParticipation random_participation.RandomSchemes",
     "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* random_participation.BinsParticipation",
     "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* random_participation.TruncatedParticipation",
-    "batches that are drawn: tests/tools/test_random_batches.py": "data.random_batches data.RandomBatches randomness.secure_uniform",
     "by what is read with them: nbs/base/characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code threat_models.TrustModel",
 }

@@ -18,9 +18,9 @@ from mfdl.noise.methods.spectral import optimize_space_time
 from mfdl.noise.methods.strategies import strategy
 from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
-from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.message_noise import zip_dl
+from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.protocol.methods.token import random_walk
 from mfdl.protocol.methods.variants import anti_pgd, local_dsgd, muffliato
 from mfdl.protocol.participation import Participation

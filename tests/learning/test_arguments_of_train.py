@@ -11,7 +11,7 @@ import mfdl
 from mfdl import LDP, Participation, Schedule, account, dp_dsgd, gossip_matrix, mf_dsgd, row_sensitivity, strategy, train
 from mfdl.learning.data import round_robin
 from mfdl.learning.methods import train_arguments
-from mfdl.protocol.participation import RandomParticipation
+from mfdl.protocol.methods.random_participation import RandomParticipation
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (0, 2)])
 W = gossip_matrix(GRAPH)

@@ -18,13 +18,6 @@ from mfdl.noise.coalitions import hidden_groups, optimize_coalition, seed_groups
 from mfdl.noise.covariance import COVARIANCE_METHODS, optimize_covariance
 from mfdl.noise.methods.covariance_budgets import CALIBRATIONS, privacy_constraint
 from mfdl.noise.methods.objectives import Objective
-from mfdl.protocol.algorithms import corn
-from mfdl.noise.covariance import (
-    CALIBRATIONS,
-    COVARIANCE_METHODS,
-    optimize_covariance,
-    privacy_constraint,
-)
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds

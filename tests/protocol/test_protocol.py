@@ -45,14 +45,10 @@ from mfdl.accounting.methods.state_space import state_space
 from mfdl.learning.data import Batches
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
-from mfdl.protocol import workload as workloads
-from mfdl.protocol.methods import steps
-from mfdl.protocol.methods.attacks import Attack
-from mfdl.protocol.methods.steps import Noise
-from mfdl.protocol.workload import gossip_kinds, gossip_sequence
 from mfdl.protocol.methods import checked_gossip, steps
+from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.checked_gossip import gossip_kinds, gossip_sequence
-from mfdl.protocol.threat_models import Attack, view
+from mfdl.protocol.methods.steps import Noise
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
 W, N, T = gossip_matrix(GRAPH), 5, 6

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from mfdl import account, dp_dsgd
 from mfdl.base.graph_files import _OTHERS, FORMATS, read_frame, simple_graph
-from mfdl.protocol.gossip import check_gossip, churn, gossip_matrix
-from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.gossip import churn, gossip_matrix
+from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.checked_gossip import check_gossip
 from mfdl.protocol.methods.graphs import GRAPHS, load_graph
 from mfdl.protocol.participation import Participation

@@ -15,9 +15,9 @@ from mfdl.learning.data import Dataset, cut, round_robin
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.methods.strategies import strategy
-from mfdl.protocol.algorithms import anti_pgd, corn, decor, local_dsgd, mf_dsgd, muffliato, zip_dl
 from mfdl.protocol.algorithms import decor, mf_dsgd
 from mfdl.protocol.methods.group_seeds import corn
+from mfdl.protocol.methods.message_noise import zip_dl
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.methods.variants import anti_pgd, local_dsgd, muffliato
 from mfdl.start.first_run import train_in_loops

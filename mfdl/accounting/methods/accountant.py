@@ -29,7 +29,8 @@ from ...protocol.methods.attacks import Attack, follow
 from ...protocol.threat_models import TrustModel
 from ...protocol.gossip import hops
 from ...protocol.participation import Participation
-from ...protocol.protocols import Protocol, check_nodes
+from ...protocol.protocols import Protocol
+from ...protocol.methods.labels import check_nodes
 from ...protocol.methods.steps import Noise, Round, Route, Step, refuse
 
 # %% auto #0

@@ -27,7 +27,8 @@ from ...base.files import bars_shown, json_values, needed_for, progress_bar
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.protocols import Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.methods.steps import Route, fingerprint, refuse
 
 if TYPE_CHECKING:

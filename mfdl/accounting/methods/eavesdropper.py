@@ -20,9 +20,9 @@ from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import LDP, SecLDP
 from ..lemma14 import CLEAR
 from ...protocol.participation import Participation
-from mfdl.protocol.protocols import (
-    MOST_GRADIENTS, Protocol, Variables, with_full_matrices,
-)
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import MOST_GRADIENTS, with_full_matrices
+from ...protocol.methods.tables import Variables
 from ...protocol.methods.steps import Round, Route, Step
 
 # %% auto #0

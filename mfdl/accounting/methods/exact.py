@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 from ...base.arguments import Bools, Floats, Ints
 from ...protocol.methods.attacks import Attack
 from ..lemma14 import NOISE_FLOOR
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.protocols import Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.methods.steps import NoiseInTime, Route, Step, refuse
 
 # %% auto #0

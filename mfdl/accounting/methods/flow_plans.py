@@ -21,7 +21,8 @@ from ...base.arguments import Bools, Floats, Ints
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.protocols import Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 
 # %% auto #0
 __all__ = []

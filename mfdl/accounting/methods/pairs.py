@@ -27,7 +27,8 @@ from ...base.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation, check_participation
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
+from ...protocol.protocols import Protocol
 
 # %% auto #0
 __all__ = []

@@ -14,7 +14,9 @@ from scipy.sparse import csr_array, eye_array
 from .state_space import strategy_in_time
 from ...base.arguments import Bools, Floats, Ints
 from ...protocol.methods.attacks import Attack
-from ...protocol.protocols import MatrixProtocol, Protocol, check_protocol_type
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import check_protocol_type
 from ...protocol.methods.steps import Route, Step, refuse
 
 # %% auto #0

@@ -25,10 +25,12 @@ from ...base.files import needed_for
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import LDP, TrustModel
 from ..lemma14 import CLEAR
-from mfdl.protocol.participation import (
+from mfdl.protocol.methods.random_participation import (
     BinsParticipation, PoissonParticipation, RandomParticipation, TruncatedParticipation,
 )
-from ...protocol.protocols import MOST_GRADIENTS, MatrixProtocol, Protocol
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import MOST_GRADIENTS
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.methods.steps import Route, Step, refuse
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from ...base.files import bars_shown, progress_bar, worker_threads
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
+from ...protocol.protocols import Protocol
 
 # %% auto #0
 __all__ = ['noisy_gradients_account']

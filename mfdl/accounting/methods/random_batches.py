@@ -24,8 +24,9 @@ from .state_space import Doubtful
 from ...base.arguments import Floats, Ints
 from ...protocol.threat_models import TrustModel
 from ..lemma14 import EPS, NOISE_FLOOR
-from ...protocol.participation import BinsParticipation
-from ...protocol.protocols import MatrixProtocol, Protocol
+from ...protocol.methods.random_participation import BinsParticipation
+from ...protocol.protocols import Protocol
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.methods.steps import Route
 
 # %% auto #0

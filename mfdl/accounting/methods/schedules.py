@@ -17,9 +17,10 @@ from .state_space import Doubtful
 from ...base.arguments import Bools, Floats, check_flag, real_array, real_number
 from ..lemma14 import Factorization, View, decompose, view_of
 from ...protocol.methods.attacks import Attack
-from mfdl.protocol.protocols import (
-    MatrixProtocol, Messages, Protocol, Variables, check_protocol_type,
-)
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
+from ...protocol.methods.tables import Messages, Variables
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import check_protocol_type
 from ...protocol.methods.steps import Route, features_of, fingerprint, read_only, refuse
 
 # %% auto #0

@@ -34,9 +34,9 @@ from ..lemma14 import VIEW, view_of
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation, check_participation
-from mfdl.protocol.protocols import (
-    MOST_GRADIENTS, MatrixProtocol, Protocol, with_full_matrices,
-)
+from ...protocol.methods.executable import MOST_GRADIENTS, with_full_matrices
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
+from ...protocol.protocols import Protocol
 from ...protocol.methods.steps import Route, refuse
 
 # %% auto #0

@@ -22,7 +22,8 @@ from ...learning.methods.noise_supply import Run
 from ...learning.simulator import Simulation
 from ...protocol.methods.streams import deal_seeds
 from ...protocol.participation import Participation, participation_of
-from ...protocol.protocols import Protocol, check_protocol_type
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import check_protocol_type
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 

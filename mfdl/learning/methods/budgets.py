@@ -26,7 +26,8 @@ from .layers import new_model
 from .learner import choose_loss
 from .linear import linear_layer, updates_of, within_norm
 from ..simulator import Simulation
-from ...protocol.participation import Participation, RandomParticipation
+from ...protocol.participation import Participation
+from ...protocol.methods.random_participation import RandomParticipation
 from ...protocol.protocols import Protocol
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel

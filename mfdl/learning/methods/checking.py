@@ -16,7 +16,8 @@ from ...base.files import needed_for
 from ...base.randomness import block_size, check_seed, derive_seed, draw_block
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import LDP
-from ...protocol.protocols import Protocol, check_protocol_type, with_full_matrices
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import check_protocol_type, with_full_matrices
 from ...protocol.methods.streams import deal_seeds, NodeNoise
 from ..data import Batches, Dataset
 from .noise_supply import Run

@@ -16,8 +16,10 @@ import numpy as np
 from ...base.arguments import Ints, check_count
 from ...base.randomness import derive_seed
 from ..data import Batches, cut
-from mfdl.protocol.participation import (
-    BinsParticipation, PoissonParticipation, TruncatedParticipation,
+from mfdl.protocol.methods.random_participation import (
+    BinsParticipation,
+    PoissonParticipation,
+    TruncatedParticipation,
 )
 
 # %% auto #0

@@ -16,7 +16,7 @@ from ...base.files import needed_for
 from ..data import Batches
 from .noise_supply import MessageNoise, Run, check_run
 from ...protocol.methods.steps import Round, Step
-from ...protocol.protocols import check_protocol_type
+from ...protocol.methods.executable import check_protocol_type
 
 if TYPE_CHECKING:
     import torch

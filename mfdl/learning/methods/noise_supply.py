@@ -19,7 +19,9 @@ from ...base.files import needed_for
 from mfdl.base.randomness import (
     block_generator, block_size, check_seed, derive_seed, grid_spacing, to_grid,
 )
-from ...protocol.protocols import NoiseMixing, Protocol, Variables, check_protocol_type
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import check_protocol_type
+from ...protocol.methods.tables import NoiseMixing, Variables
 from ...protocol.methods.steps import Step, fingerprint
 from ...protocol.methods.streams import NodeNoise, NoiseSupply, deal_seeds
 from ..data import Batches

@@ -19,7 +19,8 @@ from ...base.figures import PALETTE
 from .learner import History
 from .noise_supply import Run
 from ..simulator import Simulation
-from ...protocol.participation import Participation, RandomParticipation
+from ...protocol.participation import Participation
+from ...protocol.methods.random_participation import RandomParticipation
 from ...protocol.threat_models import TrustModel
 
 if TYPE_CHECKING:

@@ -29,11 +29,15 @@ from ..simulator import Simulation
 from ...noise.methods.strategies import STRATEGIES
 from ...noise.methods.strategies import strategy as named_strategy
 from ...noise.which_noise import KINDS
-from ...protocol.algorithms import dsgd, mf_dsgd
-from ...protocol.gossip import check_gossip, gossip_matrix
+from ...protocol.methods.variants import dsgd
+from ...protocol.algorithms import mf_dsgd
+from ...protocol.methods.checked_gossip import check_gossip
+from ...protocol.gossip import gossip_matrix
 from ...protocol.methods.graphs import load_graph
-from ...protocol.participation import BinsParticipation, Participation, TruncatedParticipation
-from ...protocol.protocols import Protocol, check_protocol_type
+from ...protocol.methods.random_participation import BinsParticipation, TruncatedParticipation
+from ...protocol.participation import Participation
+from ...protocol.protocols import Protocol
+from ...protocol.methods.executable import check_protocol_type
 from ...protocol.threat_models import LDP
 
 # %% auto #0

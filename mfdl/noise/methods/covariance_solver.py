@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.arguments import Floats
-from ...protocol.algorithms import corn
+from ...protocol.methods.group_seeds import corn
 from ...protocol.gossip import links
 from ...protocol.protocols import Protocol
 from .certificates import Optimum

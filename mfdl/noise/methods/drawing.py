@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array, eye_array, kron
 
 from ...base.arguments import Floats
-from ...protocol.algorithms import time_blocks
+from ...protocol.methods.strategy_rows import time_blocks
 from ...protocol.methods.steps import Noise
 
 # %% auto #0

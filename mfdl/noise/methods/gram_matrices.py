@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 
 from ...base.arguments import Floats, check_count, real_array
 from ...base.randomness import check_seed
-from ...protocol.gossip import check_gossip
-from ...protocol.workload import gossip_sequence
+from ...protocol.methods.checked_gossip import check_gossip
+from ...protocol.methods.checked_gossip import gossip_sequence
 from ..lemma12 import consequences, sum_diagonals, symmetric_gram
 from mfdl.noise.methods.objectives import (
     Objective, check_objective, response_grams, responses, weighted_responses,

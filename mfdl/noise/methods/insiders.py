@@ -19,7 +19,7 @@ from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
-from ...protocol.workload import gossip_sequence
+from ...protocol.methods.checked_gossip import gossip_sequence
 from .certificates import NotConverged, Optimum, check_steps
 from ..cholesky import gram_factor
 from .gram_matrices import local_gram

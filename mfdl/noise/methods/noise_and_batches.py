@@ -18,8 +18,9 @@ from ...accounting.methods.report import Report
 from ...base.arguments import Floats
 from ...base.files import progress_bar
 from ...protocol.algorithms import mf_dsgd
-from ...protocol.gossip import check_gossip
-from ...protocol.participation import Participation, RandomParticipation
+from ...protocol.methods.checked_gossip import check_gossip
+from ...protocol.participation import Participation
+from ...protocol.methods.random_participation import RandomParticipation
 from ...protocol.protocols import Protocol
 from ...protocol.threat_models import LDP
 from .newton import Strategy

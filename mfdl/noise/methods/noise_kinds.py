@@ -15,7 +15,8 @@ import numpy as np
 from ...accounting.methods.proved_for_training import noisy_gradients_account
 from ...base.arguments import Floats
 from ...base.cards import draw_matrix, html_card
-from ...protocol.algorithms import corn, mf_dsgd
+from ...protocol.methods.group_seeds import corn
+from ...protocol.algorithms import mf_dsgd
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
 from ...protocol.threat_models import LDP

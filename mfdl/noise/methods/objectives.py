@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from ...accounting.methods.schedules import check_damping
 from ...base.arguments import Floats, check_count, check_flag, real_array
 from ...protocol.methods.steps import read_only
-from ...protocol.workload import gossip_sequence
+from ...protocol.methods.checked_gossip import gossip_sequence
 
 # %% auto #0
 __all__ = ['Objective']

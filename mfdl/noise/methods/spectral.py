@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from ...base.arguments import Bools, Floats, Ints, check_choice
 from ...base.files import progress_bar, worker_threads
 from ...protocol.participation import Participation
-from ...protocol.workload import gossip_sequence
+from ...protocol.methods.checked_gossip import gossip_sequence
 from ..lemma12 import sum_diagonals
 from .objectives import AgeWorkload, Objective, check_objective, of_age_alone
 from mfdl.noise.methods.space_time_solver import (

@@ -17,9 +17,8 @@ from scipy.sparse import csr_array, issparse
 
 from ...base.arguments import Floats, check_choice, check_count
 from ...base.files import bars_shown, progress_bar, seal, unseal
-from ...protocol.gossip import check_gossip
+from ...protocol.methods.checked_gossip import check_gossip, gossip_kinds, gossip_sequence
 from ...protocol.participation import Participation, check_participation
-from ...protocol.workload import gossip_kinds, gossip_sequence
 from .certificates import check_trace_bound
 from .gram_matrices import PROBES, gram_estimates, local_gram, modes
 from .low_memory import INVERSE_BANDS, banded_inverse, inverse_root

@@ -14,7 +14,8 @@ from scipy.sparse import csr_array
 
 from ...base.arguments import Bools, Ints
 from .steps import Step
-from ..protocols import MatrixProtocol, Protocol
+from .matrices_from_elsewhere import MatrixProtocol
+from ..protocols import Protocol
 from ..threat_models import TrustModel
 
 # %% auto #0

@@ -12,7 +12,8 @@ from scipy.sparse import block_diag, csr_array
 
 from ...base.arguments import Bools
 from .steps import Round
-from ..protocols import MatrixProtocol, Protocol
+from .matrices_from_elsewhere import MatrixProtocol
+from ..protocols import Protocol
 from ..threat_models import PNDP
 
 # %% auto #0

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, eye_array, kron, triu
 
 from ...base.arguments import Bools, Floats, Ints, check_plain, real_array
-from ..gossip import check_gossip, links
+from ..gossip import links
+from .checked_gossip import check_gossip
 
 # %% auto #0
 __all__ = ['Round', 'Noise', 'fresh_noise', 'Step']
