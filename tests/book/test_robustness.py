@@ -118,8 +118,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "noise_supply.* simulator.* exchanges.* checkpoints.*",
     "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "
-    "covariance.best_covariance covariance.check_budgets covariance.noise_after "
-    "space_time.block_index space_time.block_multipliers space_time.largest_absolute_sum mafalda.Shape mafalda.dual_value mafalda.symmetric_root",
+    "covariance_solver.best_covariance covariance_solver.check_budgets covariance_solver.noise_after covariance_solver.covariance_of covariance_solver.error_factor drawing.noise_of_steps "
+    "space_time_solver.block_index space_time_solver.block_multipliers space_time_solver.largest_absolute_sum mafalda.Shape mafalda.dual_value mafalda.symmetric_root",
     "coverage by simulation, and scipy's own tests: tests/tools/test_intervals.py": "intervals.*",
     "names of nodes, and files of links from a command line: tests/protocol/test_reading_graphs.py": "arguments.composed names.read_network",
     "what errors recommend: tests/book/test_remedies.py": "arguments.without_remedy names.in_options",
@@ -399,8 +399,8 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
                "tables.* labels.check_nodes labels.Labelled protocols.Protocol matrices_from_elsewhere.* run_checks.* "
                "executable.check_protocol_type checked_gossip.gossip_kinds "
                "algorithms.gossip_run strategy_rows.time_blocks strategy_rows.noise_of_strategy absences.each_its_own absences.left_alone absences.node_sets "
-               "threat_models.follow threat_models.seen_alone threat_models.Attack threat_models.view_of "
-               "threat_models.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP threat_models.View lemma14.decompose "
+               "attacks.follow attacks.seen_alone attacks.Attack lemma14.view_of "
+               "secure_sums.SecureSum threat_models.LDP threat_models.PNDP threat_models.SecLDP lemma14.View lemma14.decompose "
                "lemma14.Factorization "
                "state_space.state_space streaming.stream state_space.StateSpace state_space.NotStreamable streaming.Streamed", SEEDS.map(random_run))
 def test_accounts_of_anything_legal(case):
@@ -538,7 +538,7 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 @campaign(60, "gossip.gossip_matrix gossip.spectral_gap gossip.links gossip.hops gossip.churn checked_gossip.check_gossip checked_gossip.check_graph "
               "checked_gossip.adjacency_of checked_gossip.warn_if_disconnected checked_gossip.gossip_sequence checked_gossip.is_matrix "
               "workload.workload "
-              "workload.workload_operator workload.gossip_sequence workload.is_matrix gram_matrices.* cholesky.gram_factor "
+              "workload.workload_operator checked_gossip.gossip_sequence checked_gossip.is_matrix gram_matrices.* cholesky.gram_factor "
               "lemma12.* space_time.space_time_workload",
           networks(), st.integers(1, 5), SEEDS)
 def test_workloads_and_grams(W, T, seed):
