@@ -118,7 +118,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "noise_supply.* simulator.* exchanges.* checkpoints.*",
     "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "
-    "covariance_solver.best_covariance covariance_solver.check_budgets covariance_solver.noise_after covariance_solver.covariance_of covariance_solver.error_factor drawing.noise_of_steps "
+    "covariance_solver.best_covariance covariance_solver.check_budgets covariance_solver.noise_after "
+    "covariance_solver.covariance_of covariance_solver.error_factor drawing.noise_of_steps "
     "space_time_solver.block_index space_time_solver.block_multipliers space_time_solver.largest_absolute_sum mafalda.Shape mafalda.dual_value mafalda.symmetric_root",
     "coverage by simulation, and scipy's own tests: tests/tools/test_intervals.py": "intervals.*",
     "names of nodes, and files of links from a command line: tests/protocol/test_reading_graphs.py": "arguments.composed names.read_network",

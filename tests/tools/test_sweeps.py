@@ -71,11 +71,12 @@ def states(grid, results): return [status["state"] for status in survey(read_gri
 
 
 def processes_in(folder):
+    """Processes that work there, and do not end within two seconds."""
     found = []
     for process in psutil.process_iter():
         try: found += [process] if process.cwd().startswith(str(folder)) else []
         except psutil.Error: pass
-    return found
+    return psutil.wait_procs(found, timeout=2)[1]
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 6))])
