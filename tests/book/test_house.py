@@ -49,7 +49,8 @@ def test_imports_run_one_way():
 
 
 def test_an_import_of_a_later_part_and_a_circle_are_noticed():
-    late = ("from ...accounting.account import account", "from ...accounting import account", "from mfdl.accounting.account import (\n    account,\n)", "def f():\n    from ...accounting.account import account")
+    late = ("from ...accounting.account import account", "from ...accounting import account", "from mfdl.accounting.account import (\n    account,\n)",
+            "def f():\n    from ...accounting.account import account")
     assert [backwards({"protocol.methods.graphs": source}) for source in late] == [{("protocol.methods.graphs", "accounting.account")}] * 4
     early = "from ...base.files import needed_for\nif TYPE_CHECKING:\n    from ...accounting.account import account"
     assert not backwards({"protocol.methods.graphs": early, "protocol.gossip": "from .methods.graphs import load_graph"})
