@@ -104,7 +104,7 @@ def _assumption(found: _Findings) -> str:
     "For which gradients the numbers hold."
     if found.updates is not None:
         return ("any that nodes compute from their models, as long as the updates of all but the "
-                f"attackers are {found.updates!r} (chapter 'The promise')")
+                f"attackers are {found.updates!r} (chapter 'The flow theorem')")
     if REVEALED in found.routes:
         return ("any that nodes compute from their own data and from noisy gradients (as if these "
                 "attackers were shown every noisy gradient)")
