@@ -327,7 +327,7 @@ def test_leaves_add_less_noise():
 
 
 def test_covariances_of_other_weights_and_horizons():
-    says("noise/17_covariance", "from $-0.56$ to $-0.78$", "68% of the independent noise are left instead of 79%")
+    says("noise/17_covariance", "from $-0.56$ to $-0.78$", "68% of the squared error of independent noise is left instead of 79%")
     i, j = map(FAMILIES.index, ("Pazzi", "Salviati"))
     def correlation(R): return round(R[i, j] / math.sqrt(R[i, i] * R[j, j]), 2)
     assert [correlation(optimize_covariance(METROPOLIS, horizon=h).R) for h in (1, 30)] == [-0.56, -0.78]
