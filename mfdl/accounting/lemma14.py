@@ -70,6 +70,7 @@ def view_of(attack: Attack) -> View:
     "Return the reduced view of an attack."
     run = attack.run
     refuse(VIEW, run)
+    attack.check_victims()  # the condition of the lemma
     rows = len(run.messages.step)
     columns = run.n * run.T + len(run.variables.step)
     check_fits(f"protocol: {rows} messages of {columns} gradients and variables, in full",

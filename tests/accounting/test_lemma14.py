@@ -84,3 +84,12 @@ def test_ends_of_the_scale():
     assert [nothing.epsilon(1e-6), nothing.delta(1.0), nothing.advantage(), round(nothing.beta(0.3), 12)] == [0, 0, 0, 0.7]
     assert [everything.epsilon(1e-6), everything.delta(3.0), everything.advantage(), *map(everything.beta, (0, 0.3, 1))] == [math.inf, 1, 1, 0, 0, 0]
     assert check_sigma(2) == 2.0
+
+
+def test_the_lemma_is_refused_where_its_condition_fails():
+    """Who knows a gradient of somebody else would be told to learn nothing about it."""
+    class Told(PNDP):
+        def knows_gradient(self, owner, coalition): return super().knows_gradient(owner, coalition) | (owner == 0)
+    run, trust = RUNS["independent"], Told([2])
+    for take in (view, lambda *who: account(*who, Participation.every_step(run.T))):
+        with pytest.raises(ValueError, match="knows a gradient of 0, which is none of its nodes"): take(run, trust)
