@@ -52,21 +52,21 @@ def stretched(paths: Paths, c: Floats, t: int, travels: Floats) -> Floats:  # (n
     what: Floats = update_factors(paths, c, t + 1) * (paths.transitions[t] @ travels)
     return what
 
-def differences(paths: Paths, c: Floats, s: Floats, paid: Floats) -> Floats:  # (T, n, k)
-    "What differs before the noise of each step; s (T, n, k): what of it is new."
-    d = s.copy()
-    for t in range(len(s) - 1):
-        d[t + 1] += stretched(paths, c, t, d[t] - paid[t])
-    return d
+def differences(paths: Paths, c: Floats, new: Floats, paid: Floats) -> Floats:  # (T, n, k)
+    "What differs before the noise of each step; new (T, n, k): what the record adds."
+    Delta = new.copy()
+    for t in range(len(new) - 1):
+        Delta[t + 1] += stretched(paths, c, t, Delta[t] - paid[t])
+    return Delta
 
 # %% ../../nbs/accounting/13_flow_theorem.ipynb #theo0004
-def plan_at(paths: Paths, c: Floats, s: Floats, most: Floats) -> Floats:
+def plan_at(paths: Paths, c: Floats, new: Floats, most: Floats) -> Floats:
     "Make the plan in which everybody pays up to a limit, and no more than there is."
     c = np.broadcast_to(c, paths.blocked.shape)
-    paid = np.empty_like(s)
-    d = s[0]
-    for t in range(len(s)):
-        paid[t] = np.where(paths.blocked[t][:, None], d, np.minimum(d, most[t]))
-        if t + 1 < len(s):
-            d = stretched(paths, c, t, d - paid[t]) + s[t + 1]
+    paid = np.empty_like(new)
+    Delta = new[0]
+    for t in range(len(new)):
+        paid[t] = np.where(paths.blocked[t][:, None], Delta, np.minimum(Delta, most[t]))
+        if t + 1 < len(new):
+            Delta = stretched(paths, c, t, Delta - paid[t]) + new[t + 1]
     return paid

@@ -46,7 +46,7 @@ def symmetric_gram(W: Floats, T: int, per_node: bool) -> Floats:  # (T, T) or (n
 # %% ../../nbs/noise/14_lemma12.ipynb #00000017
 def consequences(Ws: Sequence[Floats]) -> list[Floats]:  # (n, n) to (n, n)
     "What noise of each step does to all models from then on, for pairs of nodes."
-    Q = [np.zeros_like(Ws[0])]
+    M = [np.zeros_like(Ws[0])]
     for W in reversed(Ws):
-        Q.append(W.T @ (Q[-1] + np.eye(len(W))) @ W)
-    return Q[:0:-1]
+        M.append(W.T @ (M[-1] + np.eye(len(W))) @ W)
+    return M[:0:-1]

@@ -104,8 +104,8 @@ def best_plans(
 ) -> tuple[Floats, Floats, Floats]:
     """Find the cheapest plans of what travels on and what noise pays for.
 
-    Solves min sum_t |(d_t - m_t) / strength_t|^2 over plans 0 <= m_t <= d_t with m_t = 0 where
-    a difference would be seen, and d_{t+1} = c_{t+1} * (W_t m_t) + s_{t+1}.
+    Solves min sum_t |(Delta_t - f_t) / strength_t|^2 over plans 0 <= f_t <= Delta_t with f_t = 0
+    where a difference would be seen, and Delta_{t+1} = c_{t+1} * (W_t f_t) + s_{t+1}.
     """
     c = np.broadcast_to(c, paths.blocked.shape)
     paid = _first_plans(paths, c, s)

@@ -48,7 +48,7 @@ def scattered(
 
 # %% ../../../nbs/noise/methods/space_time_solver.ipynb #blockix4
 def block_multipliers(blocks: Floats) -> Floats:  # (.., k, k) to (..,)
-    "Multiplier lambda of each block: what is on the diagonal of B @ B.T."
+    "Price of each block: what is on the diagonal of B @ B.T."
     return np.asarray((blocks**2).sum(axis=-1).max(axis=-1))
 
 def largest_absolute_sum(P: Floats) -> float:  # (.., k, k)
