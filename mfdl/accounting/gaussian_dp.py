@@ -157,7 +157,7 @@ def row_sensitivity(clip: float, batch_size: int, adjacency: str) -> float:
         Records in the mean; 1 for a sum.
     adjacency : str
         'zero-out' (clip over batch size, as in U) or 'replace-one' (twice as much, as
-        in C).
+        in CorN).
 
     Returns
     -------

@@ -105,7 +105,8 @@ class NotFactorizable(ValueError):
 @dataclass(frozen=True, eq=False)
 class Factorization:
     "A = B C where noise covers A: the encoder as seen through B, and what leaks."
-    Y: Floats  # (r, n T), y.T @ Y = C.T @ pinv(B) @ B @ C, for B of rank r
+    # (r, n T) for B of rank r, whitened.T @ whitened = C.T @ pinv(B) @ B @ C
+    whitened: Floats
     V: Floats  # (q, r), orthonormal basis of the row space of B
     uncovered: Bools  # (T, n), gradients with a component that no noise covers
     nodes: tuple[Hashable, ...]  # labels of all n nodes
@@ -115,7 +116,7 @@ class Factorization:
     @property
     def C(self) -> Floats:
         "The encoder of smallest norm, pinv(B) @ A, (q, nT)."
-        encoder: Floats = self.V @ self.Y
+        encoder: Floats = self.V @ self.whitened
         return encoder
 
     @property
@@ -125,7 +126,7 @@ class Factorization:
 
     def information(self, u: int | Ints) -> Floats:
         "P of node u, or of an array of nodes, (.., T, T): what the view tells."
-        by_gradient = self.Y.reshape(len(self.Y), *self.uncovered.shape)
+        by_gradient = self.whitened.reshape(len(self.whitened), *self.uncovered.shape)
         block = np.moveaxis(by_gradient[..., u], (0, 1), (-1, -2))
         P: Floats = block @ block.swapaxes(-1, -2)
         return P
@@ -151,7 +152,7 @@ def decompose(v: View) -> Factorization:
     uncovered = bare | (outside > (rounding if cover else 0) * np.linalg.norm(v.A, axis=0))
     clear = s[:rank].min(initial=np.inf) >= CLEAR * max(strongest, np.abs(v.A).max(initial=0))
     return Factorization(
-        Y=seen / s[:rank, None],
+        whitened=seen / s[:rank, None],
         V=Vt[:rank].T,
         uncovered=uncovered.reshape(v.T, len(v.nodes)),
         nodes=v.nodes,

@@ -178,7 +178,7 @@ def _from_the_view(
     rounded = isinstance(attack.run, MatrixProtocol)  # what is below rounding says nothing
     if found.clear and (found.full or rounded): return found, adaptive
     leaks, rows = exact_leaks(attack)
-    if found.clear and len(rows) == len(found.Y): return replace(found, uncovered=leaks), adaptive
+    if found.clear and len(rows) == len(found.whitened): return replace(found, uncovered=leaks), adaptive
     return by_balls(attack, leaks, rows), adaptive
 
 _WHOLE_VIEW = Way("whole view", VIEW, lambda attack: True, _cost_of_view, _from_the_view)

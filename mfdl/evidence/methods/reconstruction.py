@@ -61,8 +61,8 @@ def _estimator(v: View, f: Factorization) -> Floats:  # (unknowns, m)
     clear = np.linalg.qr(noisy, mode="complete")[0][:, len(white):].T
     exact = _inverse_of(clear @ v.A, float(np.linalg.norm(v.A))) @ clear
     free = np.eye(v.A.shape[1]) - exact @ v.A  # what equations leave open
-    fit = _inverse_of(f.Y @ free, float(np.linalg.norm(f.Y)))
-    return np.asarray(exact + free @ fit @ (white - f.Y @ exact))
+    fit = _inverse_of(f.whitened @ free, float(np.linalg.norm(f.whitened)))
+    return np.asarray(exact + free @ fit @ (white - f.whitened @ exact))
 
 # %% ../../../nbs/evidence/methods/reconstruction.ipynb #0000000e
 def estimate(

@@ -84,7 +84,7 @@ def _hardest(
         stacked(shifts, steps, u, T, n)
         for u, (steps, shifts) in zip(candidates, found, strict=True)
     ]
-    worst = _first_largest([float(np.linalg.norm(covered.Y @ change)) for change in moved])
+    worst = _first_largest([float(np.linalg.norm(covered.whitened @ change)) for change in moved])
     return candidates[worst], *found[worst]
 
 # %% ../../../nbs/evidence/methods/worst_inputs.ipynb #0000000b
