@@ -44,7 +44,7 @@ def gossip_matrix(
         Undirected, with at least one node. A graph that is not connected is legal, but
         gives a warning: information never leaves a component.
     weights : str
-        'metropolis': symmetric and doubly stochastic; 'uniform': row-normalised A + I;
+        'metropolis': symmetric and doubly stochastic; 'uniform': the same for a node and its neighbours;
         'given': the edge attribute 'weight'; the rest of each row is on the diagonal.
     sparse : bool, optional
         Whether only weights that are not zero are stored; by default for more than
