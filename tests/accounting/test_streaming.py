@@ -224,6 +224,20 @@ def test_whoever_does_not_know_its_own_noise_is_left_to_the_whole_view(make):
     np.testing.assert_allclose(account(run, Forgetful([0]), every).sensitivity, exact, rtol=1e-9)
 
 
+class Backwards(PNDP):
+    """A curious node that puts down what it hears in another order."""
+    def observation(self, run, coalition): return super().observation(run, coalition)[::-1]
+
+
+@pytest.mark.parametrize("make", [dp_dsgd, anti_pgd, lambda W, T: muffliato(W, T, 2)])
+def test_what_is_put_down_in_another_order_tells_the_same(make):
+    """The pass takes rows round by round, so that rows in another order, by one round or by more, are for the whole view."""
+    for T in (2, 4):
+        run, every = make(gossip_matrix(nx.path_graph(3)), T), Participation.every_step(T)
+        with pytest.raises(NotStreamable, match="several rounds"): account_by("streaming", run, Backwards([2]), every)
+        np.testing.assert_allclose(account(run, Backwards([2]), every).sensitivity, account(run, PNDP([2]), every).sensitivity, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", [path.stem if path.stem == "reactions" else pytest.param(path.stem, marks=pytest.mark.nightly)
                                   for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem != "harness"])
 def test_benchmark_runs(name, tmp_path):

@@ -195,6 +195,7 @@ def test_numbers_in_titles_are_found():
     assert not list(titled('ax.set_title(f"ten is {x:.2f}")'))
 
 
+@pytest.mark.nightly
 def test_a_figure_that_is_drawn_again_is_the_same(tmp_path, redraw):
     path = ROOT / "figures" / "quadratic_20.json"
     redraw["redraw"](path, tmp_path)

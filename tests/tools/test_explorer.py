@@ -526,6 +526,7 @@ def asked(address, **headers):
     return connection.getresponse().status
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")
 def test_a_page_that_is_closed_ends_its_kernel(tmp_path):
     """By what the browser posts when a page is left: with a token against other sites, which the page has set as a cookie."""

@@ -224,6 +224,7 @@ def test_damage_is_noticed_and_mended(tmp_path):
     assert states(grid, results) == ["done"] * 3 and len(collect(results)) == 3
 
 
+@pytest.mark.nightly
 def test_the_same_grid_on_dask(tmp_path):
     distributed = pytest.importorskip("distributed")
     grid, results = write(tmp_path, [1, 2, 13]), tmp_path / "results"
@@ -249,6 +250,7 @@ def test_an_interrupted_sweep_takes_back_what_no_dask_worker_has_begun(tmp_path,
         assert 2 <= states(grid, results).count("done") <= 3 and "missing" in states(grid, results) and not processes_in(results)
 
 
+@pytest.mark.nightly
 def test_unreachable_scheduler(tmp_path):
     pytest.importorskip("distributed")
     for address in ("tcp://127.0.0.1:9", "nonsense://x"):
