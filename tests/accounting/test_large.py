@@ -20,6 +20,7 @@ from mfdl.accounting.account import account_by
 from mfdl.accounting.lemma14 import decompose, view
 from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.accounting.methods.eavesdropper import independent
+from mfdl.accounting.methods.exact import cost_of_exactness
 from mfdl.accounting.methods.flow_plans import promise
 from mfdl.accounting.methods.sparse_view import FromSeen, expected_cost, see
 from mfdl.accounting.methods.state_space import NotStreamable
@@ -30,6 +31,7 @@ from mfdl.protocol.methods.attacks import Attack, coalition_mask
 from mfdl.protocol.methods.checked_gossip import check_gossip, gossip_kinds
 from mfdl.protocol.methods.executable import check_protocol_type
 from mfdl.protocol.methods.group_seeds import corn
+from mfdl.protocol.methods.message_noise import zip_dl
 from mfdl.protocol.methods.steps import Noise, NoiseInTime, Round, Step
 from mfdl.protocol.methods.variants import local_dsgd, muffliato
 from mfdl.protocol.protocols import Protocol
@@ -130,6 +132,12 @@ def test_twice_the_nodes_from_which_something_arrives_are_twice_the_work():
     """For a leaf of a star, who sees one model in each step."""
     def work(n): return expected_cost(see(Attack(dp_dsgd(gossip_matrix(nx.star_graph(n), sparse=True), 12), PNDP([1])))).flops
     assert work(400) / work(200) == pytest.approx(2, rel=0.1)
+
+
+def test_twice_the_steps_are_eight_times_the_work_without_rounding():
+    """An elimination of all that is seen."""
+    flops, memory = (np.array([cost_of_exactness(Attack(zip_dl(gossip_matrix(nx.cycle_graph(6)), T), PNDP([0])))[i] for T in (400, 800)]) for i in (0, 1))
+    assert flops[1] / flops[0] == pytest.approx(8, rel=0.1) and memory[1] / memory[0] == pytest.approx(4)
 
 
 @pytest.mark.parametrize("trust", [PNDP([140]), PNDP([140, 149]), SecLDP([5]), LDP()], ids=str)
