@@ -87,6 +87,13 @@ def test_two_who_collude_hear_ana_and_a_third_step_carries_on():
     assert (1, 0) in decompose(view(dsgd(PATH, 3), PNDP([2]))).leaks
 
 
+def test_patterns_are_counted():
+    says("protocol/07_participation", "Predict the count for three participations before you look. (20.)",
+         "(Six: three with both participations exactly three steps apart, and three that are farther apart.)")
+    found = list(Participation.min_sep(2, 3, 6).patterns())
+    assert Participation.min_sep(3, 1, 6).count == 20 and sorted(b - a for a, b in found) == [3, 3, 3, 4, 4, 5]
+
+
 def test_an_adversary_that_pushes_while_it_is_ahead():
     says("accounting/11_theorem8", "replace `evidence > 0` by `evidence < 0`", "still hold? (All.)")
     cells = [cell.replace("evidence > 0", "evidence < 0") for cell in cells_of("accounting/11_theorem8", "code")]
@@ -118,7 +125,7 @@ def test_filters_of_barbells_settle_late():
 
 
 def test_other_pushes_and_a_thrifty_plan():
-    says("accounting/13_flow_theorem", "above the account from about $r = 0.9$ on", "it proves 0.427. Let it pay for half in the first step: 0.544")
+    says("accounting/13_flow_theorem", "above the account from about $a = 0.9$ on", "it proves 0.427. Let it pay for half in the first step: 0.544")
     says("accounting/methods/best_plans", "it costs 0.107, about a quarter of the plan")
     chapter = {"np": np}
     exec(next(cell for cell in cells_of("accounting/13_flow_theorem", "code") if cell.startswith("def reacting")), chapter)
@@ -141,7 +148,7 @@ def test_other_pushes_and_a_thrifty_plan():
 
 
 def test_one_round_of_multipliers():
-    says("accounting/methods/signed", "at $\\eta\\beta = 1.8$ the bounds on $\\mu$ are 1.3 to 3.1 times as large")
+    says("accounting/methods/signed", "at $\\eta\\kappa = 1.8$ the bounds on $\\mu$ are 1.3 to 3.1 times as large")
     paths = paths_of(Attack(dp_dsgd(METROPOLIS, 10, nodes=FLORENCE), PNDP(["Acciaiuoli"])))
     far = [v for v, name in enumerate(FAMILIES) if name not in ("Acciaiuoli", "Medici")]
     everybody, once = all_cases(paths, far, [(0,)])
@@ -274,7 +281,7 @@ def test_smaller_batches_at_most():
 
 
 def test_gram_matrices_of_nodes():
-    says("noise/14_lemma12", "(By a factor of 2.4 on the Florentine graph and 2.2 on a star of ten nodes, but not at all on a ring.)")
+    says("noise/14_lemma12", "the Florentine graph, of a star of ten nodes, and of a ring? (2.4, 2.2, and not at all.)")
     def spread(graph):
         traces = np.trace(local_gram(gossip_matrix(load_graph(graph)), 60, per_node=True), axis1=1, axis2=2)
         return round(traces.max() / traces.min(), 1)

@@ -28,10 +28,12 @@ from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.message_noise import zip_dl
+from mfdl.protocol.methods.steps import Noise, Round, Step
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.methods.token import random_walk
 from mfdl.protocol.methods.variants import anti_pgd, dsgd, local_dsgd, muffliato
 from mfdl.protocol.participation import Participation
+from mfdl.protocol.protocols import Protocol
 from mfdl.protocol.threat_models import LDP, PNDP, SecLDP
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)])
@@ -191,6 +193,22 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path):
         if words is None: assert one(scale).resume(path).t == 0
         else:
             with pytest.raises(ValueError, match=words): one(scale).resume(path)
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["fresh", "with a memory"])
+def test_noise_along_directions_of_several_protocols_is_that_of_each(memory):
+    """Protocols that share variables are combined at once; none gets the directions of another."""
+    rng = np.random.default_rng(3)
+    def along(basis):
+        mixes = [np.hstack([rng.normal(size=(3, 3)), np.eye(3)]) if memory and t else np.eye(3) for t in range(3)]
+        return Protocol(None, [Step(True, Noise(np.ones((3, 3), dtype=bool), csr_array(F), basis=basis), [Round(np.full((3, 3), 1 / 3))]) for F in mixes])
+    several = [along(rng.normal(size=(3, 3))) for _ in range(2)]
+    def noise(protocols):
+        source = NoiseSource(protocols, Draws(protocols[0].variables, [5, 6], 4, keep=looks_back(protocols[0])))
+        return np.array([source.noise_at(t) for t in range(3)])
+    together = noise(several)
+    alone = np.concatenate([noise([one]) for one in several], axis=2)
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
 
 
 def test_noise_ends_with_the_account_and_has_the_covariance_of_its_algorithm():
