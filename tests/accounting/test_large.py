@@ -134,6 +134,13 @@ def test_twice_the_nodes_from_which_something_arrives_are_twice_the_work():
     assert work(400) / work(200) == pytest.approx(2, rel=0.1)
 
 
+def test_noise_with_a_memory_is_more_work():
+    """The noise of all pairs of steps, for each pair of numbers that are seen."""
+    W, T = gossip_matrix(nx.star_graph(40), sparse=True), 12
+    plain, mixed = (expected_cost(see(Attack(run, PNDP([0])))).flops for run in (dp_dsgd(W, T), mf_dsgd(W, T, np.tri(T))))
+    assert mixed > 2 * plain
+
+
 def test_twice_the_steps_are_eight_times_the_work_without_rounding():
     """An elimination of all that is seen."""
     flops, memory = (np.array([cost_of_exactness(Attack(zip_dl(gossip_matrix(nx.cycle_graph(6)), T), PNDP([0])))[i] for T in (400, 800)]) for i in (0, 1))

@@ -17,7 +17,7 @@ from mfdl.accounting.methods.exact import exact
 from mfdl.accounting.methods.filters import Filter, innovation_rows
 from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.solver import certify
-from mfdl.accounting.methods.state_space import NotStreamable, state_space
+from mfdl.accounting.methods.state_space import NotStreamable, _exact_rank, state_space
 from mfdl.accounting.methods.streaming import gramian_rows, stream
 from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
@@ -222,6 +222,20 @@ def test_whoever_does_not_know_its_own_noise_is_left_to_the_whole_view(make):
     assert (exact <= account(run, PNDP([0]), every).sensitivity * (1 + 1e-9)).all()
     with pytest.raises(NotStreamable, match="do not know their own models"): account_by("streaming", run, Forgetful([0]), every)
     np.testing.assert_allclose(account(run, Forgetful([0]), every).sensitivity, exact, rtol=1e-9)
+
+
+@given(seed=st.integers(0, 2**32 - 1), steps=st.integers(2, 4), n=st.integers(2, 6))
+@settings(max_examples=60, deadline=None)
+def test_independent_rows_are_counted_as_by_singular_values(seed, steps, n):
+    """Of what is heard in several rounds, where different nodes are heard in each."""
+    rng = np.random.default_rng(seed)
+    observed = [rng.integers(0, 2, size=(rng.integers(1, 4), n)).astype(float) for _ in range(steps)]
+    Ws = [rng.integers(0, 3, size=(n, n)).astype(float) for _ in range(steps)]
+    rows, product = [observed[0]], np.eye(n)
+    for one, W in zip(observed[1:], Ws[:-1], strict=True):
+        product = W @ product
+        rows.append(one @ product)
+    assert _exact_rank(observed, Ws) == np.linalg.matrix_rank(np.vstack(rows))
 
 
 class Backwards(PNDP):

@@ -58,6 +58,16 @@ def test_only_a_gram_matrix_has_a_factor():
         with pytest.raises(ValueError, match=said): gram_factor(wrong)
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_whether_a_matrix_is_symmetric_does_not_depend_on_its_unit(unit):
+    H = unit * np.array([[2.0, 1.0], [1.0, 2.0]])
+    for apart, refused in ((1e-11, False), (1e-7, True)):
+        skew = H * [[1, 1 + apart], [1, 1]]
+        if not refused: np.testing.assert_allclose(gram_factor(skew), gram_factor(H), rtol=1e-9)
+        else:
+            with pytest.raises(ValueError, match="not symmetric"): gram_factor(skew)
+
+
 def test_what_has_no_gram_matrix():
     W = gossip_matrix(nx.path_graph(3))
     for wrong, said in (
