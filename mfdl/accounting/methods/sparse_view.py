@@ -212,12 +212,11 @@ def _reach(run: Protocol, observed: Observed, coalition: Bools) -> Ints:  # (m,)
     return np.flatnonzero(~coalition & (hops_before < exchanges))
 
 def _all_alike(
-    run: Protocol, rows: Sequence[csr_array], strengths: Floats, trains: Bools,
+    rows: Sequence[csr_array], strengths: Floats, trains: Bools,
 ) -> bool:
     "Whether steps differ in nothing but how noise is combined in time."
-    same_rows = all(one is rows[0] for one in rows)
-    same_rounds = len({step.rounds for step in run.distinct}) == 1
-    return bool(same_rows and same_rounds and trains.all() and (strengths == strengths[0]).all())
+    same_rounds = all(one is rows[0] for one in rows)  # rows of other rounds are other objects
+    return bool(same_rounds and trains.all() and (strengths == strengths[0]).all())
 
 def _all_rows(
     run: Protocol, observed: Observed, coalition: Bools, near: Ints,
@@ -264,7 +263,7 @@ def see(attack: Attack) -> Seen:
         strengths=strengths, N=N, trains=trains, near=near,
         victims=attack.victims, nodes=run.nodes,
         complete=attack.knows_models,
-        uniform=_all_alike(run, rows, strengths, trains))
+        uniform=_all_alike(rows, strengths, trains))
 
 # %% ../../../nbs/accounting/methods/sparse_view.ipynb #wei00001
 def _before(exchanges: Sequence[csr_array], later: Floats) -> Floats:  # (m, rows)
