@@ -14,7 +14,7 @@ from mfdl import account
 from mfdl.accounting.account import account_by
 from mfdl.accounting.methods.accountant import OnlineAccountant, restore, save
 from mfdl.accounting.methods.exact import exact
-from mfdl.accounting.methods.filters import Filter, innovation_rows
+from mfdl.accounting.methods.filters import STEADY, Filter, Settling, innovation_rows
 from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.solver import certify
 from mfdl.accounting.methods.state_space import NotStreamable, _exact_rank, state_space
@@ -236,6 +236,14 @@ def test_independent_rows_are_counted_as_by_singular_values(seed, steps, n):
         product = W @ product
         rows.append(one @ product)
     assert _exact_rank(observed, Ws) == np.linalg.matrix_rank(np.vstack(rows))
+
+
+@pytest.mark.parametrize(("ratio", "times"), [(0.5, 2), (0.9, 2), (0.99, 2), (0.999, 20)])
+def test_what_settles_slowly_is_not_taken_for_settled(ratio, times):
+    """Little change in a step is no reason: what is left is many steps. (The rate of a very slow one is rounded.)"""
+    settled, values = Settling(), 1 - ratio**np.arange(40_000.0)
+    stopped = next(k for k in range(1, len(values)) if settled(values[k - 1:k], values[k:k + 1]))
+    assert 1 - values[stopped] <= times * STEADY
 
 
 class Backwards(PNDP):
