@@ -2,9 +2,8 @@
 
 A cell tagged `measured` makes the table that lies beside the figure of an experiment. All
 other cells are run again; what that cell printed stays. Where they print other numbers than
-before (by more than one in the last decimal, as optima are found up to a tolerance), an error
-says so and all files stay as they were: then the table is no longer what today's code would
-measure.
+before, an error says so and all files stay as they were: then the table is no longer what
+today's code would measure.
 """
 import ast
 import json
@@ -58,23 +57,10 @@ def saved_table(cells: list[dict]) -> str:
     return ast.unparse(saved[0])
 
 
-def numbers_in(record: dict) -> list[str]:
-    "All numbers that were printed."
+def numbers_in(record: dict) -> list[float]:
+    "All numbers that were printed; a table that is read again may write 1.0 as 1."
     words = "\n".join(line for cell in record["cells"][:-1] for line in cell["printed"])
-    return re.findall(r"\d+(?:\.\d+)?", words)
-
-
-def same(before: str, after: str) -> bool:
-    "Whether two numbers are equal, such as 1.0 and 1, or differ by one in the last decimal."
-    apart = abs(float(before) - float(after))
-    decimals = {len(one.partition(".")[2]) for one in (before, after)}
-    return not apart or decimals != {0} and len(decimals) == 1 and round(apart * 10**max(decimals)) == 1
-
-
-def same_numbers(before: dict, after: dict) -> bool:
-    "Whether two records have printed the same numbers."
-    old, new = numbers_in(before), numbers_in(after)
-    return len(old) == len(new) and all(map(same, old, new))
+    return [*map(float, re.findall(r"\d+(?:\.\d+)?", words))]
 
 
 def redraw(path: Path, folder: Path) -> Result:
@@ -97,7 +83,7 @@ def redraw(path: Path, folder: Path) -> Result:
     written = folder / path.name
     again = json.loads(written.read_text()) | {"command": record["command"]}
     again["cells"][measured] = record["cells"][measured] | {"code": digest}
-    if not same_numbers(record, again):
+    if numbers_in(again) != numbers_in(record):
         for file, content in kept.items():
             file.write_bytes(content)
         raise ValueError(f"{path.stem}: other numbers are printed: run the experiment again")
