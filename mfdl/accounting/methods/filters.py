@@ -40,7 +40,9 @@ STEADY = 1e-12  # what may still change of a recursion that has settled, relativ
 class Settling:
     """Watch a recursion whose changes shrink, and tell when it has settled.
 
-    If changes keep shrinking at this rate, the rest is less than STEADY of its size.
+    If changes keep shrinking at this rate, the rest is less than STEADY of its size. What
+    changes by less than about 2e-14 of its size in a step has settled as well, because
+    such a rate is rounded; in T steps the rest is then at most T times that.
     """
 
     def __init__(self) -> None:
