@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from mfdl.learning.methods.statements import Trained as Trained
     from mfdl.learning.training import train as train
     from mfdl.noise.methods.certificates import NotConverged as NotConverged
-    from mfdl.noise.coalitions import optimize_coalition as optimize_coalition
+    from mfdl.noise.pairwise import optimize_pairwise as optimize_pairwise
     from mfdl.noise.methods.covariance_solver import Covariance as Covariance
     from mfdl.noise.covariance import optimize_covariance as optimize_covariance
     from mfdl.noise.methods.spectral import optimize_space_time as optimize_space_time
@@ -116,7 +116,7 @@ _HOME |= {
     "noise.methods.strategies": "strategy save_strategy load_strategy",
     "noise.covariance": "optimize_covariance",
     "noise.methods.covariance_solver": "Covariance",
-    "noise.coalitions": "optimize_coalition",
+    "noise.pairwise": "optimize_pairwise",
     "noise.methods.spectral": "optimize_space_time",
     "noise.methods.insiders": "optimize_local",
     "noise.which_noise": "which_noise",

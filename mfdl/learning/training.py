@@ -25,7 +25,7 @@ from .methods.noise_supply import Run
 from .methods.statements import Trained, TrainedByEstimate, in_words
 from mfdl.learning.methods.train_arguments import (
     MATRICES, Running, attackers_given, check_learns, check_options, check_random, completed,
-    dealt, finish, in_turn, network_given, protocol_by_name, refuse_later, renamed_errors,
+    dealt, finish, in_turn, largest_coalition, network_given, protocol_by_name, refuse_later, renamed_errors,
     scheduled_rates, taking_part,
 )
 from .simulator import Simulation
@@ -45,7 +45,7 @@ def train(
     epsilon: float,
     delta: float = 1e-6,
     *,
-    against: TrustModel | list | None = None,
+    against: TrustModel | list | str | None = None,
     noise: str | Protocol = "mafalda",
     participation: Participation | RandomParticipation | None = None,
     holdings: list | None = None,
@@ -77,11 +77,13 @@ def train(
         the best bound that holds for the model.
     delta : float, optional
         Delta of the budget.
-    against : TrustModel or list of TrustModel, optional
+    against : TrustModel, list of TrustModel or str, optional
         Attackers, such as LDP(), an eavesdropper (the default), or PNDP.each(nodes);
-        the budget holds for each of them.
+        the budget holds for each of them. In words: 'eavesdropper', 'one insider', or
+        '2 insiders' and so on, for every coalition of so many nodes, who hear every message.
     noise : str or Protocol, optional
-        A kind of `which_noise`, a name of `mfdl.strategy`, or a Protocol of as many
+        A kind of `which_noise` ('pairwise' is made for coalitions as large as the largest
+        of the attackers), a name of `mfdl.strategy`, or a Protocol of as many
         steps as the participation has.
     participation : Participation, optional
         When a record takes part: Participation.cyclic(k, b) for k epochs of b batches
@@ -165,10 +167,10 @@ def train(
     8.0
     """
     how = completed(running, inspect.signature(train).parameters)
-    attackers = attackers_given(against)
     scheme = taking_part(participation)
     refuse_later(optimizer, person)
     nodes, W = network_given(graph)
+    attackers = attackers_given(against, nodes)
     records, batches = dealt(data, len(nodes), holdings, scheme)
     check_options(epsilon, delta, how)
     row = row_sensitivity(clip, batches.size, adjacency)
@@ -183,7 +185,7 @@ def train(
         check_learns(model, records, batches, scheme.T, plain, clip, how["seed"], learns)
     known = in_turn(scheme)
     with bars_shown(how["progress"]), renamed_errors():
-        protocol = protocol_by_name(noise, nodes, W, known)
+        protocol = protocol_by_name(noise, nodes, W, known, largest_coalition(attackers))
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
         claim = Claim(scheduled, attackers, scheme, updates, estimate)
         check_claim(claim, how["secure"])

@@ -15,8 +15,10 @@ from ..protocol.methods.checked_gossip import check_gossip
 from ..protocol.gossip import links
 from ..protocol.participation import Participation, check_participation
 from mfdl.noise.methods.noise_kinds import (
-    NoiseKind, heard_sensitivity, noise_between_nodes, noise_in_both, noise_in_time,
+    NoiseKind, heard_sensitivity, noise_between_nodes, noise_in_both, noise_in_time, noise_of_decor,
+    noise_of_pairs,
 )
+from ..protocol.methods.attacker_names import curious_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,22 +27,30 @@ if TYPE_CHECKING:
 __all__ = ['which_noise']
 
 # %% ../../nbs/noise/20_which_noise.ipynb #59k00012
-KINDS: dict[str, Callable[..., NoiseKind]] = {  # of W, participation and nodes
+KINDS: dict[str, Callable[..., NoiseKind]] = {  # of W, participation, nodes, and how many are curious
     "independent": partial(noise_in_time, name="identity"),
-    "decor": partial(noise_between_nodes, method="decor"),
-    "space": partial(noise_between_nodes, method="corn"),
+    "decor": noise_of_decor,
+    "space": noise_between_nodes,
     "mafalda": partial(noise_in_time, name="mafalda"),
+    "pairwise": noise_of_pairs,
     "space-time": noise_in_both,
 }
+ONE_SEED = ("space", "space-time")  # which every node holds
 _CYCLIC = ("mafalda", "space-time")  # optima for steps of a record that are exactly b apart
 
 # %% ../../nbs/noise/20_which_noise.ipynb #59k0row1
-def _row(name: str, W: Floats, participation: Participation, mu: float) -> dict[str, object]:
-    "What the table says of a kind, where an eavesdropper's mu is to be this."
+def _row(name: str, W: Floats, participation: Participation, mu: float, curious: int) -> dict[str, object]:
+    "What the table says of a kind, where mu of the worst coalition is to be this."
     if participation.separation != "exactly" and name in _CYCLIC:
         return {"note": f"its optimum is made for steps exactly {participation.b} apart"}
-    kind = KINDS[name](W, participation)
-    sensitivity = heard_sensitivity(kind.protocol, participation)
+    if curious and name in ONE_SEED:
+        return {"note": "falls: every node holds its seed, and sees through it", "insiders": False}
+    try:
+        kind = KINDS[name](W, participation, curious=curious)
+    except ValueError as error:
+        if name != "pairwise": raise
+        return {"note": str(error)}
+    sensitivity = heard_sensitivity(kind.protocol, participation, kind.worst)
     return {
         "squared_error": kind.squared_error / mu**2, "gap": kind.gap, "sigma": sensitivity / mu,
         "insiders": kind.protocol.variables.held_alone, "note": kind.note,
@@ -50,8 +60,9 @@ def _row(name: str, W: Floats, participation: Participation, mu: float) -> dict[
 # %% ../../nbs/noise/20_which_noise.ipynb #59k00016
 def which_noise(
     W: Floats, participation: Participation, epsilon: float, delta: float,
+    against: str = "eavesdropper",
 ) -> pd.DataFrame:
-    """Compare kinds of noise at the same privacy against an eavesdropper.
+    """Compare kinds of noise at the same privacy.
 
     Parameters
     ----------
@@ -61,6 +72,10 @@ def which_noise(
         The steps in which a record can take part.
     epsilon, delta : float
         The budget.
+    against : str, optional
+        Who must learn no more: 'eavesdropper', 'one insider', or '2 insiders' and so on,
+        for every coalition of so many nodes, who hear every message and know the seeds and
+        secrets of each other.
 
     Returns
     -------
@@ -70,8 +85,8 @@ def which_noise(
         independent noise; `gap`, the share of it that another noise of the same kind
         could save at most, certified (noise between nodes: the same in all steps, of at
         most 100 times the variance of independent noise); `sigma`, noise over row
-        sensitivity; whether the budget also holds against `insiders`; and a `note`,
-        where there is something to know. Every record is protected as if its node were
+        sensitivity; whether the budget also holds against `insiders`, any number of
+        them; and a `note`, where there is something to know. Every record is protected as if its node were
         heard in each step. A kind that cannot be had has a note instead of numbers.
 
     Raises
@@ -98,11 +113,12 @@ def which_noise(
     W = check_gossip(W)
     check_participation(participation)
     mu = GaussianDP.from_epsilon(epsilon, delta).mu
+    curious = curious_in(against, len(W))
     if not links(W).any():
         raise ValueError("W: no node hears another, so an eavesdropper learns nothing and no noise is "
                          "needed; expected the gossip matrix of a network with links")
     table = pd.DataFrame(
-        {name: _row(name, W, participation, mu) for name in KINDS},
+        {name: _row(name, W, participation, mu, curious) for name in KINDS},
         ["squared_error", "relative", "gap", "sigma", "insiders", "note"]).T
     table["relative"] = table.squared_error / table.squared_error["independent"]
     types = dict.fromkeys(("squared_error", "relative", "gap", "sigma"), "float64")

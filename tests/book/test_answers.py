@@ -25,7 +25,7 @@ from mfdl.accounting.methods.signed import all_cases, best_signed
 from mfdl.accounting.methods.solver import certify
 from mfdl.accounting.methods.sparse_view import expected_cost, see
 from mfdl.accounting.methods.state_space import state_space
-from mfdl.noise.coalitions import optimize_coalition, seed_groups
+from mfdl.noise.methods.coalitions import optimize_coalition, seed_groups
 from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.mafalda import squared_error
 from mfdl.noise.methods.gram_matrices import local_gram
@@ -342,7 +342,7 @@ def test_covariances_of_other_weights_and_horizons():
 
 
 def test_more_seeds_and_larger_windows():
-    says("noise/19_coalitions", "0.76 of the independent noise is left instead of 0.82",
+    says("noise/methods/coalitions", "0.76 of the independent noise is left instead of 0.82",
          "from 0.74 for size 3 to 0.63",
          "seven are best (0.970), and nine are no better than three (0.999 and 0.998)")
     W = gossip_matrix(load_graph("erdos-renyi:n=10,p=0.5,seed=1"))

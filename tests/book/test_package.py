@@ -141,6 +141,7 @@ import numpy as np
 import mfdl
 from mfdl import *
 from mfdl.base.downloads import fetch
+from mfdl.noise.methods.coalitions import optimize_coalition
 from mfdl.tools.cli import app
 from click.testing import CliRunner
 os.environ["MFDL_DATA"] = tempfile.mkdtemp()

@@ -45,7 +45,8 @@ from mfdl.base import graph_files as links
 from mfdl.evidence.methods import distances, reconstruction
 from mfdl.learning import data
 from mfdl.learning.methods import data_sets
-from mfdl.noise import cholesky, coalitions, covariance, lemma12, space_time
+from mfdl.noise import cholesky, covariance, lemma12, space_time
+from mfdl.noise.methods import coalitions
 from mfdl.noise.methods import covariance_budgets, gram_matrices, insiders, newton
 from mfdl.noise.methods import low_memory as lean
 from mfdl.noise.methods import spectral as directions

@@ -28,7 +28,9 @@ from .noise_supply import Run
 from ..simulator import Simulation
 from ...noise.methods.strategies import STRATEGIES
 from ...noise.methods.strategies import strategy as named_strategy
+from ...noise.methods.noise_kinds import insiders
 from ...noise.which_noise import KINDS
+from ...protocol.methods.attacker_names import curious_in
 from ...protocol.methods.variants import dsgd
 from ...protocol.algorithms import mf_dsgd
 from ...protocol.methods.checked_gossip import check_gossip
@@ -104,17 +106,19 @@ def check_options(epsilon: float, delta: float, how: Running) -> None:
     check_count("every", 1 if how["every"] is None else how["every"], "a number of steps")
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #against1
-def attackers_given(against: Any) -> Any:
-    "The trust models; by default an eavesdropper."
-    words = isinstance(against, str) and re.fullmatch("([0-9]+) insiders?", against)
-    if words:
-        raise ValueError(
-            f"against={against!r}: will stand for every coalition of {words[1]} nodes, and is not "
-            "accounted for yet; expected the coalitions, such as [PNDP(group) for group in "
-            f"itertools.combinations(nodes, {words[1]})]")
+def attackers_given(against: Any, nodes: Sequence[Hashable]) -> Any:
+    "The trust models; by default an eavesdropper, and for 'one insider' and the like all coalitions of that size."
+    if isinstance(against, str):
+        found = insiders(nodes, curious_in(against, len(nodes)))
+        return found[0] if len(found) == 1 else found
     if isinstance(against, list | tuple) and not against:
         raise ValueError("against=[]: expected at least one trust model, such as LDP()")
     return LDP() if against is None else against
+
+def largest_coalition(attackers: Any) -> int:
+    "How many curious nodes the largest of these attackers has; 0 for an eavesdropper."
+    each = attackers if isinstance(attackers, list | tuple) else [attackers]
+    return max(len(getattr(one, "nodes", ())) for one in each)
 
 def refuse_later(optimizer: str, person: object) -> None:
     "Raise a ValueError for what is not accounted for yet."
@@ -230,7 +234,7 @@ def in_turn(scheme: Participation | RandomScheme) -> Participation:
 MATRICES = {"independent": "identity"}  # names of kinds, and of their strategies where others
 
 def protocol_by_name(
-    noise: str | Protocol, nodes: list[Hashable], W: Any, scheme: Participation,
+    noise: str | Protocol, nodes: list[Hashable], W: Any, scheme: Participation, curious: int = 0,
 ) -> Protocol:
     "The protocol of a kind of noise, or the one that is given, if it fits."
     if isinstance(noise, str):
@@ -240,7 +244,7 @@ def protocol_by_name(
         names = {*KINDS, *STRATEGIES} - {"identity"}
         matrix = MATRICES.get(check_choice("noise", noise, names), noise)
         try:
-            if matrix not in STRATEGIES: return KINDS[noise](W, scheme, nodes).protocol
+            if matrix not in STRATEGIES: return KINDS[noise](W, scheme, nodes, curious).protocol
             return mf_dsgd(W, scheme.T, named_strategy(matrix, scheme, W).C, nodes=nodes)
         except ValueError:
             if scheme.separation == "exactly": raise

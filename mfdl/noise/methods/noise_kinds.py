@@ -5,6 +5,8 @@
 # %% ../../../nbs/noise/methods/noise_kinds.ipynb #59k00003
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +18,16 @@ from ...accounting.methods.proved_for_training import noisy_gradients_account
 from ...base.arguments import Floats
 from ...base.cards import draw_matrix, html_card
 from ...protocol.methods.group_seeds import corn
-from ...protocol.algorithms import mf_dsgd
+from ...protocol.algorithms import decor, mf_dsgd
+from ...protocol.gossip import links
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
-from ...protocol.threat_models import LDP
+from ...protocol.threat_models import LDP, SecLDP, TrustModel
 from ..covariance import optimize_covariance
 from .certificates import NotConverged, Optimum
+from .expected_error import expected_error, is_circulant
 from .objectives import Objective
+from ..pairwise import optimize_pairwise
 from .spectral import optimize_space_time
 from .strategies import strategy
 
@@ -34,10 +39,11 @@ __all__ = []
 class NoiseKind:
     "One kind of noise on a network."
     protocol: Protocol  # the run
-    squared_error: float  # of all models in all steps, for an eavesdropper's mu of 1
+    squared_error: float  # of all models in all steps, where the attackers' mu is 1
     # share of the squared error that another noise of its kind could save at most, certified
     gap: float
     note: str = ""  # what a user of the noise has to know, if anything
+    worst: tuple[int, ...] = ()  # the coalition, of those that it was made for, that learns most
 
     def __repr__(self) -> str:
         return f"NoiseKind {self.protocol.name}: squared error {self.squared_error:.6g}"
@@ -55,7 +61,7 @@ def _card(kind: NoiseKind) -> str:
     shares = "each node alone" if run.variables.held_alone else "also nodes together"
     rows: list[list[object]] = [["gap", proof], ["who draws it", shares]]
     rows.insert(0, ["squared error", kind.squared_error])
-    notes = ["Squared error of all models in all steps, where an eavesdropper's mu is 1."]
+    notes = ["Squared error of all models in all steps, where mu is 1 for whom it was made."]
     if kind.note:
         notes.append(kind.note)
     title = f"{run.name}: {run.n} nodes, {run.T} steps"
@@ -89,23 +95,29 @@ def _variance_in_words(run: Protocol, independent: float) -> str:
     if ratio < _LOUD: return ""
     return f"its variance is {ratio:.2g} times that of independent noise: gossip removes most of it"
 
-def heard_sensitivity(run: Protocol, participation: Participation) -> float:
-    "That of the worst record to an eavesdropper, as if each node were heard in each step."
-    return float(noisy_gradients_account(run, LDP(), participation).worst.mu)
+def insiders(nodes: Iterable[Hashable], curious: int) -> list[TrustModel]:
+    "An eavesdropper, or every coalition of as many curious nodes, who hear every message."
+    if not curious: return [LDP()]
+    return [SecLDP(some) for some in itertools.combinations(nodes, curious)]
+
+def heard_sensitivity(run: Protocol, participation: Participation, coalition: tuple[int, ...] = ()) -> float:
+    "That of the worst record to a coalition, or an eavesdropper, as if each node were heard in each step."
+    attacker = SecLDP([run.nodes[u] for u in coalition]) if coalition else LDP()
+    return float(noisy_gradients_account(run, attacker, participation).worst.mu)
 
 def noise_in_time(
-    W: Floats, participation: Participation, nodes: _Nodes = None, *, name: str
+    W: Floats, participation: Participation, nodes: _Nodes = None, curious: int = 0, *, name: str
 ) -> NoiseKind:
-    "Each node correlates its own noise in time."
+    "Each node correlates its own noise in time; it is the same against any coalition."
     found = _best_found(lambda: strategy(name, participation, W))
     assert found.objective is not None  # it is known for a network
     run = mf_dsgd(W, participation.T, found.C, nodes=nodes)
     return NoiseKind(run, found.objective, _certified(found))
 
 def noise_between_nodes(
-    W: Floats, participation: Participation, nodes: _Nodes = None, *, method: str
+    W: Floats, participation: Participation, nodes: _Nodes = None, curious: int = 0, *, method: str = "corn"
 ) -> NoiseKind:
-    "Nodes correlate the noise of each step."
+    "Nodes correlate the noise of each step, from one seed, for an eavesdropper."
     T = participation.T
     every = Objective(weights=np.ones(T))
     found = _best_found(lambda: optimize_covariance(
@@ -115,9 +127,56 @@ def noise_between_nodes(
     note = _variance_in_words(run, len(W) * T)
     return NoiseKind(run, found.objective * squared, _certified(found), note)
 
-def noise_in_both(W: Floats, participation: Participation, nodes: _Nodes = None) -> NoiseKind:
-    "Nodes correlate noise in time and between each other."
+def noise_in_both(
+    W: Floats, participation: Participation, nodes: _Nodes = None, curious: int = 0
+) -> NoiseKind:
+    "Nodes correlate noise in time and between each other, from one seed, for an eavesdropper."
     found = _best_found(lambda: optimize_space_time(W, participation))
     run = found.protocol(W, nodes=nodes)
     note = _variance_in_words(run, participation.k * len(W) * participation.T)
     return NoiseKind(run, found.objective, _certified(found), note)
+
+# %% ../../../nbs/noise/methods/noise_kinds.ipynb #dk000002
+_MOST_PAIRED = 30  # nodes of which all pairs share secrets, unless they are all alike
+
+def _decor_left(linked: Floats, own: float, coalition: tuple[int, ...]) -> float:  # linked: (n, n)
+    "The largest entry of the inverse of what a coalition does not know, for secrets of variance 1."
+    others = np.setdiff1d(np.arange(len(linked)), coalition)
+    among = linked[np.ix_(others, others)]
+    return float(np.linalg.inv(own * np.eye(len(others)) + np.diag(among.sum(axis=1)) - among).diagonal().max())
+
+def noise_of_decor(
+    W: Floats, participation: Participation, nodes: _Nodes = None, curious: int = 0
+) -> NoiseKind:
+    "Own noise, and secrets of neighbours, all of the same strength."
+    from scipy.optimize import minimize_scalar
+    if not curious: return noise_between_nodes(W, participation, nodes, method="decor")
+    T = participation.T
+    linked = (links(W) | links(W).T).astype(float)
+    M = expected_error(W, T).weights(np.eye(T))
+    laplacian = np.diag(linked.sum(axis=1)) - linked
+    coalitions = list(itertools.combinations(range(len(W)), curious))
+
+    def error(log_own: float) -> float:  # at mu = 1, up to the number of participations
+        own = math.exp(log_own)
+        told = max(_decor_left(linked, own, coalition) for coalition in coalitions)
+        return told * float(own * np.trace(M) + (M * laplacian).sum())
+
+    limits = -math.log(_MOST_VARIANCE * linked.sum(axis=1).max()), 12.0
+    found = minimize_scalar(error, bounds=limits, method="bounded", options={"xatol": 1e-4})
+    run = decor(W, T, sigma_local=math.exp(found.x / 2), nodes=nodes)
+    own = math.exp(found.x)
+    worst = max(coalitions, key=lambda coalition: _decor_left(linked, own, coalition))
+    sensitivity = heard_sensitivity(run, participation, worst)
+    squared = float(own * np.trace(M) + (M * laplacian).sum()) * sensitivity**2
+    return NoiseKind(run, squared, np.nan, _variance_in_words(run, own * len(W) * T), worst)
+
+def noise_of_pairs(
+    W: Floats, participation: Participation, nodes: _Nodes = None, curious: int = 0
+) -> NoiseKind:
+    "Own noise and secrets of pairs, correlated in time in the same way."
+    groups = "pairs" if len(W) <= _MOST_PAIRED or is_circulant(W) else "edges"
+    found = _best_found(lambda: optimize_pairwise(W, participation, curious, groups))
+    run = found.protocol(W, nodes=nodes)
+    note = f"protects from any {curious} of the nodes, who hear every message, and not from more" * bool(curious)
+    return NoiseKind(run, found.objective, _certified(found), note, found.worst(curious))

@@ -5,6 +5,8 @@
 # %% ../../../nbs/protocol/methods/attacker_names.ipynb #word0002
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Hashable, Iterable
 
 from ...base.arguments import check_count, composed
@@ -72,3 +74,23 @@ def parse_attackers(spec: str, nodes: Iterable[Hashable]) -> list[tuple[Hashable
     if len(set(found)) < len(found):
         raise ValueError(f"attackers={spec!r}: expected each attacker once")
     return found
+
+# %% ../../../nbs/protocol/methods/attacker_names.ipynb #cur00002
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_MOST_COALITIONS = 5000
+
+def curious_in(against: object, n: int) -> int:
+    "How many of n nodes are curious at the same time, in words; 0 for an eavesdropper."
+    expected = "expected 'eavesdropper', 'one insider', '2 insiders' and so on, or a trust model where one is taken"
+    if not isinstance(against, str): raise ValueError(f"against={against!r:.80}: {expected}")
+    if against == "eavesdropper": return 0
+    found = re.fullmatch("([0-9]{1,9}|[a-z]+) insiders?", against)
+    if not found or not (found[1].isdigit() or found[1] in _NUMBERS[1:]):
+        raise ValueError(f"against={against!r:.80}: {expected}")
+    curious = int(found[1]) if found[1].isdigit() else _NUMBERS.index(found[1])
+    if not 0 < curious < n:
+        raise ValueError(f"against={against!r}: expected from one insider to {n - 1} of the {n} nodes")
+    if math.comb(n, curious) > _MOST_COALITIONS:
+        raise ValueError(f"against={against!r}: {math.comb(n, curious)} coalitions of {n} nodes, "
+                         f"expected at most {_MOST_COALITIONS}: fewer insiders")
+    return curious
