@@ -40,6 +40,7 @@ METHOD_COLORS = {  # kinds of noise, as legends name them
     "DECOR": "#56B4E9",
     "CorN": "#009E73",
     "time and space": "#0072B2",
+    "secrets of pairs": "#1111CC",
     "banded": "#7766FF",      # few bands in C, or in its inverse
     "Muffliato": "#663300",
     "Zip-DL": "#DD1144",
@@ -48,7 +49,7 @@ METHOD_NAMES = {  # of methods in code
     "identity": "independent", "anti_pgd": "AntiPGD", "bsr": "BSR", "bisr": "BISR", "d_mf": "D-MF",
     "mafalda": "MAFALDA", "mafalda_l": "MAFALDA, by node", "decor": "DECOR", "corn": "CorN",
     "space": "CorN, whole run",
-    "ldp": "independent", "space-time": "time and space", "equal_norm": "MAFALDA, equal norms",
+    "ldp": "independent", "space-time": "time and space", "pairwise": "secrets of pairs", "equal_norm": "MAFALDA, equal norms",
     "banded": "banded", "banded_inverse": "banded, inverse", "toeplitz": "banded, Toeplitz",
     "muffliato": "Muffliato", "zip_dl": "Zip-DL", "DP-D-SGD": "independent",
 }

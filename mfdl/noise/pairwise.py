@@ -352,7 +352,7 @@ def optimize_pairwise(
         penalty = _TRACE_PENALTY * mean if least < 1e-7 * mean else 0.0
         secrets = _secrets(W, M + penalty * np.eye(n), groups, curious, mu)
         last = turn == _ROUNDS
-        found = search_strengths(secrets, tol / 10, _MOST_EVALUATIONS[last], x)
+        found = search_strengths(secrets, tol, _MOST_EVALUATIONS[last], x)
         x, used = found.x, used + found.evaluations
         shares = secrets.shares(x)
         R = (shares @ shares.T).toarray()
@@ -363,5 +363,5 @@ def optimize_pairwise(
     made = PairwiseNoise(
         shares, C, float((M * R).sum()), max(float(found.bound - price), 0.0), independent, int(curious), mu,
         participation, float(absent), used, penalty)
-    if found.error - found.bound <= tol * found.error: return made
+    if made.gap <= tol: return made
     raise NotConverged(f"the gap is {made.gap:.2g}, above tol={tol:g}: a larger tol would help", made)

@@ -38,11 +38,14 @@ __all__ = []
 @click.option(
     "--participation", "-p", "scheme", default="every-step",
     help="When one record takes part: every-step, single, cyclic:k,b or min-sep:k,b.")
-@click.option("--epsilon", default=8.0, help="The budget, against an eavesdropper.")
+@click.option("--epsilon", default=8.0, help="The epsilon of the budget.")
 @click.option("--delta", default=1e-6, help="The delta of the budget.")
+@click.option(
+    "--against", default="eavesdropper",
+    help="Who must learn no more: eavesdropper, 'one insider', '2 insiders' and so on.")
 def which_noise_command(
     graph: str, columns: str | None, weights: str, steps: int | None, scheme: str,
-    epsilon: float, delta: float,
+    epsilon: float, delta: float, against: str,
 ) -> None:
     """Find out which noise leaves the least squared error in models on a graph.
 
@@ -54,10 +57,11 @@ def which_noise_command(
 
     \b
     mfdl which-noise florentine -p cyclic:4,5 --epsilon 4
+    mfdl which-noise complete:n=8 -p cyclic:5,8 --against '2 insiders'
     """
     W = gossip_matrix(read_network(graph, columns), weights)
     records = Participation.parse(scheme, steps)
-    table = aside(lambda: which_noise(W, records, epsilon, delta))
+    table = aside(lambda: which_noise(W, records, epsilon, delta, against))
     click.echo(table.drop(columns="note").to_string(float_format="%.4g"))
     for kind, note in table.note[table.note != ""].items():
         click.echo(f"{kind}: {note}")

@@ -3,7 +3,6 @@ import ast
 import json
 import re
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from unittest.mock import patch
 
@@ -50,8 +49,10 @@ from mfdl import (
     optimize,
     optimize_covariance,
     optimize_local,
+    optimize_pairwise,
     strategy,
     train,
+    which_noise,
     workload,
     zip_dl,
 )
@@ -444,8 +445,11 @@ TRAINING = [
      trains(participation=Participation.min_sep(1, 2, T)), trains(participation=Participation.cyclic(2, 2))),
     ("is not accounted for yet; expected 'sgd', with lr=Schedule(lr, momentum=0.9) if it is to have momentum",
      trains(optimizer="adam"), lambda: [trains(optimizer="sgd")(), trains(lr=Schedule(0.1, momentum=0.9))()]),
-    ("expected the coalitions, such as [PNDP(group) for group in itertools.combinations(nodes, {})]",
-     trains(against="2 insiders"), trains(against=[PNDP(group) for group in combinations(LINE, 2)])),
+    ("expected 'eavesdropper', 'one insider', '2 insiders' and so on", lambda: which_noise(W, TWICE, 8, 1e-6, against="two"),
+     lambda: [which_noise(W, TWICE, 8, 1e-6, against=words) for words in ("eavesdropper", "one insider", "2 insiders")]),
+    ("{}, or a trust model such as LDP()", trains(against="two"), lambda: [trains(against=words)() for words in ("eavesdropper", "one insider", "2 insiders", LDP())]),
+    ("groups={}: expected 'pairs', 'edges' or lists of nodes",
+     lambda: optimize_pairwise(W, TWICE, 1, "all"), lambda: [optimize_pairwise(W, TWICE, 1, groups) for groups in ("pairs", "edges", [[0, 1]])]),
     ("expected at least one trust model, such as LDP()", trains(against=[]), trains(against=[LDP()])),
     ("argument of train()={} is not known: did you mean seed", trains(seeed=1), trains(seed=1)),
     ("noise={}: expected a kind of which_noise, a name of mfdl.strategy, or a Protocol", trains(noise=3), lambda: [trains(noise=noise)() for noise in ("space", "bsr", RUN)]),

@@ -38,14 +38,14 @@ from mfdl.accounting import sensitivity as sensitivities
 from mfdl.accounting.account import account_by
 from mfdl.accounting.methods import accountant as online
 from mfdl.accounting.methods import per_message_baseline as earlier_accounting
-from mfdl.accounting.methods import solver
+from mfdl.accounting.methods import proved_for_training, solver
 from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.base import arguments, characters, downloads, files, randomness
 from mfdl.base import graph_files as links
 from mfdl.evidence.methods import distances, reconstruction
 from mfdl.learning import data
 from mfdl.learning.methods import data_sets
-from mfdl.noise import cholesky, covariance, lemma12, space_time
+from mfdl.noise import cholesky, covariance, lemma12, pairwise, space_time
 from mfdl.noise.methods import coalitions
 from mfdl.noise.methods import covariance_budgets, gram_matrices, insiders, newton
 from mfdl.noise.methods import low_memory as lean
@@ -94,6 +94,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/methods/certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
+    "searches and expectations, against a generic solver and enumeration: nbs/noise/methods/shared_secrets.ipynb, nbs/noise/methods/expected_error.ipynb, tests/noise/test_pairwise.py": "shared_secrets.* expected_error.*",
+    "words: nbs/protocol/methods/attacker_names.ipynb, tests/tools/test_front_door.py": "attacker_names.curious_in",
     "labels and pages: tests/tools/test_explorer.py": "attacker_names.labelled cli.guard cli.app_folder",
     "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "proved_for_training.*",
@@ -637,6 +639,42 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
         trust = attackers.SecLDP(coalition) if q else attackers.LDP()
         assert accounting.account(run, trust, participation.Participation.single(1)).mu.max()**2 <= c * (1 + 1e-6)
     for wrong in ([[n]], "ab", [[]], [["a"]], 5, [[-1]], [[True]]): refused(lambda: pytest.fail(str(coalitions.optimize_coalition(W, wrong, q, c))), "groups")  # noqa: B023
+
+
+@campaign(12, "pairwise.optimize_pairwise pairwise.PairwiseNoise",
+          networks(6), st.integers(0, 2), st.sampled_from(["pairs", "edges", "three"]), st.sampled_from([0.0, 0.2]), st.sampled_from([CYCLE, participation.Participation.min_sep(2, 1, 3)]), SEEDS)
+def test_secrets_of_pairs_keep_what_they_claim(W, curious, groups, absent, scheme, seed):
+    """The account of the run against each coalition keeps the budgets, with and without absences; the bound is below, and the error is what the noise leaves."""
+    n, rng = len(W), np.random.default_rng(seed)
+    if curious > n - 2:
+        with pytest.raises(ValueError, match=f"curious={curious}: expected a number of nodes from 0 to {n - 2}.*mafalda"): pairwise.optimize_pairwise(W, scheme, curious)
+        return
+    shared = [sorted(rng.choice(n, min(3, n), replace=False).tolist()) for _ in range(3)] if groups == "three" else groups
+    budgets = rng.uniform(0.5, 2, n)
+    try:
+        found = pairwise.optimize_pairwise(W, scheme, curious, shared, absent, budgets, tol=0.05)
+    except NotConverged as stopped:
+        found = stopped.best
+    assert found.lower_bound <= found.objective * (1 + 1e-9)
+    run, names = found.protocol(W), np.arange(n)
+    missing = found.protocol(W, offline=[names[rng.random(n) < 0.3].tolist() for _ in range(scheme.T)])
+    worst = 0.0
+    for coalition in itertools.combinations(range(n), curious):
+        trust = attackers.SecLDP(coalition) if curious else attackers.LDP()
+        report = proved_for_training.noisy_gradients_account(run, trust, scheme)
+        kept = report.mu / budgets[[u for u in range(n) if u not in coalition]]
+        worst = max(worst, kept.max())
+        assert (proved_for_training.noisy_gradients_account(missing, trust, scheme).mu <= report.mu * (1 + 1e-6)).all()
+    assert worst == pytest.approx(1, abs=1e-6) and found.learned(curious) == pytest.approx(1, abs=1e-6)
+    if not absent:
+        N, models, total = run.mix.N.toarray(), np.zeros((n, run.mix.N.shape[1])), 0.0
+        for t in range(scheme.T):
+            models = W @ (models + N[t * n:(t + 1) * n])
+            total += (models**2).sum()
+        assert total == pytest.approx(found.objective, rel=1e-6)
+    for wrong in ([[n]], "ab", [[]], [["a"]], 5, [[-1]], [[True]], [[0, 0]]): refused(lambda: pytest.fail(str(pairwise.optimize_pairwise(W, scheme, curious, wrong))), "groups")  # noqa: B023
+    for name, wrong in (("absent", 1.1), ("absent", "x"), ("curious", 1.5), ("curious", True), ("budgets", -1), ("budgets", [1] * (n + 1)), ("tol", 0)):
+        refused(lambda: pytest.fail(str(pairwise.optimize_pairwise(W, scheme, **({"curious": curious} | {name: wrong})))), name)  # noqa: B023
 
 
 @campaign(10, "spectral.optimize_space_time space_time_solver.exact_space_time space_time.SpaceTime space_time_solver.price_of_variance "

@@ -109,7 +109,10 @@ def check_options(epsilon: float, delta: float, how: Running) -> None:
 def attackers_given(against: Any, nodes: Sequence[Hashable]) -> Any:
     "The trust models; by default an eavesdropper, and for 'one insider' and the like all coalitions of that size."
     if isinstance(against, str):
-        found = insiders(nodes, curious_in(against, len(nodes)))
+        try:
+            found = insiders(nodes, curious_in(against, len(nodes)))
+        except ValueError as error:
+            raise ValueError(f"{error}, or a trust model such as LDP()") from None
         return found[0] if len(found) == 1 else found
     if isinstance(against, list | tuple) and not against:
         raise ValueError("against=[]: expected at least one trust model, such as LDP()")

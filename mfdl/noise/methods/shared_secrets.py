@@ -170,15 +170,20 @@ class Found(NamedTuple):
 
 _SHARPNESS = (100.0, 1000.0, 10000.0)
 
+def _stirred(x: Floats, secrets: Secrets) -> Floats:
+    "Strengths with a little of the usual beginning in them: the search could not change one that is 0."
+    usual = secrets.start()
+    return np.asarray(x / np.linalg.norm(x) + 0.03 * usual / np.linalg.norm(usual))
+
 def search_strengths(
     secrets: Secrets, tol: float, most: int, start: Floats | None = None,
     tell: Callable[[int], object] = lambda _: None,  # how many evaluations there were
 ) -> Found:
-    "Strengths of little error, until the gap is tol or nothing is gained any more."
+    "Strengths of little error, until the gap is a tenth of tol, or nothing is gained any more."
     from scipy.optimize import minimize
-    x = secrets.start() if start is None else start
+    x = secrets.start() if start is None else _stirred(start, secrets)
     best = Found(x, np.inf, 0.0, 0)
-    for sharpness in _SHARPNESS:
+    for sharpness in 2 * _SHARPNESS:
         before = np.inf
         while best.evaluations < most:
             one = minimize(secrets.value, x, args=(sharpness,), jac=True, method="L-BFGS-B",
@@ -188,9 +193,12 @@ def search_strengths(
             at, error = (x, error) if error < best.error else (best.x, best.error)
             best = Found(at, error, max(bound, best.bound), best.evaluations + one.nfev)
             tell(one.nfev)
-            if best.error - best.bound <= tol * best.error: return best
-            if one.nit < 200 or one.fun > before - tol / 20: break
+            if best.error - best.bound <= tol / 10 * best.error: return best
+            if one.nit < 200 or one.fun > before - tol / 200: break
             before = one.fun
+        if sharpness == _SHARPNESS[-1]:
+            if best.error - best.bound <= tol * best.error: break
+            x = _stirred(best.x, secrets)
     return best
 
 # %% ../../../nbs/noise/methods/shared_secrets.ipynb #ss000014

@@ -81,7 +81,7 @@ _MOST_COALITIONS = 5000
 
 def curious_in(against: object, n: int) -> int:
     "How many of n nodes are curious at the same time, in words; 0 for an eavesdropper."
-    expected = "expected 'eavesdropper', 'one insider', '2 insiders' and so on, or a trust model where one is taken"
+    expected = "expected 'eavesdropper', 'one insider', '2 insiders' and so on"
     if not isinstance(against, str): raise ValueError(f"against={against!r:.80}: {expected}")
     if against == "eavesdropper": return 0
     found = re.fullmatch("([0-9]{1,9}|[a-z]+) insiders?", against)
