@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from ..base.arguments import Ints
 from ..base.files import needed_for, seal, settle, unseal
@@ -153,7 +154,8 @@ def gap(posts: list[dict[str, Any]], placement: Ints, protocol: Protocol) -> str
 def _check_rows(protocol: Protocol, label: Hashable, held: Mapping[int, int]) -> None:
     "Raise a ValueError unless seeds are those that a node holds."
     node = protocol.index([label])[0]
-    needed = set(np.flatnonzero(protocol.variables.holder_sets[:, node]).tolist())
+    sets = csc_array(protocol.variables.holder_sets)
+    needed = set(sets.indices[slice(*sets.indptr[node:node + 2])].tolist())
     if set(held) != needed:
         raise ValueError(
             f"seeds[{label!r}] are for rows {sorted(held)} of protocol.variables.holder_sets: "

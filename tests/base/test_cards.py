@@ -16,9 +16,9 @@ from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.accounting.methods.lipschitz import Lipschitz
 from mfdl.accounting.methods.report import Report
 from mfdl.base.cards import draw_matrix, html_card
-from mfdl.noise.methods.coalitions import optimize_coalition
 from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.methods.certificates import Optimum
+from mfdl.noise.methods.coalitions import optimize_coalition
 from mfdl.noise.methods.covariance_solver import Covariance
 from mfdl.noise.methods.insiders import optimize_local
 from mfdl.noise.methods.newton import Strategy

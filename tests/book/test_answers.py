@@ -25,9 +25,9 @@ from mfdl.accounting.methods.signed import all_cases, best_signed
 from mfdl.accounting.methods.solver import certify
 from mfdl.accounting.methods.sparse_view import expected_cost, see
 from mfdl.accounting.methods.state_space import state_space
-from mfdl.noise.methods.coalitions import optimize_coalition, seed_groups
 from mfdl.noise.covariance import optimize_covariance
 from mfdl.noise.mafalda import squared_error
+from mfdl.noise.methods.coalitions import optimize_coalition, seed_groups
 from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.insiders import optimize_local
 from mfdl.noise.methods.newton import optimize

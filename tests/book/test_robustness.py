@@ -46,8 +46,7 @@ from mfdl.evidence.methods import distances, reconstruction
 from mfdl.learning import data
 from mfdl.learning.methods import data_sets
 from mfdl.noise import cholesky, covariance, lemma12, pairwise, space_time
-from mfdl.noise.methods import coalitions
-from mfdl.noise.methods import covariance_budgets, gram_matrices, insiders, newton
+from mfdl.noise.methods import coalitions, covariance_budgets, gram_matrices, insiders, newton
 from mfdl.noise.methods import low_memory as lean
 from mfdl.noise.methods import spectral as directions
 from mfdl.noise.methods import strategies as noise

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mfdl import account
 from mfdl.accounting.gaussian_dp import GaussianDP
-from mfdl.noise.methods.coalitions import hidden_groups, optimize_coalition, seed_groups
 from mfdl.noise.covariance import COVARIANCE_METHODS, optimize_covariance
+from mfdl.noise.methods.coalitions import hidden_groups, optimize_coalition, seed_groups
 from mfdl.noise.methods.covariance_budgets import CALIBRATIONS, privacy_constraint
 from mfdl.noise.methods.objectives import Objective
 from mfdl.protocol.gossip import gossip_matrix
