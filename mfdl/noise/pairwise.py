@@ -233,7 +233,7 @@ def _check_coalitions(n: int, curious: int) -> None:
             f"curious={curious}: {math.comb(n, curious)} coalitions of {n} nodes are too many; expected fewer "
             "curious nodes, or a complete graph, where all coalitions of a size are alike")
 
-def _checked_groups(groups: object, W: Floats) -> list[list[int]]:
+def checked_groups(groups: object, W: Floats) -> list[list[int]]:
     "The groups that share secrets, each node alone first."
     n = len(W)
     alone = [[u] for u in range(n)]
@@ -271,7 +271,7 @@ def _secrets(W: Floats, M: Floats, groups: object, curious: int, mu: Floats) -> 
         _check_coalitions(n, max(curious - 1, 0))
         return CircularSecrets(M, far if groups == "pairs" else far[W[0, far] != 0], curious)
     _check_coalitions(n, curious)
-    return GroupSecrets(M, _checked_groups(groups, W), curious, mu**2)
+    return GroupSecrets(M, checked_groups(groups, W), curious, mu**2)
 
 # %% ../../nbs/noise/19_pairwise.ipynb #pw000022
 def optimize_pairwise(
@@ -341,7 +341,7 @@ def optimize_pairwise(
         raise ValueError(f"absent={absent!r}: expected a share of the steps, from 0 to 1")
     check_tolerance(tol)
     mu = _checked_mu(budgets, n)
-    _checked_groups(groups, W)
+    checked_groups(groups, W)
     error = expected_error(W, T, float(absent))
     S = np.asarray(participation.k * np.eye(T))
     independent = float((error.weights(S).diagonal() / mu**2).sum())
