@@ -35,6 +35,7 @@ from ..protocol.methods.graphs import load_graph, parse_spec
 from ..protocol.participation import Participation
 from ..protocol.protocols import Protocol
 from ..noise.methods.spectral import optimize_space_time
+from ..noise.pairwise import optimize_pairwise
 from ..noise.methods.strategies import STRATEGIES, load_strategy
 from ..noise.methods.strategies import strategy as make_strategy
 from .experiments import ExperimentFailed
@@ -76,6 +77,17 @@ def _space_time(
 ) -> Protocol:
     "D-SGD with the best noise in time and between nodes, whose seed all nodes share."
     return optimize_space_time(W, participation).protocol(W, T, nodes)
+
+@on_command_line("pairwise", "curious")
+def _pairwise(
+    W: NDArray[np.float64],
+    T: int,
+    participation: Participation,
+    nodes: Iterable[Hashable] | None = None,
+    curious: int = 1,
+) -> Protocol:
+    "D-SGD with the best secrets of pairs against so many curious nodes, correlated in time."
+    return optimize_pairwise(W, participation, curious).protocol(W, T, nodes)
 
 TRUST: dict[str, Callable[..., TrustModel] | None] = {  # None: an eavesdropper, at no node
     "pndp": PNDP,

@@ -69,7 +69,7 @@ class Settings:
     @property
     def made(self) -> bool:
         "Whether the noise depends on the network and the participation."
-        return self.algorithm in MADE
+        return self.algorithm.partition(":")[0] in MADE
 
     @property
     def reaction(self) -> float | None:
@@ -83,7 +83,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "grid:rows=4,columns=5", "complete:n=8", "erdos-renyi:n=20,p=0.2,seed=0"),
     "algorithm": (
         "dp-dsgd", "anti-pgd", "muffliato:K=3", "local-dsgd:every=2", "random-walk:seed=1",
-        "decor", "decor:sigma_edge=2", "zip-dl:self_noise=1", "mf-dsgd", "space-time", "dsgd"),
+        "decor", "decor:sigma_edge=2", "zip-dl:self_noise=1", "mf-dsgd", "pairwise:curious=1",
+        "space-time", "dsgd"),
     "participation": ("every-step", "single", "cyclic:2,5", "min-sep:2,3"),
 }
 WHO: dict[str, str] = {
@@ -93,7 +94,7 @@ WHO: dict[str, str] = {
     "secldp-received": "nodes, who use what they receive",
     "secure-sum": "nodes, who learn sums",
 }
-MADE = ("mf-dsgd", "space-time")
+MADE = ("mf-dsgd", "pairwise", "space-time")
 SHOWN: dict[str, str] = {"mu": "μ of Gaussian DP", "epsilon": "ε at this δ"}
 
 # %% ../../nbs/tools/settings.ipynb #0000000c
@@ -371,6 +372,9 @@ def _recipe(settings: Settings) -> tuple[set[str], str]:
         run = "optimize_space_time(W, records).protocol(W, nodes=graph)"
         return {"optimize_space_time"}, run
     name, parameters = parse_spec(settings.algorithm)
+    if name == "pairwise":
+        run = f"optimize_pairwise(W, records, curious={parameters.get('curious', 1)}).protocol(W, nodes=graph)"
+        return {"optimize_pairwise"}, run
     make = ALGORITHMS[name].__name__
     options = "".join(f", {key}={value!r}" for key, value in parameters.items())
     return {make}, f"{make}(W, T={T}{options}, nodes=graph)"

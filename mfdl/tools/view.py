@@ -19,6 +19,7 @@ import numpy as np
 from ..base.figures import PALETTE, STYLE
 from ..base.files import needed_for
 from ..learning.methods.statements import in_words
+from ..protocol.methods.graphs import parse_spec
 from .cli import app_folder
 from .settings import LARGEST, Scene, command_line, python_code
 
@@ -133,6 +134,10 @@ def answer(view: Scene) -> str:
 def _unit_of_noise(view: Scene) -> str:
     "The meaning of sigma."
     sigma = f"{view.report.sigma:.6g}"
+    if view.settings.algorithm.startswith("pairwise"):
+        curious = parse_spec(view.settings.algorithm)[1].get("curious", 1)
+        return (f"σ = {sigma} scales noise that is made so that σ = 1 gives an eavesdropper, "
+                f"and any {curious} of the nodes who hear everything, μ = 1 at most")
     if view.settings.made:
         return (f"σ = {sigma} scales noise that is made so that σ = 1 gives an eavesdropper "
                 "μ = 1 at most; it does not hide records from those who draw it")
