@@ -31,7 +31,7 @@ from ..protocol.participation import Participation, check_participation
 from ..protocol.protocols import Protocol
 
 # %% auto #0
-__all__ = ['PairwiseNoise', 'optimize_pairwise']
+__all__ = ['optimize_pairwise']
 
 # %% ../../nbs/noise/19_pairwise.ipynb #pw000020
 @dataclass(frozen=True, eq=False, repr=False)

@@ -121,9 +121,10 @@ class Site:
 
     def _shared(self, protocol: Protocol, pair: list[int], contributions: Mapping[Hashable, str]) -> int:
         "The seed of a pair: both compute the same."
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+        with needed_for("the agreement on secrets", "agree"):
+            from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+            from cryptography.hazmat.primitives.hashes import SHA256
+            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
         labels = [protocol.nodes[u] for u in pair]
         other = labels[labels[0] == self.label]
         try:

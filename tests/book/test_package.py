@@ -142,6 +142,7 @@ import mfdl
 from mfdl import *
 from mfdl.base.downloads import fetch
 from mfdl.noise.methods.coalitions import optimize_coalition
+from mfdl.tools.agreement import public_key
 from mfdl.tools.cli import app
 from click.testing import CliRunner
 os.environ["MFDL_DATA"] = tempfile.mkdtemp()
@@ -168,6 +169,7 @@ for extra, ask in {
     "sweep": lambda: command("sweep", GRID),
     "notebooks": lambda: report.plot(),
     "explore": lambda: command("explore"),
+    "agree": lambda: public_key("0" * 64),
     "sdp": lambda: optimize_coalition(W, [[0, 1]], 1),
     "dask": cluster,
     "parquet": write,

@@ -26,7 +26,7 @@ from mfdl.noise.methods.certificates import (
 from .covariance_solver import check_budgets, noise_after
 
 # %% auto #0
-__all__ = ['optimize_coalition']
+__all__ = []
 
 # %% ../../../nbs/noise/methods/coalitions.ipynb #00000009
 FAMILIES = ("disjoint", "edges", "neighbourhoods", "leave-one-out", "windows")

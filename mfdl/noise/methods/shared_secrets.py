@@ -161,7 +161,7 @@ class GroupSecrets:
         return csr_array(F * math.sqrt(self._left(F)[2].max()))
 
 # %% ../../../nbs/noise/methods/shared_secrets.ipynb #ss000011
-class Found(NamedTuple):
+class Strengths(NamedTuple):
     "What a search ended with."
     x: Floats
     error: float  # within budgets
@@ -178,11 +178,11 @@ def _stirred(x: Floats, secrets: Secrets) -> Floats:
 def search_strengths(
     secrets: Secrets, tol: float, most: int, start: Floats | None = None,
     tell: Callable[[int], object] = lambda _: None,  # how many evaluations there were
-) -> Found:
+) -> Strengths:
     "Strengths of little error, until the gap is a tenth of tol, or nothing is gained any more."
     from scipy.optimize import minimize
     x = secrets.start() if start is None else _stirred(start, secrets)
-    best = Found(x, np.inf, 0.0, 0)
+    best = Strengths(x, np.inf, 0.0, 0)
     for sharpness in 2 * _SHARPNESS:
         before = np.inf
         while best.evaluations < most:
@@ -191,7 +191,7 @@ def search_strengths(
             x = one.x
             error, bound = secrets.certified(x, sharpness)
             at, error = (x, error) if error < best.error else (best.x, best.error)
-            best = Found(at, error, max(bound, best.bound), best.evaluations + one.nfev)
+            best = Strengths(at, error, max(bound, best.bound), best.evaluations + one.nfev)
             tell(one.nfev)
             if best.error - best.bound <= tol / 10 * best.error: return best
             if one.nit < 200 or one.fun > before - tol / 200: break
