@@ -17,7 +17,6 @@ from mfdl import (
     gossip_matrix,
     local_gram,
     optimize,
-    optimize_coalition,
     optimize_covariance,
     optimize_local,
     optimize_space_time,
@@ -26,6 +25,7 @@ from mfdl import (
     which_noise,
     workload,
 )
+from mfdl.noise.methods.coalitions import optimize_coalition
 
 K, B = 2, 3
 T = K * B

@@ -93,7 +93,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/methods/certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
-    "searches and expectations, against a generic solver and enumeration: nbs/noise/methods/shared_secrets.ipynb, nbs/noise/methods/expected_error.ipynb, tests/noise/test_pairwise.py": "shared_secrets.* expected_error.*",
+    "searches and expectations, against a generic solver and enumeration: `noise.methods.expected_error`, tests/noise/test_pairwise.py": "shared_secrets.* expected_error.*",
+    "the account and the exact optimum: `noise.methods.any_secrets`": "any_secrets.*", "agreement and refusals: `tools.agreement`": "agreement.*",
     "words: nbs/protocol/methods/attacker_names.ipynb, tests/tools/test_front_door.py": "attacker_names.curious_in",
     "labels and pages: tests/tools/test_explorer.py": "attacker_names.labelled cli.guard cli.app_folder",
     "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",
@@ -641,7 +642,8 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
 
 
 @campaign(12, "pairwise.optimize_pairwise pairwise.PairwiseNoise",
-          networks(6), st.integers(0, 2), st.sampled_from(["pairs", "edges", "three"]), st.sampled_from([0.0, 0.2]), st.sampled_from([CYCLE, participation.Participation.min_sep(2, 1, 3)]), SEEDS)
+          networks(6), st.integers(0, 2), st.sampled_from(["pairs", "edges", "three"]), st.sampled_from([0.0, 0.2]),
+          st.sampled_from([CYCLE, participation.Participation.min_sep(2, 1, 3)]), SEEDS)
 def test_secrets_of_pairs_keep_what_they_claim(W, curious, groups, absent, scheme, seed):
     """The account of the run against each coalition keeps the budgets, with and without absences; the bound is below, and the error is what the noise leaves."""
     n, rng = len(W), np.random.default_rng(seed)

@@ -14,13 +14,13 @@ from mfdl import (
     gossip_matrix,
     local_gram,
     optimize,
-    optimize_coalition,
     optimize_covariance,
     optimize_local,
     optimize_space_time,
     strategy,
 )
 from mfdl.noise.methods.certificates import Optimum
+from mfdl.noise.methods.coalitions import optimize_coalition
 from mfdl.noise.methods.space_time_solver import exact_space_time
 from mfdl.noise.space_time import space_time_workload
 
