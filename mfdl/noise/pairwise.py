@@ -17,12 +17,11 @@ from scipy.sparse import csr_array, diags_array, eye_array, kron
 from ..base.arguments import Bools, Floats, real_number
 from ..base.files import progress_bar
 from .methods.certificates import NotConverged, Optimum, check_steps, check_tolerance
-from .methods.expected_error import expected_error, is_circulant
+from .methods.expected_error import expected_error
 from .methods.newton import optimize
 from mfdl.noise.methods.shared_secrets import (
-    CircularSecrets, CompleteSecrets, GroupSecrets, Secrets, search_strengths,
+    check_coalitions, check_curious, checked_groups, checked_mu, fitting_search, search_strengths,
 )
-from ..protocol.gossip import links
 from ..protocol.methods.absences import left_alone, node_sets
 from ..protocol.methods.checked_gossip import check_gossip, gossip_sequence
 from ..protocol.methods.labels import check_nodes
@@ -132,8 +131,8 @@ class PairwiseNoise(Optimum):
             Their numbers.
         """
         n = self.shares.shape[0]
-        _check_curious(curious, n - 1, "so that there is somebody to learn about")
-        _check_coalitions(n, curious)
+        check_curious(curious, n - 1, "so that there is somebody to learn about")
+        check_coalitions(n, curious)
         return max(itertools.combinations(range(n), curious), key=self._told)
 
     def _told(self, coalition: Sequence[int]) -> float:
@@ -218,60 +217,7 @@ class PairwiseNoise(Optimum):
 # %% ../../nbs/noise/19_pairwise.ipynb #pw000021
 _ROUNDS = 3  # of both problems in turn
 _MOST_EVALUATIONS = 2000, 8000  # in a round, and in the last
-_MOST_COALITIONS = 2e8  # times the square of the number of nodes
 _TRACE_PENALTY = 1e-4  # of the mean squared error of a unit of variance, where some noise has no effect
-
-def _check_curious(curious: object, most: int, why: str) -> None:
-    "Raise a ValueError for what is not a number of curious nodes."
-    if isinstance(curious, bool) or not isinstance(curious, int | np.integer) or not 0 <= curious <= most:
-        raise ValueError(f"curious={curious!r}: expected a number of nodes from 0 to {most}; {why}")
-
-def _check_coalitions(n: int, curious: int) -> None:
-    "Raise a ValueError for more coalitions than memory has room for."
-    if math.comb(n, curious) * n**2 > _MOST_COALITIONS:
-        raise ValueError(
-            f"curious={curious}: {math.comb(n, curious)} coalitions of {n} nodes are too many; expected fewer "
-            "curious nodes, or a complete graph, where all coalitions of a size are alike")
-
-def checked_groups(groups: object, W: Floats) -> list[list[int]]:
-    "The groups that share secrets, each node alone first."
-    n = len(W)
-    alone = [[u] for u in range(n)]
-    if isinstance(groups, str):
-        if groups not in ("pairs", "edges"):
-            raise ValueError(f"groups={groups!r}: expected 'pairs', 'edges' or lists of nodes")
-        linked = np.ones((n, n), dtype=bool) if groups == "pairs" else links(W) | links(W).T
-        return [*alone, *np.argwhere(np.triu(linked, 1)).tolist()]
-    if not isinstance(groups, Iterable):
-        raise ValueError(f"groups={groups!r}: expected 'pairs', 'edges' or lists of nodes")
-    given = [list(group) if isinstance(group, Iterable) and not isinstance(group, str) else None for group in groups]
-    for group in given:
-        if not group or len(set(group)) < len(group) or not all(
-                isinstance(u, int | np.integer) and not isinstance(u, bool) and 0 <= u < n for u in group):
-            raise ValueError(f"groups: {group!r} is no group; expected different numbers of nodes from 0 to {n - 1}")
-    return [*alone, *(sorted(map(int, group)) for group in given if group and len(group) > 1)]
-
-def _checked_mu(budgets: Floats | None, n: int) -> Floats:  # (n,)
-    "The largest mu of each node."
-    if budgets is None: return np.ones(n)
-    try:
-        found = np.broadcast_to(np.asarray(budgets, dtype=float), (n,)).copy()
-    except (TypeError, ValueError):
-        raise ValueError(f"budgets={budgets!r}: expected a number, or {n} numbers, the largest mu of each node") from None
-    if not ((found >= 1e-6) & (found <= 1e6)).all():
-        raise ValueError(f"budgets={budgets!r}: expected numbers from 1e-6 to 1e6, the largest mu of each node")
-    return found
-
-def _secrets(W: Floats, M: Floats, groups: object, curious: int, mu: Floats) -> Secrets:
-    "The search that fits: by symmetry where nodes are alike."
-    n = len(W)
-    if isinstance(groups, str) and is_circulant(W) and (mu == mu[0]).all() and mu[0] == 1 and n > 2:
-        if np.ptp(W[0, 1:]) < 1e-14: return CompleteSecrets(M, curious)
-        far = np.arange(1, n // 2 + 1)
-        _check_coalitions(n, max(curious - 1, 0))
-        return CircularSecrets(M, far if groups == "pairs" else far[W[0, far] != 0], curious)
-    _check_coalitions(n, curious)
-    return GroupSecrets(M, checked_groups(groups, W), curious, mu**2)
 
 # %% ../../nbs/noise/19_pairwise.ipynb #pw000022
 def optimize_pairwise(
@@ -335,12 +281,12 @@ def optimize_pairwise(
     W = check_gossip(W)
     check_participation(participation)
     n, T = len(W), participation.T
-    _check_curious(curious, n - 2, "if all others are curious, only a node's own noise protects it, and the best "
+    check_curious(curious, n - 2, "if all others are curious, only a node's own noise protects it, and the best "
                    "of that is strategy('mafalda', participation, W)")
     if not 0 <= real_number(absent) <= 1:
         raise ValueError(f"absent={absent!r}: expected a share of the steps, from 0 to 1")
     check_tolerance(tol)
-    mu = _checked_mu(budgets, n)
+    mu = checked_mu(budgets, n)
     checked_groups(groups, W)
     error = expected_error(W, T, float(absent))
     S = np.asarray(participation.k * np.eye(T))
@@ -350,7 +296,7 @@ def optimize_pairwise(
         M = error.weights(S)
         least, mean = np.linalg.eigvalsh(M)[0], np.trace(M) / n
         penalty = _TRACE_PENALTY * mean if least < 1e-7 * mean else 0.0
-        secrets = _secrets(W, M + penalty * np.eye(n), groups, curious, mu)
+        secrets = fitting_search(W, M + penalty * np.eye(n), groups, curious, mu)
         last = turn == _ROUNDS
         found = search_strengths(secrets, tol, _MOST_EVALUATIONS[last], x)
         x, used = found.x, used + found.evaluations

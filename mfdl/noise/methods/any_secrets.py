@@ -18,7 +18,8 @@ from .certificates import Optimum, check_steps
 from mfdl.noise.methods.space_time_solver import (
     block_multipliers, check_optimizer, following_blocks, largest_square, patterns_of,
 )
-from ..pairwise import checked_groups, optimize_pairwise
+from .shared_secrets import checked_groups
+from ..pairwise import optimize_pairwise
 from ..space_time import space_time_workload
 from ...protocol.algorithms import gossip_run
 from ...protocol.methods.checked_gossip import check_gossip, gossip_sequence

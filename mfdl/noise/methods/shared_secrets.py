@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from ...base.arguments import Floats, Ints
+from .expected_error import is_circulant
+from ...protocol.gossip import links
 
 # %% auto #0
 __all__ = []
@@ -316,3 +318,58 @@ class CompleteSecrets(CircularSecrets):
         across, along = slope[0] * inverse**2
         diagonal, beside = ((m - 1) * across + along) / m, (along - across) / m
         return np.asarray([diagonal, (m - 1) * (diagonal + beside), (m - 1) * (diagonal - beside)])
+
+# %% ../../../nbs/noise/methods/shared_secrets.ipynb #ss000019
+_MOST_COALITIONS = 2e8  # times the square of the number of nodes
+
+def check_curious(curious: object, most: int, why: str) -> None:
+    "Raise a ValueError for what is not a number of curious nodes."
+    if isinstance(curious, bool) or not isinstance(curious, int | np.integer) or not 0 <= curious <= most:
+        raise ValueError(f"curious={curious!r}: expected a number of nodes from 0 to {most}; {why}")
+
+def check_coalitions(n: int, curious: int) -> None:
+    "Raise a ValueError for more coalitions than memory has room for."
+    if math.comb(n, curious) * n**2 > _MOST_COALITIONS:
+        raise ValueError(
+            f"curious={curious}: {math.comb(n, curious)} coalitions of {n} nodes are too many; expected fewer "
+            "curious nodes, or a complete graph, where all coalitions of a size are alike")
+
+def checked_groups(groups: object, W: Floats) -> list[list[int]]:
+    "The groups that share secrets, each node alone first."
+    n = len(W)
+    alone = [[u] for u in range(n)]
+    if isinstance(groups, str):
+        if groups not in ("pairs", "edges"):
+            raise ValueError(f"groups={groups!r}: expected 'pairs', 'edges' or lists of nodes")
+        linked = np.ones((n, n), dtype=bool) if groups == "pairs" else links(W) | links(W).T
+        return [*alone, *np.argwhere(np.triu(linked, 1)).tolist()]
+    if not isinstance(groups, Iterable):
+        raise ValueError(f"groups={groups!r}: expected 'pairs', 'edges' or lists of nodes")
+    given = [list(group) if isinstance(group, Iterable) and not isinstance(group, str) else None for group in groups]
+    for group in given:
+        if not group or len(set(group)) < len(group) or not all(
+                isinstance(u, int | np.integer) and not isinstance(u, bool) and 0 <= u < n for u in group):
+            raise ValueError(f"groups: {group!r} is no group; expected different numbers of nodes from 0 to {n - 1}")
+    return [*alone, *(sorted(map(int, group)) for group in given if group and len(group) > 1)]
+
+def checked_mu(budgets: Floats | None, n: int) -> Floats:  # (n,)
+    "The largest mu of each node."
+    if budgets is None: return np.ones(n)
+    try:
+        found = np.broadcast_to(np.asarray(budgets, dtype=float), (n,)).copy()
+    except (TypeError, ValueError):
+        raise ValueError(f"budgets={budgets!r}: expected a number, or {n} numbers, the largest mu of each node") from None
+    if not ((found >= 1e-6) & (found <= 1e6)).all():
+        raise ValueError(f"budgets={budgets!r}: expected numbers from 1e-6 to 1e6, the largest mu of each node")
+    return found
+
+def fitting_search(W: Floats, M: Floats, groups: object, curious: int, mu: Floats) -> Secrets:
+    "The search that fits: by symmetry where nodes are alike."
+    n = len(W)
+    if isinstance(groups, str) and is_circulant(W) and (mu == mu[0]).all() and mu[0] == 1 and n > 2:
+        if np.ptp(W[0, 1:]) < 1e-14: return CompleteSecrets(M, curious)
+        far = np.arange(1, n // 2 + 1)
+        check_coalitions(n, max(curious - 1, 0))
+        return CircularSecrets(M, far if groups == "pairs" else far[W[0, far] != 0], curious)
+    check_coalitions(n, curious)
+    return GroupSecrets(M, checked_groups(groups, W), curious, mu**2)
