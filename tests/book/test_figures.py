@@ -489,6 +489,46 @@ def test_the_front_page_says_what_the_story_found():
     assert of["accuracy"].value.drop("no noise").idxmax() == of["loss"].value.drop("no noise").idxmin() == left.value.idxmin() == "space-time"
 
 
+INCOMES = ["consortium_complete", "consortium_complete_epsilon-1.0", "consortium_complete_epsilon-8.0"]
+DIGITS = "consortium_complete_task-writers_size-3"
+
+
+def consortium(stem): return pd.read_csv(ROOT / "figures" / f"{stem}.csv").set_index(["absent", "curious", "method"]).sort_index()
+
+
+def points(table, share, method):
+    """Accuracy above MAFALDA, in points, against one and two curious sites."""
+    return [100 * (table["mean"][share, q, method] - table["mean"][share, q, "mafalda"]) for q in (1, 2)]
+
+
+def test_what_secrets_of_pairs_gain_is_what_is_said():
+    digits, incomes = consortium(DIGITS), [consortium(stem) for stem in INCOMES]
+    page = (ROOT / "README.md").read_text()
+    reached = {name: f"{digits['mean'][0, 2, name]:.1%}" for name in ("pairwise", "mafalda", "independent")}
+    missing = {name: f"{digits['mean'][0.1, 2, name]:.1%}" for name in ("pairwise, prepared", "mafalda")}
+    assert f"reach {reached['pairwise']} accuracy with it at $\\varepsilon = 3$, {reached['mafalda']} with MAFALDA and {reached['independent']} with independent noise" in page
+    assert f"noise prepared for it reaches {missing['pairwise, prepared']}, and MAFALDA {missing['mafalda']}" in page
+    assert f"secrets that pairs share then leave {digits.error[0, 2, 'pairwise']:.1%} of the squared error of independent noise, and MAFALDA {digits.error[0, 2, 'mafalda']:.1%}" in page
+    take_away = (ROOT / "nbs" / "experiments" / "consortium.ipynb").read_text()
+    for said in ("better by 11 points", "(76.8% for 66.0%)", "by one to two points", "gain four points in digits, and at most 0.7 points", "seven points in digits", "half a point at epsilon 3 and 8"):
+        assert said in take_away
+    assert round(points(digits, 0, "pairwise")[1]) == 11 and round(points(digits, 0, "decor")[1]) == 4
+    assert [round(gain) for gain in points(digits, 0.1, "pairwise, prepared")] == [7, 7]
+    for table, prepared in zip(incomes, ((0.4, 0.7), (-0.3, 0.1), (0.3, 0.7))):
+        assert all(1 < gain < 2 for gain in points(table, 0, "pairwise")) and max(points(table, 0, "decor")) < 0.75
+        assert all(prepared[0] < gain < prepared[1] for gain in points(table, 0.1, "pairwise, prepared"))
+        assert table.error[0, 2, "pairwise"] < table.error[0, 2, "mafalda"] / 4
+
+
+@pytest.mark.parametrize("stem", ["consortium_ring_methods-mafalda-pairwise", "consortium_erdos-renyi-n-8-p-0.5-seed-3_methods-mafalda-pairwise"])
+def test_less_error_and_hardly_other_models_on_slow_networks(stem):
+    table = consortium(stem)
+    for share, q in ((0, 1), (0, 2), (0.1, 1), (0.1, 2)):
+        best = "pairwise, prepared" if share else "pairwise"
+        if not share: assert 0.66 < table.error[share, q, best] / table.error[share, q, "mafalda"] < 0.88
+        assert -0.85 < points(table, share, best)[q - 1] < 0.3
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "figures").glob("pndp_*.csv")), ids=lambda path: path.stem)
 def test_both_forms_of_the_earlier_account_are_above_the_exact_value_here(path):
     wide = pd.read_csv(path).pivot_table("renyi", ["attacker", "victim"], "method")

@@ -2,6 +2,7 @@
 import ast
 import json
 import re
+import tempfile
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -72,6 +73,7 @@ from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import new_model
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.simulator import Simulation
+from mfdl.noise.methods.any_secrets import exact_pairwise
 from mfdl.noise.methods.covariance_budgets import privacy_constraint
 from mfdl.noise.methods.gram_matrices import modes
 from mfdl.noise.methods.objectives import AgeWorkload
@@ -82,6 +84,7 @@ from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.checked_gossip import check_gossip
 from mfdl.protocol.methods.record_uses import Uses
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
+from mfdl.tools.agreement import Site, new_key, public_key
 from mfdl.tools.answers import expected_cost_in_words
 from mfdl.tools.cli import app
 from mfdl.tools.experiments import experiment_parameters
@@ -479,6 +482,8 @@ TRAINING = [
     ("batches are cycled; expected a cyclic one", lambda: audit(RUN, LDP(), APART, replays=8), lambda: audit(RUN, LDP(), TWICE, replays=8)),
 ]
 NOISE = [
+    ("expected at most 500 rows in all, or optimize_pairwise, whose noise has one correlation in time",
+     lambda: exact_pairwise(W, Participation.single(200)), lambda: optimize_pairwise(W, Participation.single(200))),
     ("expected less, or calibration 'gdp' or 'rdp'",
      lambda: privacy_constraint(100.0, 1e-6, T, 1.0, "paper"), lambda: [privacy_constraint(100.0, 1e-6, T, 1.0, kind) for kind in ("gdp", "rdp")]),
     ("expected a full W without probes, or per_node=False",
@@ -562,7 +567,31 @@ COMMANDS = [
      lambda: _check_records(loads(batch_sampler=UniformWithReplacementSampler(4)), TWICE, 2),
      lambda: [trains(**BY_POISSON)(), account(RUN, LDP(), Participation.poisson(0.5, T))]),
 ]
-ROWS = [*GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *COMMANDS]
+
+
+def agreed(groups="pairs", contributions=lambda sites: {site.label: site.contribute() for site in sites}):
+    "The seeds of three sites that agree on the noise of a run."
+    W = np.full((3, 3), 1 / 3)
+    protocol = optimize_pairwise(W, TWICE, groups=groups).protocol(W)
+    keys = [new_key() for _ in range(3)]
+    with tempfile.TemporaryDirectory() as folder:
+        sites = [Site(u, keys[u], {v: public_key(key) for v, key in enumerate(keys)}, Path(folder) / str(u)) for u in range(3)]
+        given = contributions(sites)
+        return [site.seeds(protocol, given) for site in sites]
+
+
+def used(sites):
+    "Contributions of which one was in a run before."
+    sites[0].seeds(dp_dsgd(np.full((3, 3), 1 / 3), T), given := {site.label: site.contribute() for site in sites})
+    return given | {0: sites[0].contribute(), 2: sites[2].contribute()}
+
+
+AGREEMENT = [
+    ("expected what contribute() returned", lambda: agreed(contributions=lambda sites: {u: new_key() for u in range(3)}), agreed),
+    ("expected a new one, from contribute() of that site", lambda: agreed(contributions=used), agreed),
+    ("expected secrets of pairs, such as those of optimize_pairwise", lambda: agreed([[0, 1, 2]]), agreed),
+]
+ROWS = [*GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *AGREEMENT, *COMMANDS]
 
 
 @pytest.mark.parametrize("recommended, wrong, mended", ROWS, ids=[row[0][:60] for row in ROWS])
