@@ -57,10 +57,17 @@ def saved_table(cells: list[dict]) -> str:
     return ast.unparse(saved[0])
 
 
-def numbers_in(record: dict) -> list[float]:
-    "All numbers that were printed; a table that is read again may write 1.0 as 1."
+def numbers_in(record: dict) -> list[str]:
+    "All numbers that were printed."
     words = "\n".join(line for cell in record["cells"][:-1] for line in cell["printed"])
-    return [*map(float, re.findall(r"\d+(?:\.\d+)?", words))]
+    return re.findall(r"\d+(?:\.\d+)?", words)
+
+
+def same_but_rounding(one: str, other: str) -> bool:
+    "Whether printed numbers are the same, to a unit of the last decimal; a table that is read again may write 1.0 as 1."
+    decimals = max(len(text.partition(".")[2]) for text in (one, other))
+    unit = 0.1**decimals if "." in one and "." in other else 0.0
+    return abs(float(one) - float(other)) < 1.5 * unit or float(one) == float(other)
 
 
 def redraw(path: Path, folder: Path) -> Result:
@@ -83,7 +90,8 @@ def redraw(path: Path, folder: Path) -> Result:
     written = folder / path.name
     again = json.loads(written.read_text()) | {"command": record["command"]}
     again["cells"][measured] = record["cells"][measured] | {"code": digest}
-    if numbers_in(again) != numbers_in(record):
+    printed, before = numbers_in(again), numbers_in(record)
+    if len(printed) != len(before) or not all(map(same_but_rounding, printed, before)):
         for file, content in kept.items():
             file.write_bytes(content)
         raise ValueError(f"{path.stem}: other numbers are printed: run the experiment again")

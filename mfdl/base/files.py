@@ -170,13 +170,19 @@ def json_values(content: Any) -> Any:
     return str(float(content))
 
 # %% ../../nbs/base/files.ipynb #00000012
+_PARTS = {"tkinter": "tk"}  # of Python, which come in packages of their own
+
 @contextmanager
 def needed_for(what: str, extra: str) -> Iterator[None]:
     "Say what to install where an import inside this context fails."
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"{what} needs {error.name}: pip install 'mfdl[{extra}]'"
+        name = error.name or ""
+        message = f"{what} needs {name}: pip install 'mfdl[{extra}]'"
+        if name in sys.stdlib_module_names:
+            message = (f"{what} needs {name}, a part of Python that is not installed here "
+                       f"(on Debian and Ubuntu, apt install python3-{_PARTS.get(name, 'full')})")
         raise ImportError(message) from None
 
 # %% ../../nbs/base/files.ipynb #9f7165f3

@@ -1,9 +1,12 @@
 """Networks that change every week, and large or strange graphs: what is read, and what sparse and full tables make of it."""
 import csv
 import os
+import sys
 import tempfile
 import time
 import warnings
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -27,6 +30,8 @@ FOLLOWS = {  # of PeerTube servers, week by week: b follows c but not back, d co
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """What the package fedivertex keeps on a machine, in its layout: instances.csv and interactions.csv for each date."""
+    if find_spec("tkinter") is None:  # networkx_temporal, which it needs, imports turtle
+        monkeypatch.setitem(sys.modules, "turtle", SimpleNamespace(pd=None))
     monkeypatch.setattr("fedivertex.cache.DEFAULT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("requests.get", lambda *_, **__: pytest.fail("a download"))
     folder = tmp_path / "reduced"
