@@ -181,7 +181,7 @@ def row_sensitivity(clip: float, batch_size: int, adjacency: str) -> float:
     0.05
     """
     norm = real_number(clip)
-    if not 0 < norm < math.inf: raise ValueError(f"clip={clip!r}: expected a positive number")
+    if not 0 < norm < math.inf: raise ValueError(f"clip={clip!r}: expected a positive, finite number")
     factor = ADJACENCY[check_choice("adjacency", adjacency, ADJACENCY)]
     row = factor * norm / check_count("batch_size", batch_size, "a number of records")
     if not 0 < row < math.inf:

@@ -121,7 +121,7 @@ def grid_spacing(scale: float, clip: float) -> float:
     """
     for name, value in (("scale", scale), ("clip", clip)):
         if not 0 < real_number(value) < math.inf:
-            raise ValueError(f"{name}={value!r}: expected a positive number")
+            raise ValueError(f"{name}={value!r}: expected a positive, finite number")
     largest = max(_ROOM * scale, clip)
     if not 2.0**-100 < largest < 2.0**100:
         raise ValueError(f"scale={scale!r}, clip={clip!r}: out of the range of float32; "

@@ -239,7 +239,7 @@ def dirichlet(
 ) -> list[Ints]:  # (records of a node,)
     "Shares of each label drawn from a symmetric Dirichlet distribution."
     if not 0 < real_number(alpha) < np.inf:
-        raise ValueError(f"alpha={alpha!r}: expected a positive number")
+        raise ValueError(f"alpha={alpha!r}: expected a positive, finite number")
     rng = generator_of(seed)
     found = one_for_each("labels", labels)
     n = check_count("n", n, "a number of nodes")

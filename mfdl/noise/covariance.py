@@ -35,8 +35,9 @@ def optimize_covariance(
     """The covariance of noise across nodes of the least squared error at given budgets.
 
     Solves min tr(M R) subject to [R^-1]_ii <= c_i, where M is the sum of
-    (W^k).T @ W^k for k = 1 .. horizon. If W is singular, directions without error get as
-    much noise as `bound` allows; `trace_penalty` is positive then.
+    (W^k).T @ W^k for k = 1 .. horizon. This is mu^2 of a node whose messages are heard;
+    others get noise, too. If W is singular there may be no optimum: noise without effect
+    then gets as much variance as `bound` allows, and `trace_penalty` is its price.
 
     Parameters
     ----------
@@ -60,7 +61,8 @@ def optimize_covariance(
     Returns
     -------
     Covariance
-        With R of shape (n, n), its objective and a lower bound.
+        With R of shape (n, n), its objective and a lower bound, for all covariances
+        within `bound`.
 
     Raises
     ------

@@ -278,7 +278,7 @@ GOSSIP = [
      lambda: modes(gossip_matrix(LINE, sparse=True)), lambda: modes(gossip_matrix(LINE, sparse=False))),
     ("expected a simple graph, such as networkx.Graph(graph)", lambda: gossip_matrix(TWO_LINKS), lambda: gossip_matrix(nx.Graph(TWO_LINKS))),
     ("such as networkx.Graph(graph); or", lambda: gossip_matrix(nx.DiGraph(LINE)), lambda: gossip_matrix(nx.Graph(nx.DiGraph(LINE)))),
-    ("expected a positive number as its attribute 'weight'", lambda: gossip_matrix(LINE, "given"), lambda: gossip_matrix(nx.Graph([(0, 1, {"weight": 0.5})]), "given")),
+    ("expected a positive, finite number as its attribute 'weight'", lambda: gossip_matrix(LINE, "given"), lambda: gossip_matrix(nx.Graph([(0, 1, {"weight": 0.5})]), "given")),
     ("as metropolis and uniform matrices have", lambda: modes(np.eye(3)[[1, 2, 0]]), lambda: [modes(gossip_matrix(LINE, kind)) for kind in ("metropolis", "uniform")]),
 ]
 LANGUAGE = [

@@ -83,7 +83,7 @@ def test_what_has_no_optimum():
     for wrong, said in (
         (lambda: optimize(np.ones((4, 4)), scheme), "expected a positive definite matrix, or a bound on variance"),
         (lambda: optimize(H[:3, :3], scheme), r"H has shape \(3, 3\): expected \(4, 4\), one row for each step of the participation"),
-        (lambda: optimize(H, scheme, tol=0), "tol=0: expected a number between 0 and 1"), (lambda: optimize(H, scheme, bound=1), "bound=1: expected a number, at least 2"),
+        (lambda: optimize(H, scheme, tol=0), "tol=0: expected a number between 0 and 1"), (lambda: optimize(H, scheme, bound=1), "bound=1: expected a finite number, at least 2"),
         (lambda: optimize(H, scheme, bands=3), "bands=3: expected at most the separation b=2"),
     ):
         with pytest.raises(ValueError, match=said): wrong()

@@ -677,7 +677,7 @@ def test_given_weights_are_the_table(links, seed):
 
 @pytest.mark.parametrize("weight", [0, -0.1, float("nan"), float("inf"), "x", None, True])
 def test_given_weights_are_positive_numbers(weight):
-    with pytest.raises(ValueError, match=r"between 'a' and 'b' has weight .*expected a positive number"): gossip_matrix(nx.Graph([("a", "b", {"weight": weight})]), "given")
+    with pytest.raises(ValueError, match=r"between 'a' and 'b' has weight .*expected a positive, finite number"): gossip_matrix(nx.Graph([("a", "b", {"weight": weight})]), "given")
 
 
 def test_given_weights_where_nodes_are_offline_or_alone():

@@ -152,4 +152,4 @@ def check_tolerance(tol: float) -> None:
 def check_trace_bound(bound: float) -> None:
     "Refuse a bound on the trace of a covariance that is below 2 or infinite."
     if not 2 <= real_number(bound) < math.inf:
-        raise ValueError(f"bound={bound!r}: expected a number, at least 2")
+        raise ValueError(f"bound={bound!r}: expected a finite number, at least 2")

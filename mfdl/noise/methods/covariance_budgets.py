@@ -26,7 +26,7 @@ def privacy_constraint(
     check_choice("calibration", calibration, CALIBRATIONS)
     for name, value in (("epsilon", epsilon), ("clip", clip)):
         if not 0 < real_number(value) < math.inf:
-            raise ValueError(f"{name}={value!r}: expected a positive number")
+            raise ValueError(f"{name}={value!r}: expected a positive, finite number")
     mu = _largest_mu(epsilon, check_delta(delta), calibration)
     try:
         c = (mu / (2 * clip))**2 / check_count("T", T, "a number of steps")

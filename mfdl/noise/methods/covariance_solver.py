@@ -333,7 +333,7 @@ def check_budgets(c: float | Floats, n: int) -> Floats:  # (n,) to (n,)
     wrong = np.flatnonzero(~((values > 0) & np.isfinite(values)))
     if len(wrong):
         where = f" at node {wrong[0]}" if np.ndim(c) else ""
-        raise ValueError(f"c={values[wrong[0]]:g}{where}: expected a positive number")
+        raise ValueError(f"c={values[wrong[0]]:g}{where}: expected a positive, finite number")
     return values
 
 # %% ../../../nbs/noise/methods/covariance_solver.ipynb #00000025

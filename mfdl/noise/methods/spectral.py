@@ -492,7 +492,8 @@ def optimize_space_time(
         Relative gap of the exact method, of squared error and trace_penalty together.
     trace_penalty : float, optional
         Of a unit of variance of each noise, relative to its mean squared error; by default none,
-        or 1e-6 where some noise would have no effect, as where W is singular.
+        or 1e-6 where some noise would have no effect, as where W is singular; the gap of
+        the squared error alone may then exceed `tol`.
     groups : iterable of lists of int, optional
         Nodes 0 .. n-1 that share a seed, each node in one of them; by default one group
         of all.

@@ -73,7 +73,7 @@ def given_weights(graph: nx.Graph) -> csr_array:  # (n, n)
         if u == v: continue
         if not 0 < real_number(weight) < np.inf:
             raise ValueError(f"graph: the edge between {u!r} and {v!r} has weight {weight!r}: "
-                             "expected a positive number as its attribute 'weight'")
+                             "expected a positive, finite number as its attribute 'weight'")
         shares.append((place[u], place[v], float(weight)))
     one, other, share = np.array(shares).reshape(-1, 3).T
     there = (share, (one.astype(int), other.astype(int)))
