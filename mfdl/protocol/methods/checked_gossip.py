@@ -169,7 +169,7 @@ def _links_in(W: Any, name: str) -> tuple[str, str, int]:
     words = numbers.dtype.kind not in "biuf"
     if columns == 2 and (n != 2 or words or isinstance(W, list) and isinstance(W[0], tuple)):
         return "a list of links", f"networkx.from_edgelist({name})", n
-    if n != columns or words: return "", "", 0
+    if n != columns or not n or words: return "", "", 0
     entries = csr_array(numbers, dtype=float)
     whole = not (entries.data % 1).any() and (entries.data >= 0).all()
     if not whole or entries.diagonal().any() or (entries != entries.T).nnz: return "", "", 0
