@@ -27,8 +27,9 @@ from ..learning.methods.learner import History, Learner, Training, describe_prot
 from ..learning.methods.noise_supply import Run, check_run, max_noise_std, rounded
 from .journal import Journal, UsedSeeds, commitments, gap
 from mfdl.tools.network import (
-    Network, PeerLost, Routes, disagreement, place_nodes, plan_routes,
+    Forged, Network, PeerLost, Routes, disagreement, place_nodes, plan_routes,
 )
+from .signatures import SIGNED
 
 
 # %% auto #0
@@ -117,6 +118,10 @@ def _committed(
     if not run.scale: return {}
     found = commitments(run.plain, seeds)
     if isinstance(batches, RandomBatches):
+        if batches.secret < 2**64:
+            raise ValueError(
+                "batches: their secret has at most 64 bits, so that other ranks could guess it from its hash; "
+                "expected random bits, such as secrets.randbits(128)")
         secret = f"lots {batches.secret}".encode()  # unchanged: `UsedSeeds` knows its hash
         found[f"batches of rank {rank}"] = hashlib.sha256(secret).hexdigest()
     return found
@@ -153,6 +158,27 @@ def _kept(journal: Journal | None) -> dict[str, Any]:
     reached = journal.reached
     return {"steps": steps, "reached": reached, "known": journal.known, "heard": journal.heard}
 
+def _is_post(post: Any) -> bool:
+    "Whether this is a notice of settings and seeds."
+    if not isinstance(post, dict) or post.keys() != {"settings", "seeds", "nonce"}: return False
+    seeds = post["seeds"]
+    return (isinstance(post["settings"], dict) and isinstance(post["nonce"], str)
+            and isinstance(seeds, dict) and all(isinstance(one, str) for one in seeds.values()))
+
+def _are_steps(steps: Any) -> bool:
+    "Whether this is a list of numbers of steps."
+    return isinstance(steps, list) and all(type(step) is int and step >= 0 for step in steps)
+
+def _is_kept(size: int, post: Any) -> bool:
+    "Whether this is a notice of what a rank has kept, in a network of so many."
+    if not isinstance(post, dict): return False
+    if post.keys() != {"steps", "reached", "known", "heard", "spent"}: return False
+    heard = post["heard"]
+    if not isinstance(heard, dict) or not heard.keys() <= {str(rank) for rank in range(size)}: return False
+    return (_are_steps(post["steps"]) and _are_steps([post["reached"], *heard.values()])
+            and type(post["known"]) is bool and isinstance(post["spent"], list)
+            and all(isinstance(row, str) for row in post["spent"]))
+
 def _refuse_spent(rank: int, rows: list[str], folder: str | Path | None) -> None:
     "Raise a ValueError if a rank holds seeds whose noise has been used."
     if not rows: return
@@ -167,9 +193,9 @@ def _refuse_spent(rank: int, rows: list[str], folder: str | Path | None) -> None
 
 def _compare(peer: Peer, folder: str | Path | None) -> tuple[int, str]:
     "The step from which all ranks go on, and the name of this run, when they agree."
-    posts = peer.network.read_all("settings")
+    posts = peer.network.read_all("settings", _is_post)
     if different := disagreement(posts): raise ValueError(f"ranks do not agree: {different}")
-    kept = peer.network.read_all("usable")
+    kept = peer.network.read_all("usable", partial(_is_kept, peer.network.size))
     if problem := gap(kept, peer.placement, peer.protocol):
         raise ValueError(
             f"folder: {problem}; noise must not be used again, expected the folders of all "
@@ -210,6 +236,7 @@ class ProcessExchange:
         self.transcript: dict[tuple[int, int, Any], Any] | None = {} if record else None
         self.routes: dict[Round, Routes] = {}
         self.journal: Journal | None = None
+        self.signed = 0 if network.signer is None else SIGNED // 4  # numbers behind messages
 
     def _lost(self, t: int, rank: int | None) -> PeerLost:
         "The error to raise when another rank, or (None) some neighbour, is gone."
@@ -242,6 +269,28 @@ class ProcessExchange:
             except RuntimeError:
                 raise self._lost(t, rank) from None
 
+    def _about(self, t: int, k: int, sender: int, receiver: int) -> list[Any]:
+        "What a message is about, which is signed with it."
+        return [self.network.meeting, "message", t, k, sender, receiver]
+
+    def _signed(self, t: int, k: int, rank: int, messages: Any) -> Any:  # (names, parameters)
+        "Messages to a rank as one row of numbers, with a signature behind them if there is a key."
+        with needed_for("training", "train"): import torch
+        signer, flat = self.network.signer, messages.flatten()
+        if signer is None: return flat
+        about = self._about(t, k, self.network.rank, rank)
+        signature = np.frombuffer(signer.sign(about, flat.cpu().numpy().tobytes()), np.float32)
+        return torch.cat([flat, torch.as_tensor(signature.copy(), device=self.device)])
+
+    def _checked(self, t: int, k: int, rank: int, arrived: Any) -> Any:  # (numbers,)
+        "The messages of a rank without the signature. Raises Forged if it is not that of the rank."
+        signer = self.network.signer
+        if signer is None: return arrived
+        flat, signature = (part.cpu().numpy().tobytes() for part in arrived.split([len(arrived) - self.signed, self.signed]))
+        if not signer.signed_by(rank, signature, self._about(t, k, rank, self.network.rank), flat):
+            raise Forged(f"step {t}: a message is not signed with the key of rank {rank}. This rank stops")
+        return arrived[:-self.signed]
+
     def swap(
         self, t: int, k: int, routes: Routes, messages: dict[Any, Any],
         meanwhile: Callable[[], Any],
@@ -252,10 +301,10 @@ class ProcessExchange:
             import torch.distributed as dist
         d = self.dimension
         arriving = {
-            rank: torch.empty((len(names), d), device=self.device)
+            rank: torch.empty(len(names) * d + self.signed, device=self.device)
             for rank, names in routes.incoming.items()}
         leaving = {
-            rank: torch.stack([messages[name] for name in names])
+            rank: self._signed(t, k, rank, torch.stack([messages[name] for name in names]))
             for rank, names in routes.outgoing.items()}
         receiving = [(dist.irecv, tensor, rank) for rank, tensor in arriving.items()]
         sending = [(dist.isend, tensor, rank) for rank, tensor in leaving.items()]
@@ -263,11 +312,12 @@ class ProcessExchange:
         works = self._start(t, transfers)
         meanwhile()
         self._wait(t, works, transfers)
-        if self.journal is not None and routes.incoming:
-            self.journal.trace(t + 1, routes.incoming)
         got: dict[Any, Any] = {}
         for rank, names in routes.incoming.items():
-            got |= dict(zip(names, arriving[rank], strict=True))
+            heard = self._checked(t, k, rank, arriving[rank]).view(len(names), d)
+            got |= dict(zip(names, heard, strict=True))
+        if self.journal is not None and routes.incoming:
+            self.journal.trace(t + 1, routes.incoming)
         self._record(t, k, got)
         for names in routes.outgoing.values():
             for name in names:
@@ -515,7 +565,7 @@ class Peer(Training):
             raise ValueError("folder=None: this rank keeps nothing; expected a Peer with a folder")
         self.journal.write("step", self.t, self.learner.state())
         self.network.write("kept", self.journal.usable())
-        kept = self.network.read_all("kept")
+        kept = self.network.read_all("kept", _are_steps)
         self.journal.forget(max(set.intersection(*map(set, kept)), default=0))
 
     def run(

@@ -18,7 +18,7 @@ from scipy.sparse import csc_array
 
 from ..base.arguments import Ints
 from ..base.files import needed_for, seal, settle, unseal
-from ..base.randomness import check_seed
+from ..base.randomness import check_seed, derive_seed
 from ..protocol.protocols import Protocol
 
 # %% auto #0
@@ -82,8 +82,8 @@ class Journal:
         return arrays
 
     def write(self, kind: str, step: int, arrays: dict[str, np.ndarray]) -> None:
-        "Keep arrays, on the disk when this returns. An outcome is written once."
-        if kind == "half" and self.path(kind, step).exists():
+        "Keep arrays, on the disk when this returns. An outcome that may have been sent is not written again."
+        if kind == "half" and step < self.reached:
             raise FileExistsError(
                 f"step {step} has been sent already: expected its outcome to be read, not computed")
         seal(self.path(kind, step), {"run": self.run, "step": step}, arrays)
@@ -161,6 +161,16 @@ def _check_rows(protocol: Protocol, label: Hashable, held: Mapping[int, int]) ->
             f"seeds[{label!r}] are for rows {sorted(held)} of protocol.variables.holder_sets: "
             f"expected {sorted(needed)}, which the node holds")
 
+_GUESSES = 2**16
+
+def _check_random(name: str, row: int, seed: int) -> None:
+    "Raise a ValueError for a seed that somebody who sees its hash finds by trying."
+    how = "expected random bits, such as deal_seeds(protocol) without a secret, or with one of 128 bits"
+    if seed < 2**64:
+        raise ValueError(f"{name}: has at most 64 bits, so that other ranks could guess it from its hash; {how}")
+    if any(derive_seed(secret, row) == seed for secret in range(_GUESSES)):
+        raise ValueError(f"{name}: follows from a secret below {_GUESSES}, so that other ranks could guess it from its hash; {how}")
+
 def commitments(
     protocol: Protocol, seeds: Mapping[Hashable, Mapping[int, int]],
 ) -> dict[str, str]:
@@ -168,8 +178,9 @@ def commitments(
     found: dict[str, str] = {}
     for label, held in seeds.items():
         _check_rows(protocol, label, held)
-        for row, seed in held.items():
+        for count, (row, seed) in enumerate(held.items()):
             number = check_seed(f"seeds[{label!r}][{row}]", seed)
+            if not count: _check_random(f"seeds[{label!r}][{row}]", row, number)
             commitment = hashlib.sha256(f"seed {number}".encode()).hexdigest()
             if found.setdefault(str(row), commitment) != commitment:
                 raise ValueError(

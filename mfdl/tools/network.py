@@ -5,9 +5,12 @@
 # %% ../../nbs/tools/network.ipynb #79000002
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ import numpy as np
 from ..base.arguments import Floats, Ints
 from ..base.files import needed_for
 from ..protocol.methods.steps import Round
+from .signatures import Signer
 
 # %% auto #0
 __all__ = ['join']
@@ -93,6 +97,9 @@ def plan_routes(one: Round, placement: Ints, rank: int) -> Routes:  # (n,)
 class PeerLost(ConnectionError):
     "Another rank is gone or did not answer in time, so this one has stopped."
 
+class Forged(PeerLost):
+    "Something that was read is not from the rank that it names, so this one has stopped."
+
 def _answer(question: Callable[[], Any], timeout: float) -> tuple[bool, Any]:
     "Whether a question to a store was answered in time, and its answer."
     answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
@@ -115,7 +122,8 @@ def _first_lost(board: Network, rank: int) -> tuple[int, str | None]:
     seen = {board.rank}
     while rank not in seen:
         reason = board.look("stopped", rank)
-        if reason is None or isinstance(reason, str): return rank, reason
+        if isinstance(reason, str): return rank, reason
+        if not isinstance(reason, int): return rank, None
         seen.add(rank)
         rank = reason
     return rank, None
@@ -123,12 +131,17 @@ def _first_lost(board: Network, rank: int) -> tuple[int, str | None]:
 # %% ../../nbs/tools/network.ipynb #79000021
 class Network:
     "The place of a rank among the others, and the notice board, as `join` gives them."
-    def __init__(self, rank: int, size: int, store: Any, timeout: float) -> None:
+    def __init__(
+        self, rank: int, size: int, store: Any, timeout: float, signer: Signer | None = None,
+    ) -> None:
         self.rank = rank
         self.size = size
         self.store = store
         self.timeout = timeout
+        self.signer = signer
+        self.meeting = ""  # of these ranks, once all are there
         self.board = True  # whether the board is there
+        self.written: dict[str, Any] = {}  # the last notice of this rank, by topic
         self.last = 0.0  # when this rank last said that it makes progress
 
     def ask(self, question: Callable[[], Any]) -> Any:
@@ -141,13 +154,28 @@ class Network:
 
     def write(self, topic: str, content: Any) -> None:
         "Put a notice of this rank on the board: anything that JSON can hold."
-        self.ask(lambda: self.store.set(f"{topic}/{self.rank}", json.dumps(content)))
+        said = json.dumps(content)
+        self.written[topic] = json.loads(said)
+        signature = ""
+        if self.signer is not None:
+            signature = self.signer.sign([self.meeting, topic], said.encode()).hex()
+        self.ask(lambda: self.store.set(f"{topic}/{self.rank}", json.dumps([said, signature])))
 
     def look(self, topic: str, rank: int) -> Any:
-        "A notice of another rank, or None."
+        "A notice of a rank, or None. What this rank has written it knows, and does not read."
+        if rank == self.rank: return self.written.get(topic)
         key = f"{topic}/{rank}"
         notice = self.ask(lambda: self.store.get(key) if self.store.check([key]) else None)
-        return None if notice is None else json.loads(notice)
+        if notice is None: return None
+        try:
+            said, signature = json.loads(notice)
+            content, proof = json.loads(said), bytes.fromhex(signature)
+        except (ValueError, TypeError, RecursionError):
+            raise Forged(f"{key}: no rank writes such a notice. This rank stops") from None
+        meeting = "" if topic == "here" else self.meeting
+        if self.signer and not self.signer.signed_by(rank, proof, [meeting, topic], said.encode()):
+            raise Forged(f"{key}: is not signed with the key of rank {rank}. This rank stops")
+        return content
 
     def beat(self, progress: str) -> None:
         "Say that this rank makes progress, at most four times within a timeout."
@@ -155,7 +183,7 @@ class Network:
             self.last = time.monotonic()
             self.write("at", progress)
 
-    def read_all(self, topic: str) -> list[Any]:
+    def read_all(self, topic: str, valid: Callable[[Any], bool] | None = None) -> list[Any]:
         "Wait for the notices of all ranks under a topic."
         found: dict[int, Any] = {}
         progress: list[Any] | None = None
@@ -175,6 +203,9 @@ class Network:
                 raise PeerLost(f"{topic}: nothing from {late}. This rank stops")
             if missing:
                 time.sleep(0.02)
+        for rank, content in found.items():
+            if valid is not None and not valid(content):
+                raise Forged(f"{topic}/{rank}: no rank writes such a notice. This rank stops")
         return [found[rank] for rank in range(self.size)]
 
     def who_was_lost(self, rank: int) -> str:
@@ -190,20 +221,46 @@ class Network:
         return f"rank {rank} has stopped, because rank {last} is gone"
 
 # %% ../../nbs/tools/network.ipynb #79000025
-def _meet(store: Any, rank: int | None, size: int | None, timeout: float) -> tuple[Network, bool]:
+def _store_of_environment(patience: timedelta) -> tuple[Any, int, int]:
+    "The board that rank 0 hosts, at MASTER_ADDR and at no other address; rank; size."
+    with needed_for("a network", "network"): import torch.distributed as dist
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if lacking := [name for name in names if name not in os.environ]:
+        raise ValueError(f"the environment lacks {', '.join(lacking)}")
+    rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    host = os.environ["MASTER_ADDR"]
+    how: dict[str, Any] = {"timeout": patience, "wait_for_workers": False}
+    if rank: return dist.TCPStore(host, port, size, is_master=False, **how), rank, size
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise ValueError(f"MASTER_ADDR={host!r}, MASTER_PORT={port}: rank 0 cannot host the notice board there ({error})") from None
+    board = dist.TCPStore(host, port, size, is_master=True, master_listen_fd=listening.detach(), **how)
+    return board, rank, size
+
+def _meet(
+    store: Any, rank: int | None, size: int | None, timeout: float, signer: Signer | None = None,
+) -> tuple[Network, bool]:
     "The network, once all are there, and whether this process hosts the board."
     with needed_for("a network", "network"): import torch.distributed as dist
     hosts = False
     if store is None:
         patience = timedelta(seconds=timeout)
-        store, rank, size = next(dist.rendezvous("env://", timeout=patience))
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun hosts it
+            store, rank, size = next(dist.rendezvous("env://", timeout=patience))
+        else:
+            store, rank, size = _store_of_environment(patience)
+            hosts = rank == 0
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
         store = dist.PrefixStore(f"attempt {attempt}", store)
-        hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     assert rank is not None and size is not None  # given by the caller or by torchrun
-    network = Network(rank, size, store, timeout)
-    network.write("here", rank)
-    network.read_all("here")
+    if signer is not None and (signer.rank, len(signer.public)) != (rank, size):
+        raise ValueError(f"signer: is that of rank {signer.rank} of {len(signer.public)}, this is rank {rank} of {size}")
+    network = Network(rank, size, store, timeout, signer)
+    network.write("here", secrets.token_hex(16))
+    met = network.read_all("here", lambda content: isinstance(content, str))
+    network.meeting = hashlib.sha256(json.dumps(met).encode()).hexdigest()
     return network, hosts
 
 def _open_lines(network: Network, device: str) -> None:
@@ -221,7 +278,7 @@ def _open_lines(network: Network, device: str) -> None:
 @contextmanager
 def join(
     timeout: float = 60.0, device: str = "cpu", store: Any = None,
-    rank: int | None = None, size: int | None = None,
+    rank: int | None = None, size: int | None = None, signer: Signer | None = None,
 ) -> Iterator[Network]:
     """Join the other ranks, as `with join() as network:`, for one Peer.
 
@@ -240,6 +297,9 @@ def join(
         The number of this rank.
     size : int, optional
         The number of ranks.
+    signer : Signer, optional
+        The key of this rank and those of all others, for all ranks or for none. Notices and
+        messages are then signed, and what is not is refused. Nothing is encrypted.
 
     Yields
     ------
@@ -266,9 +326,10 @@ def join(
     if store is not None and (rank is None or size is None):
         raise ValueError(f"rank={rank}, size={size}: expected both with a store")
     try:
-        network, hosts = _meet(store, rank, size, timeout)
+        network, hosts = _meet(store, rank, size, timeout, signer)
         _open_lines(network, device)
     except ValueError as error:
+        if "environment" not in str(error): raise
         how = "expected to be started by torchrun, such as torchrun --nproc-per-node 4 script.py"
         raise ValueError(f"{error}; {how}") from None
     except RuntimeError as error:

@@ -54,8 +54,9 @@ from mfdl.tools.network import Network, PeerLost, join
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "mfdl.tools.distributed", "mfdl.noise.space_time", "cvxpy"])
-N, T, B, RATE, SCALE, SECRET = 5, 6, 3, 0.2, 0.3, 11
+N, T, B, RATE, SCALE, SECRET = 5, 6, 3, 0.2, 0.3, 11**36
 RNG = np.random.default_rng(0)
+OTHER = 12**35
 HOUSE = nx.house_graph()
 W = gossip_matrix(HOUSE)
 DIRECTED = RNG.random((T, N, N)) * (RNG.random((T, N, N)) < 0.6) + 0.2 * np.eye(N)
@@ -322,7 +323,7 @@ DIFFERENT = {
 
 
 def disagreeing(net, what):
-    change = {} if net.rank == 0 else {"version": {}, "shared": {"secret": 12}}.get(what, DIFFERENT.get(what))
+    change = {} if net.rank == 0 else {"version": {}, "shared": {"secret": OTHER}}.get(what, DIFFERENT.get(what))
     if what == "version" and net.rank:
         import mfdl.tools.distributed
         mfdl.tools.distributed.package_code = lambda: {"version": "9.9", "code": "0" * 64}
@@ -351,13 +352,13 @@ def test_settings_that_do_not_fit_are_refused_before_anything(alone):
         with pytest.raises(ValueError, match=message): make_peer(alone, **{"placement": everybody, **change})
     algorithm = dp_dsgd(W, T)
     with pytest.raises(ValueError, match="batches are for 2 nodes: rank 0 hosts 5"):
-        Peer(alone, network, DATA, Batches(BATCHES.index[:2]), Run("r", algorithm, 1.0), deal_seeds(algorithm, 1), RATE, 0.5, everybody)
+        Peer(alone, network, DATA, Batches(BATCHES.index[:2]), Run("r", algorithm, 1.0), deal_seeds(algorithm, SECRET), RATE, 0.5, everybody)
     with pytest.raises(ValueError, match="expected those of the nodes here"):
-        Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {0: deal_seeds(algorithm, 1)[0]}, RATE, 0.5, everybody)
+        Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {0: deal_seeds(algorithm, SECRET)[0]}, RATE, 0.5, everybody)
     with pytest.raises(ValueError, match="are for rows .. of protocol.variables.holder_sets: expected"):
         Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), {u: {} for u in range(N)}, RATE, 0.5, everybody)
     with pytest.raises(ValueError, match="has sparse gossip matrices"):
-        Peer(alone, network, DATA, BATCHES, Run("r", dp_dsgd(csr_array(W), T), 1.0), deal_seeds(algorithm, 1), RATE, 0.5, everybody)
+        Peer(alone, network, DATA, BATCHES, Run("r", dp_dsgd(csr_array(W), T), 1.0), deal_seeds(algorithm, SECRET), RATE, 0.5, everybody)
 
 
 def test_ranks_that_never_come():
@@ -408,7 +409,7 @@ def test_restarts_that_would_use_noise_again_are_refused(tmp_path):
     kept = {path.name for path in (tmp_path / "0").iterdir()}
     assert {"rank-0.step-4", "rank-0.half-4"} <= kept and not {"rank-0.half-0", "rank-0.half-1"} & kept, "more is kept than a restart can need, or less"
     for error in together(2, refused_restart, tmp_path, {"clip": 0.1}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
-    for error in together(2, refused_restart, tmp_path, {"secret": 12}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
+    for error in together(2, refused_restart, tmp_path, {"secret": OTHER}): assert isinstance(error, ValueError) and "has kept another run there" in str(error)
     (tmp_path / "1").rename(tmp_path / "away")
     for error in together(2, refused_restart, tmp_path, {}): assert isinstance(error, ValueError) and "rank 1 has no trace of a run that others have begun" in str(error)
     for path in (tmp_path / "1").iterdir(): path.unlink()
@@ -546,9 +547,9 @@ def start_hosted(size, job, *arguments, timeout=30.0):
 def late_reader(net, topic, seconds, change):
     read = net.read_all
 
-    def late(what):
+    def late(what, *rest):
         if what == topic and net.rank: time.sleep(seconds)
-        return read(what)
+        return read(what, *rest)
     net.read_all = late
     make_peer(net, placement=[0, 1, 0, 0, 1], **(change if net.rank else {})).run()
 
@@ -663,10 +664,12 @@ def test_seeds_are_checked_before_anything(alone):
     dealt = deal_seeds(algorithm, SECRET)
     row = next(row for row in dealt[0] if row in dealt[1])
     for seeds, message in [({**dealt, 0: {**dealt[0], 99: 1}}, "are for rows"), ({**dealt, 1: {**dealt[1], row: 5}}, "another node here has another one"),
-                           ({u: dict.fromkeys(held, 7) for u, held in dealt.items()}, "rank 0 has the same seed for row"),
+                           ({u: dict.fromkeys(held, OTHER) for u, held in dealt.items()}, "rank 0 has the same seed for row"),
+                           ({u: dict.fromkeys(held, 7) for u, held in dealt.items()}, "has at most 64 bits, so that other ranks could guess it"),
+                           (deal_seeds(algorithm, 77), "follows from a secret below 65536"),
                            ({**dealt, 0: {**dealt[0], row: 2**128}}, "expected an integer")]:
         with pytest.raises(ValueError, match=message): Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), seeds, RATE, 0.5, everybody)
-        for key in ("settings/0", "usable/0"): alone.store.delete_key(key)
+        alone.written.clear()
     make_peer(alone, placement=everybody, clip=np.float32(0.5), scale=np.float32(1))
     with pytest.raises(ValueError, match="there has been a Peer on it"): make_peer(alone, placement=everybody)
 
@@ -696,22 +699,22 @@ def test_seeds_that_were_used_are_refused_without_a_folder_and_in_another(tmp_pa
     assert_spent(again(None, without=N))
     assert_spent(again(None))
     assert_spent(again(tmp_path / "new", without=N))
-    assert again(None, without=N, secret=12) == [2, 2]
-    assert again(tmp_path / "kept", secret=13) == [2, 2]
-    assert_spent(again(None, without=N, secret=13))
-    assert_spent(again(tmp_path / "other", without=N, secret=13))
-    assert together(2, steps_with_seeds, tmp_path / "kept", 4, 0, 13, case) == [4, 4]
+    assert again(None, without=N, secret=OTHER) == [2, 2]
+    assert again(tmp_path / "kept", secret=OTHER + 1) == [2, 2]
+    assert_spent(again(None, without=N, secret=OTHER + 1))
+    assert_spent(again(tmp_path / "other", without=N, secret=OTHER + 1))
+    assert together(2, steps_with_seeds, tmp_path / "kept", 4, 0, OTHER + 1, case) == [4, 4]
 
 
 def test_a_run_that_is_refused_uses_no_seeds(tmp_path):
     assert together(2, steps_with_seeds, None, 1) == [1, 1]
     for error in together(2, disagreeing_seeds, tmp_path): assert isinstance(error, ValueError)
-    assert together(2, steps_with_seeds, None, 1, 0, 12) == [1, 1]
+    assert together(2, steps_with_seeds, None, 1, 0, OTHER) == [1, 1]
 
 
 def disagreeing_seeds(net, folder):
     "Rank 0 has used its seeds, rank 1 has new ones."
-    steps_with_seeds(net, folder, 1, 0, 12 if net.rank else SECRET)
+    steps_with_seeds(net, folder, 1, 0, OTHER if net.rank else SECRET)
 
 
 def test_the_list_of_used_seeds(tmp_path, monkeypatch):
