@@ -84,7 +84,8 @@ def which_noise(
         models in all steps, in units of the row sensitivity squared; `relative` to
         independent noise; `gap`, the share of it that another noise of the same kind
         could save at most, certified (noise between nodes: the same in all steps, of at
-        most 100 times the variance of independent noise); `sigma`, noise over row
+        most 100 times the variance of independent noise; secrets of pairs: with the
+        correlation in time that was found); `sigma`, noise over row
         sensitivity; whether the budget also holds against `insiders`, any number of
         them; and a `note`, where there is something to know. Every record is protected as if its node were
         heard in each step. A kind that cannot be had has a note instead of numbers.

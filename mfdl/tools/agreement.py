@@ -40,7 +40,7 @@ def _check_hex(name: str, value: object, secret: bool = False) -> None:
     "Raise a ValueError for what is not 32 bytes in hexadecimal digits; a secret is not shown."
     if not isinstance(value, str) or not _HEX.fullmatch(value):
         shown = "" if secret else f"={value!r:.80}"
-        raise ValueError(f"{name}{shown}: expected 64 digits and letters from a to f")
+        raise ValueError(f"{name}{shown}: expected 64 digits and small letters from a to f")
 
 # %% ../../nbs/tools/agreement.ipynb #ka000006
 class Site:
@@ -55,13 +55,17 @@ class Site:
     pinned : mapping of labels to str
         Public keys of all sites, its own included, which came by a way that cannot be forged.
     journal : str or Path
-        A file of its own, in which it remembers contributions. It must not be lost, nor put
-        back to an earlier state.
+        A file of its own, in which it remembers contributions. It must not be put back to an
+        earlier state; one that is lost may be begun anew.
     """
     def __init__(
         self, label: Hashable, private: str, pinned: Mapping[Hashable, str], journal: str | Path,
     ) -> None:
+        if not isinstance(pinned, Mapping):
+            raise ValueError(f"pinned is of type {type(pinned).__name__}: expected a public key for each label")
         for other, key in pinned.items(): _check_hex(f"pinned[{other!r}]", key)
+        if not Path(journal).absolute().parent.is_dir():
+            raise ValueError(f"journal={str(journal)!r}: expected a file in a folder that is there")
         if pinned.get(label) != public_key(private):
             raise ValueError(f"pinned[{label!r}]: is not the public key of this site's private key")
         if len(set(pinned.values())) < len(pinned):
@@ -102,6 +106,8 @@ class Site:
         ValueError
             For a contribution that was used before, and for secrets of more than two sites.
         """
+        if not isinstance(contributions, Mapping):
+            raise ValueError(f"contributions is of type {type(contributions).__name__}: expected one for each label")
         for other, given in contributions.items(): _check_hex(f"contributions[{other!r}]", given)
         missing = [node for node in protocol.nodes if node not in contributions or node not in self.pinned]
         if missing or self.label not in protocol.nodes:
@@ -126,7 +132,7 @@ class Site:
             from cryptography.hazmat.primitives.hashes import SHA256
             from cryptography.hazmat.primitives.kdf.hkdf import HKDF
         labels = [protocol.nodes[u] for u in pair]
-        other = labels[labels[0] == self.label]
+        other = labels[int(labels[0] == self.label)]
         try:
             number = X25519PrivateKey.from_private_bytes(bytes.fromhex(self._private)).exchange(
                 X25519PublicKey.from_public_bytes(bytes.fromhex(self.pinned[other])))

@@ -118,7 +118,7 @@ def _committed(
     if not run.scale: return {}
     found = commitments(run.plain, seeds)
     if isinstance(batches, RandomBatches):
-        if batches.secret < 2**64:
+        if isinstance(batches.secret, int) and batches.secret < 2**64:
             raise ValueError(
                 "batches: their secret has at most 64 bits, so that other ranks could guess it from its hash; "
                 "expected random bits, such as secrets.randbits(128)")

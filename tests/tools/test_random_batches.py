@@ -193,7 +193,8 @@ def test_batches_are_for_one_rank_and_one_run_and_drawn_alike(tmp_path, monkeypa
     monkeypatch.setenv("MFDL_STATE", str(tmp_path / "state"))
     alike, A, B = ["Poisson"] * 5, 12**35, 13**34
     for error in together(5, rank_with, tmp_path / "guessed", [1, 2, 3, 4, 5, B], alike): assert isinstance(error, ValueError) and "guess it" in str(error)
-    for secrets, names, message in [([A, A + 1, A, A + 2, A + 3, B], alike, "the same seed for row batches of rank 2"), ([*range(A, A + 5), B + 1], ["Poisson", *["groups"] * 4], "has batches")]:
+    for secrets, names, message in [([A, A + 1, A, A + 2, A + 3, B], alike, "the same seed for row batches of rank 2"),
+                                    ([*range(A, A + 5), B + 1], ["Poisson", *["groups"] * 4], "has batches")]:
         for error in together(5, rank_with, tmp_path / "refused", secrets, names): assert isinstance(error, ValueError) and message in str(error), error
     assert together(5, rank_with, tmp_path / "first", [*range(A, A + 5), B + 2], alike) == [None] * 5
     again = together(5, rank_with, tmp_path / "second", [A, *range(A + 12, A + 16), B + 3], alike)

@@ -29,7 +29,7 @@ from ..simulator import Simulation
 from ...noise.methods.strategies import STRATEGIES
 from ...noise.methods.strategies import strategy as named_strategy
 from ...noise.methods.noise_kinds import insiders
-from ...noise.which_noise import KINDS
+from ...noise.which_noise import KINDS, ONE_SEED
 from ...protocol.methods.attacker_names import curious_in
 from ...protocol.methods.variants import dsgd
 from ...protocol.algorithms import mf_dsgd
@@ -246,6 +246,9 @@ def protocol_by_name(
                              "strategy is the identity")
         names = {*KINDS, *STRATEGIES} - {"identity"}
         matrix = MATRICES.get(check_choice("noise", noise, names), noise)
+        if curious and noise in ONE_SEED:
+            raise ValueError(f"noise={noise!r}: every node holds its seed, and sees through it; "
+                             "against insiders expected noise='pairwise' or 'mafalda'")
         try:
             if matrix not in STRATEGIES: return KINDS[noise](W, scheme, nodes, curious).protocol
             return mf_dsgd(W, scheme.T, named_strategy(matrix, scheme, W).C, nodes=nodes)
@@ -253,7 +256,7 @@ def protocol_by_name(
             if scheme.separation == "exactly": raise
             raise ValueError(f"noise={noise!r}: it is made for steps exactly b apart, and those of "
                              "random batches are not; expected noise='independent'") from None
-    expected = "a kind of which_noise, a name of mfdl.strategy, or a Protocol"
+    expected = "a kind of which_noise, a name of mfdl.strategy, or a Protocol, such as optimize_pairwise(..).protocol(W)"
     try:
         check_protocol_type(noise, expected, sparse=True)
     except ValueError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...base.arguments import Floats, Ints
+from ...base.arguments import Floats, Ints, check_count
 from ...base.files import progress_bar
 from .certificates import Optimum, check_steps
 from mfdl.noise.methods.space_time_solver import (
@@ -186,7 +186,7 @@ def exact_pairwise(
     search = _Search(alike, n, T, curious, participation)
     best, bound = np.inf, 0.0
     kept: list[Floats] = []
-    for iteration in progress_bar(range(max_iter), desc="covariances and multipliers", leave=False):
+    for iteration in progress_bar(range(check_count("max_iter", max_iter, "a number of iterations")), desc="covariances and multipliers", leave=False):
         told, E, proven = search.look()
         bound = max(bound, proven)
         scale = largest_square(told)

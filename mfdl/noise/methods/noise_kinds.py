@@ -164,12 +164,12 @@ def noise_of_decor(
 
     limits = -math.log(_MOST_VARIANCE * linked.sum(axis=1).max()), 12.0
     found = minimize_scalar(error, bounds=limits, method="bounded", options={"xatol": 1e-4})
-    run = decor(W, T, sigma_local=math.exp(found.x / 2), nodes=nodes)
+    run = decor(W, T, sigma_edge=math.exp(-found.x / 2), nodes=nodes)
     own = math.exp(found.x)
     worst = max(coalitions, key=lambda coalition: _decor_left(linked, own, coalition))
     sensitivity = heard_sensitivity(run, participation, worst)
-    squared = float(own * np.trace(M) + (M * laplacian).sum()) * sensitivity**2
-    return NoiseKind(run, squared, np.nan, _variance_in_words(run, own * len(W) * T), worst)
+    squared = float(np.trace(M) + (M * laplacian).sum() / own) * sensitivity**2
+    return NoiseKind(run, squared, np.nan, _variance_in_words(run, len(W) * T), worst)
 
 def noise_of_pairs(
     W: Floats, participation: Participation, nodes: _Nodes = None, curious: int = 0

@@ -185,22 +185,22 @@ def search_strengths(
     from scipy.optimize import minimize
     x = secrets.start() if start is None else _stirred(start, secrets)
     best = Strengths(x, np.inf, 0.0, 0)
-    for sharpness in 2 * _SHARPNESS:
-        before = np.inf
-        while best.evaluations < most:
-            one = minimize(secrets.value, x, args=(sharpness,), jac=True, method="L-BFGS-B",
-                           options={"maxiter": 200, "maxcor": 30, "ftol": 1e-14, "gtol": 1e-10})
-            x = one.x
-            error, bound = secrets.certified(x, sharpness)
-            at, error = (x, error) if error < best.error else (best.x, best.error)
-            best = Strengths(at, error, max(bound, best.bound), best.evaluations + one.nfev)
-            tell(one.nfev)
-            if best.error - best.bound <= tol / 10 * best.error: return best
-            if one.nit < 200 or one.fun > before - tol / 200: break
-            before = one.fun
-        if sharpness == _SHARPNESS[-1]:
-            if best.error - best.bound <= tol * best.error: break
-            x = _stirred(best.x, secrets)
+    for again in (_stirred, lambda *_: secrets.start(), None):
+        for sharpness in _SHARPNESS:
+            before = np.inf
+            while best.evaluations < most:
+                one = minimize(secrets.value, x, args=(sharpness,), jac=True, method="L-BFGS-B",
+                               options={"maxiter": 200, "maxcor": 30, "ftol": 1e-14, "gtol": 1e-10})
+                x = one.x
+                error, bound = secrets.certified(x, sharpness)
+                at, error = (x, error) if error < best.error else (best.x, best.error)
+                best = Strengths(at, error, max(bound, best.bound), best.evaluations + one.nfev)
+                tell(one.nfev)
+                if best.error - best.bound <= tol / 10 * best.error: return best
+                if one.nit < 200 or one.fun > before - tol / 200: break
+                before = one.fun
+        if again is None or best.error - best.bound <= tol * best.error: break
+        x = again(best.x, secrets)
     return best
 
 # %% ../../../nbs/noise/methods/shared_secrets.ipynb #ss000014
@@ -324,8 +324,10 @@ _MOST_COALITIONS = 2e8  # times the square of the number of nodes
 
 def check_curious(curious: object, most: int, why: str) -> None:
     "Raise a ValueError for what is not a number of curious nodes."
-    if isinstance(curious, bool) or not isinstance(curious, int | np.integer) or not 0 <= curious <= most:
-        raise ValueError(f"curious={curious!r}: expected a number of nodes from 0 to {most}; {why}")
+    if most < 0: raise ValueError("W has a single node: expected at least two")
+    if isinstance(curious, bool) or not isinstance(curious, int | np.integer) or curious < 0:
+        raise ValueError(f"curious={curious!r}: expected a number of nodes from 0 to {most}")
+    if curious > most: raise ValueError(f"curious={curious!r}: expected a number of nodes from 0 to {most}; {why}")
 
 def check_coalitions(n: int, curious: int) -> None:
     "Raise a ValueError for more coalitions than memory has room for."
@@ -346,10 +348,10 @@ def checked_groups(groups: object, W: Floats) -> list[list[int]]:
     if not isinstance(groups, Iterable):
         raise ValueError(f"groups={groups!r}: expected 'pairs', 'edges' or lists of nodes")
     given = [list(group) if isinstance(group, Iterable) and not isinstance(group, str) else None for group in groups]
-    for group in given:
+    for one, group in zip(groups, given, strict=True):
         if not group or len(set(group)) < len(group) or not all(
                 isinstance(u, int | np.integer) and not isinstance(u, bool) and 0 <= u < n for u in group):
-            raise ValueError(f"groups: {group!r} is no group; expected different numbers of nodes from 0 to {n - 1}")
+            raise ValueError(f"groups: {one!r} is no group; expected a list of different numbers of nodes from 0 to {n - 1}")
     return [*alone, *(sorted(map(int, group)) for group in given if group and len(group) > 1)]
 
 def checked_mu(budgets: Floats | None, n: int) -> Floats:  # (n,)
