@@ -25,7 +25,7 @@ from ..learning.data import Batches, Dataset
 from ..learning.methods.drawn_batches import RandomBatches
 from ..learning.methods.learner import History, Learner, Training, describe_protocol
 from ..learning.methods.noise_supply import Run, check_run, max_noise_std, rounded
-from .journal import Journal, UsedSeeds, commitments, gap
+from .journal import Journal, UsedSeeds, check_random, commitments, gap
 from mfdl.tools.network import (
     Forged, Network, PeerLost, Routes, disagreement, place_nodes, plan_routes,
 )
@@ -117,11 +117,12 @@ def _committed(
     "Hashes of seeds and of the secret of random batches, which are for one run only."
     if not run.scale: return {}
     found = commitments(run.plain, seeds)
+    check_random(seeds)
     if isinstance(batches, RandomBatches):
         if isinstance(batches.secret, int) and batches.secret < 2**64:
             raise ValueError(
                 "batches: their secret has at most 64 bits, so that other ranks could guess it from its hash; "
-                "expected random bits, such as secrets.randbits(128)")
+                "expected random_batches(.., secret=secrets.randbits(128))")
         secret = f"lots {batches.secret}".encode()  # unchanged: `UsedSeeds` knows its hash
         found[f"batches of rank {rank}"] = hashlib.sha256(secret).hexdigest()
     return found

@@ -161,16 +161,6 @@ def _check_rows(protocol: Protocol, label: Hashable, held: Mapping[int, int]) ->
             f"seeds[{label!r}] are for rows {sorted(held)} of protocol.variables.holder_sets: "
             f"expected {sorted(needed)}, which the node holds")
 
-_GUESSES = 2**16
-
-def _check_random(name: str, row: int, seed: int) -> None:
-    "Raise a ValueError for a seed that somebody who sees its hash finds by trying."
-    how = "expected random bits, such as deal_seeds(protocol) without a secret, or with one of 128 bits"
-    if seed < 2**64:
-        raise ValueError(f"{name}: has at most 64 bits, so that other ranks could guess it from its hash; {how}")
-    if any(derive_seed(secret, row) == seed for secret in range(_GUESSES)):
-        raise ValueError(f"{name}: follows from a secret below {_GUESSES}, so that other ranks could guess it from its hash; {how}")
-
 def commitments(
     protocol: Protocol, seeds: Mapping[Hashable, Mapping[int, int]],
 ) -> dict[str, str]:
@@ -178,15 +168,27 @@ def commitments(
     found: dict[str, str] = {}
     for label, held in seeds.items():
         _check_rows(protocol, label, held)
-        for count, (row, seed) in enumerate(held.items()):
+        for row, seed in held.items():
             number = check_seed(f"seeds[{label!r}][{row}]", seed)
-            if not count: _check_random(f"seeds[{label!r}][{row}]", row, number)
             commitment = hashlib.sha256(f"seed {number}".encode()).hexdigest()
             if found.setdefault(str(row), commitment) != commitment:
                 raise ValueError(
                     f"seeds[{label!r}][{row}]: another node here has another one "
                     "for noise that they share")
     return found
+
+_GUESSES = 2**16
+
+def check_random(seeds: Mapping[Hashable, Mapping[int, int]]) -> None:
+    "Raise a ValueError for seeds that somebody who sees their hashes finds by trying."
+    how = "expected random bits, such as deal_seeds(protocol) without a secret, or with one of 128 bits"
+    for label, held in seeds.items():
+        for row, seed in held.items():
+            if seed < 2**64:
+                raise ValueError(f"seeds[{label!r}][{row}] has at most 64 bits, so that other ranks could guess it from its hash; {how}")
+        first = next(iter(held), 0)  # all seeds of a deal come from one secret
+        if held and any(derive_seed(secret, first) == held[first] for secret in range(_GUESSES)):
+            raise ValueError(f"seeds[{label!r}] follow from a secret below {_GUESSES}, so that other ranks could guess it from a hash; {how}")
 
 # %% ../../nbs/tools/journal.ipynb #78000028
 class UsedSeeds:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ..base.files import needed_for
 
 # %% auto #0
-__all__ = ['SIGNED', 'new_signing_key', 'signing_public_key', 'Signer']
+__all__ = []
 
 # %% ../../nbs/tools/signatures.ipynb #sg000005
 _HEX = re.compile("[0-9a-f]{64}")
@@ -67,7 +67,7 @@ class Signer:
 
     def signed_by(self, rank: int, signature: bytes, about: Sequence[object], content: bytes) -> bool:
         "Whether a rank has signed a content, and that it is about this."
-        from cryptography.exceptions import InvalidSignature
+        with needed_for("signed messages", "agree"): from cryptography.exceptions import InvalidSignature
         try:
             self.public[rank].verify(signature, _told(about, content))
         except InvalidSignature:

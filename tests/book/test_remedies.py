@@ -1,6 +1,7 @@
 """What an error recommends can be done by its caller: one table of calls that fail, what each error recommends, and the call that follows the advice."""
 import ast
 import json
+import os
 import re
 import tempfile
 from functools import partial
@@ -12,6 +13,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from click.testing import CliRunner
 from conftest import ROOT
 from scipy.sparse import csr_array
@@ -87,10 +89,13 @@ from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.tools.agreement import Site, new_key, public_key
 from mfdl.tools.answers import expected_cost_in_words
 from mfdl.tools.cli import app
+from mfdl.tools.distributed import Peer
 from mfdl.tools.experiments import experiment_parameters
 from mfdl.tools.grids import read_grid
+from mfdl.tools.network import join
 from mfdl.tools.opacus import _check_records
 from mfdl.tools.settings import Settings, explore
+from mfdl.tools.signatures import Signer, new_signing_key, signing_public_key
 
 
 def remembering(basis):
@@ -569,10 +574,10 @@ COMMANDS = [
 ]
 
 
-def agreed(groups="pairs", contributions=lambda sites: {site.label: site.contribute() for site in sites}):
+def agreed(groups="pairs", curious=1, contributions=lambda sites: {site.label: site.contribute() for site in sites}):
     "The seeds of three sites that agree on the noise of a run."
     W = np.full((3, 3), 1 / 3)
-    protocol = optimize_pairwise(W, TWICE, groups=groups).protocol(W)
+    protocol = optimize_pairwise(W, TWICE, curious, groups).protocol(W)
     keys = [new_key() for _ in range(3)]
     with tempfile.TemporaryDirectory() as folder:
         sites = [Site(u, keys[u], {v: public_key(key) for v, key in enumerate(keys)}, Path(folder) / str(u)) for u in range(3)]
@@ -586,10 +591,28 @@ def used(sites):
     return given | {0: sites[0].contribute(), 2: sites[2].contribute()}
 
 
+def alone(seeds=None, batches=BATCHES, run=RUN):
+    "A rank that hosts all nodes."
+    def join_and_begin():
+        with tempfile.TemporaryDirectory() as state, patch.dict(os.environ, {"MFDL_STATE": state}), join(5.0, store=dist.HashStore(), rank=0, size=1) as network:
+            Peer(network, lambda: nn.Linear(2, 2), RECORDS, batches, Run("toy", run, 0.1), seeds or deal_seeds(run), 0.1, 1.0)
+    return join_and_begin
+
+
+def drawn(secret): return random_batches(round_robin(36, 3), POISSON, secret=secret, size=2)
+
+
+KEY = new_signing_key()
 AGREEMENT = [
+    ("expected random bits, such as deal_seeds(protocol) without a secret, or with one of 128 bits", alone(deal_seeds(RUN, 7)), alone(deal_seeds(RUN, 7**45))),
+    ("expected random_batches(.., secret=secrets.randbits(128))", alone(batches=drawn(7)), alone(batches=drawn(7**45))),
+    ("expected 64 digits and letters from a to f, as of new_signing_key()", lambda: Signer("7", []), lambda: Signer(KEY, [signing_public_key(KEY)])),
+    ("against insiders expected noise='pairwise' or 'mafalda'",
+     trains(noise="space-time", against="one insider"), lambda: [trains(noise=noise, against="one insider")() for noise in ("pairwise", "mafalda")]),
+    ("or a Protocol, such as optimize_pairwise(..).protocol(W)", trains(noise=optimize_pairwise(W, TWICE)), trains(noise=optimize_pairwise(W, TWICE).protocol(W))),
     ("expected what contribute() returned", lambda: agreed(contributions=lambda sites: {u: new_key() for u in range(3)}), agreed),
     ("expected a new one, from contribute() of that site", lambda: agreed(contributions=used), agreed),
-    ("expected secrets of pairs, such as those of optimize_pairwise", lambda: agreed([[0, 1, 2]]), agreed),
+    ("expected secrets of pairs, such as those of optimize_pairwise", lambda: agreed([[0, 1, 2]], 0), agreed),
 ]
 ROWS = [*GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *AGREEMENT, *COMMANDS]
 

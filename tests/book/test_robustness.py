@@ -95,6 +95,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
     "searches and expectations, against a generic solver and enumeration: `noise.methods.expected_error`, tests/noise/test_pairwise.py": "shared_secrets.* expected_error.*",
     "the account and the exact optimum: `noise.methods.any_secrets`": "any_secrets.*", "agreement and refusals: `tools.agreement`": "agreement.*",
+    "lies, keys and messages: tests/tools/test_forgery.py": "signatures.*",
     "words: nbs/protocol/methods/attacker_names.ipynb, tests/tools/test_front_door.py": "attacker_names.curious_in",
     "labels and pages: tests/tools/test_explorer.py": "attacker_names.labelled cli.guard cli.app_folder",
     "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",

@@ -83,3 +83,56 @@ def test_a_thousand_nodes_who_all_know_each_other_take_seconds():
     began = time.perf_counter()
     found = optimize_pairwise(lazy(nx.complete_graph(1000), 0.05), Participation.cyclic(5, 8), 3)
     assert found.gap < 0.01 and time.perf_counter() - began < 30
+
+
+ORDINARY = {"star": nx.star_graph(8), "path": nx.path_graph(4), "ring": nx.cycle_graph(5), "three": nx.complete_graph(3), "families": nx.florentine_families_graph()}
+
+
+@pytest.mark.parametrize("groups", ["pairs", "edges"])
+@pytest.mark.parametrize("graph", ORDINARY.values(), ids=ORDINARY)
+def test_never_more_than_noise_that_nobody_shares(graph, groups):
+    """MAFALDA is noise of these groups without secrets; on stars the search alone can end above it."""
+    for kept, scheme in ((0.0, Participation.cyclic(3, 4)), (0.05, Participation.cyclic(5, 8))):
+        W = lazy(graph, kept)
+        found = optimize_pairwise(W, scheme, 1, groups)
+        assert found.objective <= strategy("mafalda", scheme, W).objective * (1 + 1e-6) and found.gap <= 0.01
+
+
+def test_never_more_on_a_directed_ring():
+    W = 0.5 * np.eye(5) + 0.5 * np.roll(np.eye(5), 1, axis=0)
+    for curious in (1, 2): assert optimize_pairwise(W, CYCLE, curious, "edges").objective <= strategy("mafalda", CYCLE, W).objective * (1 + 1e-6)
+
+
+def test_batches_that_are_made_up_for_cost_more():
+    """Why a missed batch is left out: in steps closer than planned the same noise hides more of a record."""
+    noise = optimize_pairwise(lazy(nx.complete_graph(8), 0.05), Participation.cyclic(3, 4), 2)
+    K = noise.C.T @ noise.C
+
+    def sensitivity(steps): return max(float(signs @ K[np.ix_(steps, steps)] @ signs) for signs in map(np.array, itertools.product((-1, 1), repeat=3)))**0.5
+    assert max(sensitivity(steps) for steps in ([0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11])) < 1 + 1e-6
+    assert sensitivity([0, 5, 8]) == pytest.approx(1.0997, abs=2e-3) and sensitivity([0, 1, 8]) == pytest.approx(1.245, abs=3e-3)
+
+
+def test_sites_agree_whatever_kind_of_labels_they_have(tmp_path):
+    from mfdl.tools.agreement import Site, new_key, public_key
+    W, keys = lazy(nx.complete_graph(3)), [new_key() for _ in range(3)]
+    run = optimize_pairwise(W, CYCLE).protocol(W, nodes=np.arange(3))
+    sites = [Site(np.int64(u), keys[u], {np.int64(v): public_key(key) for v, key in enumerate(keys)}, tmp_path / str(u)) for u in range(3)]
+    given = {site.label: site.contribute() for site in sites}
+    seeds = [site.seeds(run, given) for site in sites]
+    shared = set(seeds[0].values()) & set(seeds[1].values())
+    assert len(shared) == len(set(seeds[0]) & set(seeds[1])) > 0
+    for wrong in ([*given.values()], None):
+        with pytest.raises(ValueError, match="contributions is of type"): sites[0].seeds(run, wrong)
+    with pytest.raises(ValueError, match="pinned is of type"): Site(0, keys[0], [public_key(key) for key in keys], tmp_path / "x")
+    with pytest.raises(ValueError, match="journal=.*expected a file in a folder that is there"): Site(0, keys[0], {0: public_key(keys[0])}, tmp_path / "away" / "x")
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: optimize_pairwise(np.eye(1), CYCLE, 0), "W has a single node: expected at least two"),
+    (lambda: optimize_pairwise(lazy(nx.complete_graph(3)), CYCLE, True), "curious=True: expected a number of nodes from 0 to 1$"),
+    (lambda: optimize_pairwise(lazy(nx.complete_graph(3)), CYCLE, 2), "curious=2: .*MAFALDA is the best of that"),
+    (lambda: optimize_pairwise(lazy(nx.complete_graph(3)), CYCLE, 1, [0, 1]), "groups: 0 is no group"),
+])
+def test_errors_name_what_was_given(call, words):
+    with pytest.raises(ValueError, match=words): call()
