@@ -64,10 +64,14 @@ def numbers_in(record: dict) -> list[str]:
 
 
 def same_but_rounding(one: str, other: str) -> bool:
-    "Whether printed numbers are the same, to a unit of the last decimal; a table that is read again may write 1.0 as 1."
+    """Whether printed numbers are the same, but for a unit of the last of three digits or more.
+
+    A table that is read again may write 1.0 as 1.
+    """
+    apart = abs(float(one) - float(other))
+    if "." not in one or "." not in other: return apart == 0
     decimals = max(len(text.partition(".")[2]) for text in (one, other))
-    unit = 0.1**decimals if "." in one and "." in other else 0.0
-    return abs(float(one) - float(other)) < 1.5 * unit or float(one) == float(other)
+    return apart < 1.5 * 0.1**decimals and apart <= 0.005 * float(one)
 
 
 def redraw(path: Path, folder: Path) -> Result:

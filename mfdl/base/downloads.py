@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import tarfile
 import zipfile
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from .arguments import check_fits
 from .files import needed_for, write_whole
 
 # %% auto #0
@@ -35,10 +37,19 @@ def find_file(name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 # %% ../../nbs/base/downloads.ipynb #read0001
+_CHUNK = 2**24  # bytes that are unpacked at a time
+_READING = 10  # bytes of memory for each byte that is read, at least
+
 def unzipped(content: bytes, source: object) -> bytes:
-    "Unpack the content of a gzip file."
+    "Unpack the content of a gzip file; a ValueError as soon as it is too large."
+    parts: list[bytes] = []
     try:
-        return gzip.decompress(content)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            while part := file.read(_CHUNK):
+                parts.append(part)
+                size = sum(map(len, parts))
+                check_fits(f"path={str(source)!r}: {size} bytes and more when it is unpacked", _READING * size, "a smaller file")
+        return b"".join(parts)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"path={str(source)!r}: not a complete gzip file ({error})") from None
 

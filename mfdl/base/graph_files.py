@@ -397,7 +397,7 @@ def read_frame(frame: pd.DataFrame, columns: str | Sequence[Any] | None = None) 
     return _table_network(_frame_table(frame, columns))
 
 # %% ../../nbs/base/graph_files.ipynb #8112ff52
-_ATTRIBUTES = re.compile(r"[\s,]+(\{(?:['\"\d].*)?\})\s*$")
+_ATTRIBUTES = re.compile(r"(?<=[\s,])\{(?:['\"\d].*)?\}$")
 
 @lru_cache(maxsize=1000)
 def _told_weight(attributes: str) -> str:
@@ -493,9 +493,10 @@ def _is_header(cells: pd.DataFrame) -> bool | None:
 # %% ../../nbs/base/graph_files.ipynb #29a42462
 def _weighted(lines: list[str]) -> tuple[list[str], list[str]]:
     "Lines without the dictionaries of networkx, and the weights in these."
-    found = [_ATTRIBUTES.search(line) for line in lines]
-    bare = [line[:one.start()] if one else line for line, one in zip(lines, found, strict=True)]
-    return bare, [_told_weight(one[1]) if one else "1" for one in found]
+    ended = [line.rstrip() for line in lines]
+    found = [_ATTRIBUTES.search(line) if line.endswith("}") else None for line in ended]
+    bare = [line[:one.start()].rstrip(", \t\v\f") if one else line for line, one in zip(ended, found, strict=True)]
+    return bare, [_told_weight(one[0]) if one else "1" for one in found]
 
 def _text_roles(
     cells: pd.DataFrame, columns: object, shown: str,
@@ -670,7 +671,7 @@ def _json(content: bytes) -> nx.Graph:
 # %% ../../nbs/base/graph_files.ipynb #125a6ebe
 def _gml(content: bytes) -> nx.Graph:
     "The graph in a file of GML."
-    text = re.sub(r"(?m)^(\s*graph\s*\[)", r"\1 multigraph 1 ", content.decode("utf-8-sig"), count=1)
+    text = re.sub(r"(?m)^([ \t]*graph\s*\[)", r"\1 multigraph 1 ", content.decode("utf-8-sig"), count=1)
     return nx.parse_gml(text, label="id")
 
 def _pajek(content: bytes) -> nx.Graph:

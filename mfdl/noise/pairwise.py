@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array, kron
 
-from ..base.arguments import Bools, Floats, real_number
+from ..base.arguments import Bools, Floats, check_fits, real_number
 from ..base.files import progress_bar
 from .methods.certificates import NotConverged, Optimum, check_steps, check_tolerance
 from .methods.expected_error import expected_error
@@ -282,6 +282,7 @@ def optimize_pairwise(
     W = check_gossip(W)
     check_participation(participation)
     n, T = len(W), participation.T
+    check_fits(f"participation={participation!r}: {T} steps", 6 * 8.0 * T**2, "fewer of them")
     check_curious(curious, n - 2, "if all others are curious, only a node's own noise protects it: MAFALDA is "
                    "the best of that, noise='mafalda' or strategy('mafalda', participation, W)")
     if not 0 <= real_number(absent) <= 1:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..accounting.gaussian_dp import GaussianDP
-from ..base.arguments import Floats
+from ..base.arguments import Floats, check_fits
 from ..protocol.methods.checked_gossip import check_gossip
 from ..protocol.gossip import links
 from ..protocol.participation import Participation, check_participation
@@ -113,6 +113,8 @@ def which_noise(
     import pandas as pd
     W = check_gossip(W)
     check_participation(participation)
+    T = participation.T
+    check_fits(f"participation={participation!r}: {T} steps", 6 * 8.0 * T**2, "fewer of them")
     mu = GaussianDP.from_epsilon(epsilon, delta).mu
     curious = curious_in(against, len(W))
     if not links(W).any():

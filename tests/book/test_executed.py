@@ -224,6 +224,7 @@ def test_what_measures_something_else_is_not_drawn_again(tmp_path, redraw):
 
 @pytest.mark.parametrize("one, other, same", [
     ("2.491", "2.490", True), ("2.491", "2.489", False), ("1.0", "1", True), ("0.9", "1", False), ("7", "8", False), ("3.22", "3.215", False),
+    ("0.1", "0.2", False), ("0.0", "0.1", False), ("0.0", "0", True),
 ])
 def test_only_rounding_may_differ_in_what_a_figure_that_is_drawn_again_prints(one, other, same, redraw):
     assert redraw["same_but_rounding"](one, other) == redraw["same_but_rounding"](other, one) == same

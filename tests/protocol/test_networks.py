@@ -216,3 +216,8 @@ def test_three_hundred_thousand_edges_take_not_much_longer_than_networkx_reads_t
     theirs.remove_edges_from(list(nx.selfloop_edges(theirs)))
     assert graph.number_of_edges() == theirs.number_of_edges() and W.nnz == len(graph) + 2 * graph.number_of_edges()
     assert min(longer) < 3
+
+
+@pytest.mark.parametrize("name", ["ring:n=99999999999", "complete:n=999999", "grid:rows=99999,columns=99999", "erdos-renyi:n=1000000,p=0.5"])
+def test_networks_that_do_not_fit_are_refused_before_they_are_made(name):
+    with pytest.raises(ValueError, match=f"graph='{name}': [0-9]+ nodes, which takes about .* GB of .* GB; expected fewer of them"): load_graph(name)

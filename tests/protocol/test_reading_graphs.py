@@ -1,10 +1,12 @@
 """A file of links becomes the network that it holds, whatever its format; what is unclear, or says more than a network can, is refused or named."""
 import bz2
+import contextlib
 import gzip
 import io
 import json
 import lzma
 import re
+import time
 import warnings
 import zipfile
 
@@ -19,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mfdl import account, dp_dsgd
-from mfdl.base.graph_files import _OTHERS, FORMATS, read_frame, simple_graph
+from mfdl.base.graph_files import _OTHERS, FORMATS, read_frame, read_graph, simple_graph
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.checked_gossip import check_gossip
@@ -697,3 +699,23 @@ def test_given_weights_from_a_file_to_an_account(tmp_path):
     mu = account(dp_dsgd(W, 3), PNDP([0]), Participation.every_step(3)).mu
     np.testing.assert_allclose(pd.read_csv(tmp_path / "r.csv").sort_values("victim").mu, mu, rtol=1e-9)
     assert not np.allclose(mu, account(dp_dsgd(gossip_matrix(graph), 3), PNDP([0]), Participation.every_step(3)).mu)
+
+
+@pytest.mark.parametrize("name, text", [
+    ("spaces.edgelist", "a b" + " " * 200_000 + "\nb c {}\n"), ("braces.edgelist", "a b" + ' {"x' * 50_000 + "\nb c {}\n"),
+    ("lines.gml", "\n" * 200_000 + "graph [ node [ id 0 ] node [ id 1 ] edge [ source 0 target 1 ] ]"),
+])
+def test_long_lines_take_time_in_proportion(tmp_path, name, text):
+    """A search that begins anew at each of 200,000 places would take minutes."""
+    (tmp_path / name).write_text(text)
+    began = time.process_time()
+    with contextlib.suppress(ValueError): read_graph(tmp_path / name)
+    assert time.process_time() - began < 5
+
+
+def test_a_small_file_that_grows_is_refused_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("mfdl.base.arguments._SHARE", 0.01)
+    path = tmp_path / "grows.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 25_000_000, 1))
+    assert path.stat().st_size < 2_000_000
+    with pytest.raises(ValueError, match="grows.csv.gz.*bytes and more when it is unpacked.*expected a smaller file"): read_graph(path)

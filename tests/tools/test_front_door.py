@@ -28,6 +28,8 @@ from mfdl.learning.methods.data_sets import as_dataset
 from mfdl.learning.methods.layers import new_model
 from mfdl.learning.training import train
 from mfdl.noise.methods.strategies import load_strategy, save_strategy, strategy
+from mfdl.noise.pairwise import optimize_pairwise
+from mfdl.noise.which_noise import which_noise
 from mfdl.protocol.gossip import gossip_matrix
 from mfdl.protocol.methods.graphs import load_graph
 from mfdl.protocol.methods.message_noise import zip_dl
@@ -328,3 +330,10 @@ def test_errors_show_large_values_in_short():
 def test_a_table_of_a_matrix_is_no_list_of_links(tmp_path):
     np.savetxt(tmp_path / "matrix.csv", np.eye(5), delimiter=",", fmt="%d")
     with pytest.raises(ValueError, match="a matrix of links is read from a .npy"): load_graph(tmp_path / "matrix.csv")
+
+
+def test_what_does_not_fit_is_refused_before_any_work():
+    W, long = np.full((3, 3), 1 / 3), Participation.cyclic(999_999, 1)
+    for call in (lambda: which_noise(W, long, 3, 1e-6), lambda: optimize_pairwise(W, long)):
+        with pytest.raises(ValueError, match="999999 steps, which takes about .* GB; expected fewer of them"): call()
+    with pytest.raises(ValueError, match=r"epsilon=1e\+308: expected a number from 0 to 1e9"): which_noise(W, Participation.cyclic(2, 2), 1e308, 1e-6)

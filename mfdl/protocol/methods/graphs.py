@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
-from ...base.arguments import check_choice, check_count, real_number
+from ...base.arguments import check_choice, check_count, check_fits, real_number
 from ...base.downloads import fetch, find_file, unpacked
 from ...base.files import needed_for
 from ...base.graph_files import read_frame, read_graph, simple_graph
@@ -302,6 +302,9 @@ def _named_graph(
         if counts and not (isinstance(value, int) and value >= 2):
             raise ValueError(f"graph={spec!r}: {parameter}={value} is a number of nodes: "
                              f"expected an integer >= 2")
+    nodes = parameters.get("n", parameters.get("rows", 1) * parameters.get("columns", 1))
+    links = nodes**2 / 2 * parameters.get("p", float(key == "complete"))
+    check_fits(f"graph={spec!r}: {nodes} nodes", 500.0 * nodes + 250 * links, "fewer of them")
     takes = GRAPHS[key].parameters
     unknown = parameters.keys() - takes
     if unknown:
