@@ -25,7 +25,7 @@ from ..learning.data import Batches, Dataset
 from ..learning.methods.drawn_batches import RandomBatches
 from ..learning.methods.learner import History, Learner, Training, describe_protocol
 from ..learning.methods.noise_supply import Run, check_run, max_noise_std, rounded
-from .journal import Journal, UsedSeeds, check_random, commitments, gap
+from .journal import Journal, UsedSeeds, check_hard_to_guess, commitments, gap
 from mfdl.tools.network import (
     Forged, Network, PeerLost, Routes, disagreement, place_nodes, plan_routes,
 )
@@ -117,7 +117,7 @@ def _committed(
     "Hashes of seeds and of the secret of random batches, which are for one run only."
     if not run.scale: return {}
     found = commitments(run.plain, seeds)
-    check_random(seeds)
+    check_hard_to_guess(seeds)
     if isinstance(batches, RandomBatches):
         if isinstance(batches.secret, int) and batches.secret < 2**64:
             raise ValueError(

@@ -179,7 +179,7 @@ def commitments(
 
 _GUESSES = 2**16
 
-def check_random(seeds: Mapping[Hashable, Mapping[int, int]]) -> None:
+def check_hard_to_guess(seeds: Mapping[Hashable, Mapping[int, int]]) -> None:
     "Raise a ValueError for seeds that somebody who sees their hashes finds by trying."
     how = "expected random bits, such as deal_seeds(protocol) without a secret, or with one of 128 bits"
     for label, held in seeds.items():
