@@ -135,12 +135,12 @@ class GaussianDP:
 
     @classmethod
     def from_epsilon(cls, epsilon: float, delta: float) -> GaussianDP:
-        """Find the largest mu that is (epsilon, delta)-DP, for an epsilon from 0 to 1e150.
+        """Find the largest mu that is (epsilon, delta)-DP, for a finite epsilon >= 0.
 
         Its relative accuracy is 1e-12 for delta up to 1/2.
         """
-        if not 0 <= real_number(epsilon) <= 1e150:
-            raise ValueError(f"epsilon={epsilon!r}: expected a finite number from 0 to 1e150")
+        if not 0 <= real_number(epsilon) < math.inf:
+            raise ValueError(f"epsilon={epsilon!r}: expected a finite number >= 0")
         return cls(solve_mu(real_number(epsilon), math.log(check_delta(delta))))
 
 # %% ../../nbs/accounting/08_gaussian_dp.ipynb #0000001a

@@ -116,6 +116,7 @@ def which_noise(
     T = participation.T
     check_fits(f"participation={participation!r}: {T} steps", 6 * 8.0 * T**2, "fewer of them")
     mu = GaussianDP.from_epsilon(epsilon, delta).mu
+    if mu > 1e100: raise ValueError(f"epsilon={epsilon!r}: expected a number of at most 1e150")
     curious = curious_in(against, len(W))
     if not links(W).any():
         raise ValueError("W: no node hears another, so an eavesdropper learns nothing and no noise is "
