@@ -38,7 +38,7 @@ def find_file(name: str) -> Path | None:
 
 # %% ../../nbs/base/downloads.ipynb #read0001
 _CHUNK = 2**24  # bytes that are unpacked at a time
-_READING = 10  # bytes of memory for each byte that is read, at least
+READING = 10  # bytes of memory for each byte that is read, at least
 
 def unzipped(content: bytes, source: object) -> bytes:
     "Unpack the content of a gzip file; a ValueError as soon as it is too large."
@@ -48,7 +48,7 @@ def unzipped(content: bytes, source: object) -> bytes:
             while part := file.read(_CHUNK):
                 parts.append(part)
                 size = sum(map(len, parts))
-                check_fits(f"path={str(source)!r}: {size} bytes and more when it is unpacked", _READING * size, "a smaller file")
+                check_fits(f"path={str(source)!r}: {size} bytes and more when it is unpacked", READING * size, "a smaller file")
         return b"".join(parts)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"path={str(source)!r}: not a complete gzip file ({error})") from None

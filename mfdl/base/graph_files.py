@@ -24,7 +24,7 @@ import networkx as nx
 import numpy as np
 
 from .arguments import Bools, Floats, Ints, check_fits, composed, real_number
-from .downloads import read_bytes
+from .downloads import READING, read_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -397,6 +397,7 @@ def read_frame(frame: pd.DataFrame, columns: str | Sequence[Any] | None = None) 
     return _table_network(_frame_table(frame, columns))
 
 # %% ../../nbs/base/graph_files.ipynb #8112ff52
+_GAPS = "," + "".join(filter(str.isspace, map(chr, range(0x3001))))  # between a link and its attributes
 _ATTRIBUTES = re.compile(r"(?<=[\s,])\{(?:['\"\d].*)?\}$")
 
 @lru_cache(maxsize=1000)
@@ -495,7 +496,7 @@ def _weighted(lines: list[str]) -> tuple[list[str], list[str]]:
     "Lines without the dictionaries of networkx, and the weights in these."
     ended = [line.rstrip() for line in lines]
     found = [_ATTRIBUTES.search(line) if line.endswith("}") else None for line in ended]
-    bare = [line[:one.start()].rstrip(", \t\v\f") if one else line for line, one in zip(ended, found, strict=True)]
+    bare = [one.string[:one.start()].rstrip(_GAPS) if one else line for line, one in zip(lines, found, strict=True)]
     return bare, [_told_weight(one[0]) if one else "1" for one in found]
 
 def _text_roles(
@@ -671,7 +672,7 @@ def _json(content: bytes) -> nx.Graph:
 # %% ../../nbs/base/graph_files.ipynb #125a6ebe
 def _gml(content: bytes) -> nx.Graph:
     "The graph in a file of GML."
-    text = re.sub(r"(?m)^([ \t]*graph\s*\[)", r"\1 multigraph 1 ", content.decode("utf-8-sig"), count=1)
+    text = re.sub(r"(?m)^([^\S\n]*graph\s*\[)", r"\1 multigraph 1 ", content.decode("utf-8-sig"), count=1)
     return nx.parse_gml(text, label="id")
 
 def _pajek(content: bytes) -> nx.Graph:
@@ -777,8 +778,6 @@ def _parse(content: bytes, path: Path, shown: str, columns: object) -> nx.Graph:
         raise ValueError(f"{shown}: malformed {kind or 'text'} file: {said}") from None
 
 # %% ../../nbs/base/graph_files.ipynb #2a3e35d8
-_READING = 10  # bytes of memory for each byte of a file of edges, at least
-
 def _content(path: Path, shown: str) -> bytes:
     "The contents of a file, or of standard input."
     if str(path) == "-": return sys.stdin.buffer.read()
@@ -786,7 +785,7 @@ def _content(path: Path, shown: str) -> bytes:
         what = "a folder" if os.path.isdir(path) else "no such file"
         raise FileNotFoundError(f"{shown}: {what}; expected an edge list, or a file "
                                 f"{', '.join(FORMATS)}")
-    check_fits(f"{shown} has {path.stat().st_size} bytes", _READING * path.stat().st_size,
+    check_fits(f"{shown} has {path.stat().st_size} bytes", READING * path.stat().st_size,
                "a smaller file")
     return read_bytes(path)
 

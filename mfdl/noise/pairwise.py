@@ -5,214 +5,27 @@
 # %% ../../nbs/noise/19_pairwise.ipynb #pw000002
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array, eye_array, kron
+from scipy.sparse import csr_array
 
-from ..base.arguments import Bools, Floats, check_fits, real_number
+from ..base.arguments import Floats, check_fits, real_number
 from ..base.files import progress_bar
-from .methods.certificates import NotConverged, Optimum, check_steps, check_tolerance
+from .methods.certificates import NotConverged, check_tolerance
 from .methods.expected_error import expected_error
 from .methods.newton import optimize
+from .methods.pairwise_noise import PairwiseNoise
 from mfdl.noise.methods.shared_secrets import (
-    check_coalitions, check_curious, checked_groups, checked_mu, fitting_search, search_strengths,
+    check_curious, checked_groups, checked_mu, fitting_search, search_strengths,
 )
-from ..protocol.methods.absences import left_alone, node_sets
-from ..protocol.methods.checked_gossip import check_gossip, gossip_sequence
-from ..protocol.methods.labels import check_nodes
-from ..protocol.methods.steps import Noise, Round, Step
+from ..protocol.methods.checked_gossip import check_gossip
 from ..protocol.participation import Participation, check_participation
-from ..protocol.protocols import Protocol
 
 # %% auto #0
 __all__ = ['optimize_pairwise']
-
-# %% ../../nbs/noise/19_pairwise.ipynb #pw000020
-@dataclass(frozen=True, eq=False, repr=False)
-class PairwiseNoise(Optimum):
-    """Noise from own draws and from secrets of groups, correlated in time, safe from some curious nodes.
-
-    This is what `optimize_pairwise` finds. A coalition of at most `curious` nodes learns
-    no more about a record of node u than mu = budgets[u] says, for sigma = 1.
-
-    Parameters
-    ----------
-    shares : csr_array (n, m)
-        What each node adds of the m standard normal variables of a step, before they are
-        correlated in time. A variable is held by the nodes that add it, and by no others.
-    C : ndarray (T, T)
-        Correlation in time, the same for all variables: nodes add C^-1 times their
-        shares. Its sensitivity is 1.
-    objective : float
-        The expected squared error of all models in all steps.
-    lower_bound : float
-        No other shares of these groups leave less, with this C (and no larger variance,
-        where `trace_penalty` is not 0).
-    independent : float
-        The squared error of independent noise with the same budgets.
-    curious : int
-        Nodes in the largest coalition that keeps to the budgets.
-    budgets : ndarray (n,)
-        Largest mu of the records of each node.
-    participation : Participation
-        The steps in which a record may take part.
-    absent : float
-        Share of the steps in which one node is missing, as expected.
-    iterations : int
-        Evaluations of all strengths.
-    trace_penalty : float
-        Price of a unit of variance that was added to the error, 0 where all noise has an effect.
-
-    References
-    ----------
-    chapter 19.
-
-    Examples
-    --------
-    >>> from mfdl import Participation, gossip_matrix, load_graph, optimize_pairwise
-    >>> W = 0.95 * gossip_matrix(load_graph("complete:n=8")) + 0.05 / 8
-    >>> found = optimize_pairwise(W, Participation.cyclic(k=2, b=4), curious=2)
-    >>> [round(found.learned(nodes), 2) for nodes in (1, 2, 3)]
-    [0.92, 1.0, 1.1]
-    """
-    shares: csr_array
-    C: Floats
-    objective: float
-    lower_bound: float
-    independent: float
-    curious: int
-    budgets: Floats
-    participation: Participation
-    absent: float
-    iterations: int
-    trace_penalty: float
-
-    @cached_property
-    def R(self) -> Floats:
-        "Covariance of the noise of one step between nodes, (n, n), before it is correlated in time."
-        return np.asarray((self.shares @ self.shares.T).toarray())
-
-    @property
-    def relative(self) -> float:
-        "The squared error, relative to that of independent noise with the same budgets."
-        return self.objective / self.independent
-
-    def learned(self, curious: int) -> float:
-        """What the worst coalition of some size learns.
-
-        Parameters
-        ----------
-        curious : int
-            Nodes in the coalition.
-
-        Returns
-        -------
-        float
-            The largest mu, relative to the budgets; 1 for the coalitions that were planned for.
-        """
-        return self._told(self.worst(curious))
-
-    def worst(self, curious: int) -> tuple[int, ...]:
-        """The coalition of some size that learns most.
-
-        Parameters
-        ----------
-        curious : int
-            Nodes in the coalition.
-
-        Returns
-        -------
-        tuple of int
-            Their numbers.
-        """
-        n = self.shares.shape[0]
-        check_curious(curious, n - 1, "so that there is somebody to learn about")
-        check_coalitions(n, curious)
-        return max(itertools.combinations(range(n), curious), key=self._told)
-
-    def _told(self, coalition: Sequence[int]) -> float:
-        "The largest mu over budget of a coalition."
-        others = np.setdiff1d(np.arange(len(self.budgets)), coalition)
-        known = self.shares[:, np.unique(self.shares[list(coalition)].indices)].toarray()[others]
-        inverse = np.linalg.inv(self.R[np.ix_(others, others)] - known @ known.T)
-        return float((np.sqrt(inverse.diagonal()) / self.budgets[others]).max())
-
-    def protocol(
-        self,
-        W: Floats | Sequence[Floats],
-        T: int | None = None,
-        nodes: Iterable[Hashable] | None = None,
-        offline: float | Iterable[Iterable[Hashable]] | None = None,
-        seed: int = 0,
-    ) -> Protocol:
-        """D-SGD with this noise, from own draws and from secrets of groups.
-
-        Its privacy does not depend on W nor on who is offline, its squared error does.
-
-        Parameters
-        ----------
-        W : ndarray (n, n), or sequence of T of them
-            Gossip matrix, or one for each step.
-        T : int, optional
-            Number of steps: that of the participation, which is the default.
-        nodes : iterable of labels, optional
-            Of the n nodes; 0 .. n-1 by default.
-        offline : T lists of labels, or float, optional
-            For each step the nodes that neither train nor send, or the probability with
-            which a node is offline; none by default. The batches of these steps are left
-            out, and not trained later. Who is offline must not depend on data or secrets.
-        seed : int, optional
-            Seed of these random choices, which may be public.
-
-        Returns
-        -------
-        Protocol
-            The run.
-
-        Raises
-        ------
-        ValueError
-            For another number of steps or nodes than the noise was made for.
-        """
-        Ws = gossip_sequence(W, check_steps(T, len(self.C)), sparse=True)
-        n = self.shares.shape[0]
-        if Ws[0].shape[0] != n:
-            raise ValueError(f"W has {Ws[0].shape[0]} rows: expected {n}, the nodes that the noise is for")
-        labels = check_nodes(nodes, n)
-        gone = np.zeros((len(Ws), n), dtype=bool)
-        if offline is not None: gone = node_sets("offline", offline, len(Ws), labels, seed)
-        steps = [Step(~away, noise, [Round(left_alone(Wt, away) if away.any() else Wt)])
-                 for noise, Wt, away in zip(self._noise(gone), Ws, gone, strict=True)]
-        return Protocol(labels, steps, "pairwise secrets")
-
-    def _noise(self, gone: Bools) -> list[Noise]:  # gone: (T, n)
-        "The noise of each step, of those who are there."
-        holders = csr_array((self.shares != 0).T)
-        if not gone.any():
-            one = csr_array(eye_array(self.shares.shape[0]))
-            return [Noise(holders, self.shares / row[t], back=csr_array(kron(row[None, :t + 1] / row[t], one)))
-                    for t, row in enumerate(self.C)]
-        N = np.linalg.inv(self.C)
-        there = [diags_array((~away).astype(float)) for away in gone]
-        return [Noise(holders, csr_array(kron(row[None, :t + 1], there[t] @ self.shares)))
-                for t, row in enumerate(N)]
-
-    def _shown(self) -> tuple[Floats, list[str]]:
-        price = []
-        if self.trace_penalty:
-            price = ["Some noise has no effect, so variance has a price; the bound is for noise of no larger variance."]
-        return self.R, [
-            *price, "Drawn: the covariance of the noise of one step between nodes, before it is correlated in time.",
-            f"Any {self.curious} of the nodes, who hear every message, learn no more than the budgets say "
-            f"under {self.participation!r}.",
-            f"Independent noise leaves {self.independent:.4g}, {1 / self.relative:.2g} times as much.",
-            "Lower bound: of all strengths of these secrets, with this correlation in time.",
-        ]
 
 # %% ../../nbs/noise/19_pairwise.ipynb #pw000021
 _ROUNDS = 3  # of both problems in turn

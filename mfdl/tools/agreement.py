@@ -33,10 +33,10 @@ def public_key(private: str) -> str:
     "The public key that belongs to a private one, for the other sites to pin."
     with needed_for("the agreement on secrets", "agree"):
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-    _check_hex("private", private, secret=True)
+    check_hex("private", private, secret=True)
     return X25519PrivateKey.from_private_bytes(bytes.fromhex(private)).public_key().public_bytes_raw().hex()
 
-def _check_hex(name: str, value: object, secret: bool = False) -> None:
+def check_hex(name: str, value: object, secret: bool = False) -> None:
     "Raise a ValueError for what is not 32 bytes in hexadecimal digits; a secret is not shown."
     if not isinstance(value, str) or not _HEX.fullmatch(value):
         shown = "" if secret else f"={value!r:.80}"
@@ -63,7 +63,7 @@ class Site:
     ) -> None:
         if not isinstance(pinned, Mapping):
             raise ValueError(f"pinned is of type {type(pinned).__name__}: expected a public key for each label")
-        for other, key in pinned.items(): _check_hex(f"pinned[{other!r}]", key)
+        for other, key in pinned.items(): check_hex(f"pinned[{other!r}]", key)
         if not Path(journal).absolute().parent.is_dir():
             raise ValueError(f"journal={str(journal)!r}: expected a file in a folder that is there")
         if pinned.get(label) != public_key(private):
@@ -108,7 +108,7 @@ class Site:
         """
         if not isinstance(contributions, Mapping):
             raise ValueError(f"contributions is of type {type(contributions).__name__}: expected one for each label")
-        for other, given in contributions.items(): _check_hex(f"contributions[{other!r}]", given)
+        for other, given in contributions.items(): check_hex(f"contributions[{other!r}]", given)
         missing = [node for node in protocol.nodes if node not in contributions or node not in self.pinned]
         if missing or self.label not in protocol.nodes:
             raise ValueError(f"contributions: expected a pinned key and a contribution of each node of the run, {self.label!r} "

@@ -177,7 +177,7 @@ def commitments(
                     "for noise that they share")
     return found
 
-_GUESSES = 2**16
+_GUESSES = 2**14
 
 def check_hard_to_guess(seeds: Mapping[Hashable, Mapping[int, int]]) -> None:
     "Raise a ValueError for seeds that somebody who sees their hashes finds by trying."
@@ -186,9 +186,9 @@ def check_hard_to_guess(seeds: Mapping[Hashable, Mapping[int, int]]) -> None:
         for row, seed in held.items():
             if seed < 2**64:
                 raise ValueError(f"seeds[{label!r}][{row}] has at most 64 bits, so that other ranks could guess it from its hash; {how}")
-        first = next(iter(held), 0)  # all seeds of a deal come from one secret
-        if held and any(derive_seed(secret, first) == held[first] for secret in range(_GUESSES)):
-            raise ValueError(f"seeds[{label!r}] follow from a secret below {_GUESSES}, so that other ranks could guess it from a hash; {how}")
+    row, seed, label = next(((row, seed, label) for label, held in seeds.items() for row, seed in held.items()), (0, 0, None))
+    if any(derive_seed(secret, row) == seed for secret in range(_GUESSES)):  # all seeds of a deal come from one secret
+        raise ValueError(f"seeds[{label!r}] follow from a secret below {_GUESSES}, so that other ranks could guess it from a hash; {how}")
 
 # %% ../../nbs/tools/journal.ipynb #78000028
 class UsedSeeds:

@@ -226,7 +226,10 @@ def _store_of_environment(patience: timedelta) -> tuple[Any, int, int]:
     with needed_for("a network", "network"): import torch.distributed as dist
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if lacking := [name for name in names if name not in os.environ]:
-        raise ValueError(f"the environment lacks {', '.join(lacking)}")
+        raise ValueError(f"the environment lacks {', '.join(lacking)}; expected to be started by torchrun, "
+                         "such as torchrun --nproc-per-node 4 script.py")
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+        if not os.environ[name].isdecimal(): raise ValueError(f"{name}={os.environ[name]!r}: expected a number")
     rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     host = os.environ["MASTER_ADDR"]
     how: dict[str, Any] = {"timeout": patience, "wait_for_workers": False}
@@ -328,10 +331,6 @@ def join(
     try:
         network, hosts = _meet(store, rank, size, timeout, signer)
         _open_lines(network, device)
-    except ValueError as error:
-        if "environment" not in str(error): raise
-        how = "expected to be started by torchrun, such as torchrun --nproc-per-node 4 script.py"
-        raise ValueError(f"{error}; {how}") from None
     except RuntimeError as error:
         raise PeerLost(f"not all ranks came within {timeout:g} s: {error}") from None
     try:

@@ -6,22 +6,16 @@
 from __future__ import annotations
 
 import json
-import re
-import secrets
 from collections.abc import Sequence
 
 from ..base.files import needed_for
+from .agreement import check_hex
 
 # %% auto #0
 __all__ = []
 
 # %% ../../nbs/tools/signatures.ipynb #sg000005
-_HEX = re.compile("[0-9a-f]{64}")
 SIGNED = 64  # bytes of a signature
-
-def new_signing_key() -> str:
-    "A private key, as 64 hexadecimal digits, which its site keeps to itself."
-    return secrets.token_hex(32)
 
 def signing_public_key(private: str) -> str:
     "The public key that belongs to a private one, for all sites to know."
@@ -33,7 +27,7 @@ class Signer:
     Parameters
     ----------
     private : str
-        The private key of this rank, from `new_signing_key`.
+        The private key of this rank, from `new_key`; another than that of a `Site`.
     public : sequence of str
         The public keys of ranks 0, 1, .., its own included, which came by a way that cannot be
         forged.
@@ -43,8 +37,7 @@ class Signer:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         own = signing_public_key(private)
         for rank, key in enumerate(public):
-            if not isinstance(key, str) or not _HEX.fullmatch(key):
-                raise ValueError(f"public[{rank}]={key!r:.80}: expected 64 digits and letters from a to f")
+            check_hex(f"public[{rank}]", key)
             if key in public[:rank]:
                 raise ValueError(f"public[{rank}]: rank {list(public).index(key)} has the same key; expected a key of its own for each rank")
         if own not in public:
@@ -57,8 +50,7 @@ class Signer:
     def _key(private: str):  # type: ignore[no-untyped-def]  # Ed25519PrivateKey
         with needed_for("signed messages", "agree"):
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        if not isinstance(private, str) or not _HEX.fullmatch(private):
-            raise ValueError("private: expected 64 digits and letters from a to f, as of new_signing_key()")
+        check_hex("private", private, secret=True)
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private))
 
     def sign(self, about: Sequence[object], content: bytes) -> bytes:

@@ -95,7 +95,6 @@ from mfdl.tools.grids import read_grid
 from mfdl.tools.network import join
 from mfdl.tools.opacus import _check_records
 from mfdl.tools.settings import Settings, explore
-from mfdl.tools.signatures import Signer, new_signing_key, signing_public_key
 
 
 def remembering(basis):
@@ -602,11 +601,9 @@ def alone(seeds=None, batches=BATCHES, run=RUN):
 def drawn(secret): return random_batches(round_robin(36, 3), POISSON, secret=secret, size=2)
 
 
-KEY = new_signing_key()
 AGREEMENT = [
     ("expected random bits, such as deal_seeds(protocol) without a secret, or with one of 128 bits", alone(deal_seeds(RUN, 7)), alone(deal_seeds(RUN, 7**45))),
     ("expected random_batches(.., secret=secrets.randbits(128))", alone(batches=drawn(7)), alone(batches=drawn(7**45))),
-    ("expected 64 digits and letters from a to f, as of new_signing_key()", lambda: Signer("7", []), lambda: Signer(KEY, [signing_public_key(KEY)])),
     ("against insiders expected noise='pairwise' or 'mafalda'",
      trains(noise="space-time", against="one insider"), lambda: [trains(noise=noise, against="one insider")() for noise in ("pairwise", "mafalda")]),
     ("or a Protocol, such as optimize_pairwise(..).protocol(W)", trains(noise=optimize_pairwise(W, TWICE)), trains(noise=optimize_pairwise(W, TWICE).protocol(W))),
@@ -662,7 +659,7 @@ ELSEWHERE = {  # how strings begin that no call here can follow, and why
     **dict.fromkeys(["updates=Lipschitz(c)", "full gossip matrices, such as W.toarray()"], "of routes that are only asked whether they fit, and refuse nothing"),
     "what is seen in one step nearly repeats": "needs noise beyond what rounding allows; those beside it are followed",
     **dict.fromkeys(["data='femnist' could not be", "{} is not on this machine", "{}: was written by version {}"], "needs another machine, or another version"),
-    **dict.fromkeys(["expected to be started by torchrun", "network: there has been a Peer on it", "seeds: rank {} has used"],
+    **dict.fromkeys(["the environment lacks {}", "network: there has been a Peer on it", "seeds: rank {} has used"],
                     "needs several processes: test_distributed follows them"),
     "a full matrix, such as gossip_matrix(": "what the command line says in words of its own, as `tools.names` shows",
     **dict.fromkeys(["expected load_graph", "expected on the command line load_graph"], "what the explorer replaces in messages of load_graph"),

@@ -642,7 +642,7 @@ def test_coalitions_keep_what_they_claim(W, q, family, c):
     for wrong in ([[n]], "ab", [[]], [["a"]], 5, [[-1]], [[True]]): refused(lambda: pytest.fail(str(coalitions.optimize_coalition(W, wrong, q, c))), "groups")  # noqa: B023
 
 
-@campaign(12, "pairwise.optimize_pairwise pairwise.PairwiseNoise",
+@campaign(12, "pairwise.optimize_pairwise pairwise_noise.PairwiseNoise",
           networks(6), st.integers(0, 2), st.sampled_from(["pairs", "edges", "three"]), st.sampled_from([0.0, 0.2]),
           st.sampled_from([CYCLE, participation.Participation.min_sep(2, 1, 3)]), SEEDS)
 def test_secrets_of_pairs_keep_what_they_claim(W, curious, groups, absent, scheme, seed):

@@ -194,7 +194,7 @@ def test_a_file_that_does_not_fit_is_refused_by_its_size(tmp_path, monkeypatch):
     path = tmp_path / "mine.csv"
     path.write_text("1,2\n2,3\n")
     assert len(read_graph(path)) == 3
-    monkeypatch.setattr("mfdl.base.graph_files._READING", 1e12)
+    monkeypatch.setattr("mfdl.base.graph_files.READING", 1e12)
     monkeypatch.setattr("mfdl.base.graph_files.read_bytes", lambda _: pytest.fail("is read"))
     with pytest.raises(ValueError, match=r"path='.*mine.csv' has 8 bytes, which takes about 8e\+03 GB of .* GB; expected a smaller file"): load_graph(path)
 

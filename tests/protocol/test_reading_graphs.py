@@ -719,3 +719,10 @@ def test_a_small_file_that_grows_is_refused_in_time(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 25_000_000, 1))
     assert path.stat().st_size < 2_000_000
     with pytest.raises(ValueError, match="grows.csv.gz.*bytes and more when it is unpacked.*expected a smaller file"): read_graph(path)
+
+
+def test_only_gaps_before_attributes_are_taken_off():
+    """A line without attributes stays as it is: its last column may be empty."""
+    from mfdl.base.graph_files import _weighted
+    lines = ["a\tb\t", "a b {}", "a, b ,\u00a0{'weight': 2}  ", "{'weight': 2}", "a b}"]
+    assert _weighted(lines) == (["a\tb\t", "a b", "a, b", "{'weight': 2}", "a b}"], ["1", "1", "2", "1", "1"])

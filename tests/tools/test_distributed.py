@@ -666,7 +666,7 @@ def test_seeds_are_checked_before_anything(alone):
     for seeds, message in [({**dealt, 0: {**dealt[0], 99: 1}}, "are for rows"), ({**dealt, 1: {**dealt[1], row: 5}}, "another node here has another one"),
                            ({u: dict.fromkeys(held, OTHER) for u, held in dealt.items()}, "rank 0 has the same seed for row"),
                            ({u: dict.fromkeys(held, 7) for u, held in dealt.items()}, "has at most 64 bits, so that other ranks could guess it"),
-                           (deal_seeds(algorithm, 77), "follow from a secret below 65536"),
+                           (deal_seeds(algorithm, 77), "follow from a secret below 16384"),
                            ({**dealt, 0: {**dealt[0], row: 2**128}}, "expected an integer")]:
         with pytest.raises(ValueError, match=message): Peer(alone, network, DATA, BATCHES, Run("r", algorithm, 1.0), seeds, RATE, 0.5, everybody)
         alone.written.clear()

@@ -302,15 +302,15 @@ def _named_graph(
         if counts and not (isinstance(value, int) and value >= 2):
             raise ValueError(f"graph={spec!r}: {parameter}={value} is a number of nodes: "
                              f"expected an integer >= 2")
-    nodes = parameters.get("n", parameters.get("rows", 1) * parameters.get("columns", 1))
-    links = nodes**2 / 2 * parameters.get("p", float(key == "complete"))
-    check_fits(f"graph={spec!r}: {nodes} nodes", 500.0 * nodes + 250 * links, "fewer of them")
     takes = GRAPHS[key].parameters
     unknown = parameters.keys() - takes
     if unknown:
         listed = f"expected parameters of {key!r}: {', '.join(takes)}"
         expected = listed if takes else f"{key} has no parameters; expected {key!r} alone"
         raise ValueError(f"graph={spec!r}: {min(unknown)} is not a parameter of {key}; {expected}")
+    nodes = parameters.get("n", parameters.get("rows", 1) * parameters.get("columns", 1))
+    links = nodes**2 / 2 * parameters.get("p", float(key == "complete"))
+    check_fits(f"graph={spec!r}: {nodes} nodes", 500.0 * nodes + 250 * links, "fewer of them")
     file = {} if path is None else {"path": path}
     return GRAPHS[key].make(**parameters, **file)
 
