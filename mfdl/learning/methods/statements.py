@@ -86,7 +86,7 @@ def _estimates(report: Report, budget: str, neighbour: str, delta: float) -> lis
 
 
 # %% ../../../nbs/learning/methods/statements.ipynb #a680000d
-def _on_nonfinite(kind: str) -> str:
+def on_nonfinite_in_words(kind: str) -> str:
     if kind == "zero":
         return (
             "A gradient that is not finite counts as zero, which the guarantee covers; "
@@ -97,18 +97,18 @@ def _on_nonfinite(kind: str) -> str:
         "and can tell of a record."
     )
 
-_NOT_COVERED = (
+NOT_COVERED = (
     "Not covered: what was done to the data before, such as scaling by its means, and what was "
     "learned from it elsewhere; choosing among runs, or stopping early, by private validation "
     "data; gradients that look at local models without noise, at secrets or at norms before "
     "clipping."
 )
-_ASSUMED = (
+ASSUMED = (
     "Assumed: noise is a stream computed from a key, and nobody without the key can tell it from "
     "noise that is drawn (a computational assumption)."
 )
 
-def _takes_part(scheme: Participation | RandomParticipation) -> str:
+def takes_part(scheme: Participation | RandomParticipation) -> str:
     if isinstance(scheme, Participation):
         return f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart"
     return f"Each node draws its batches with a secret of its own: {scheme!r}"
@@ -227,12 +227,12 @@ def _statement(trained: _Models) -> str:
         "together, for any data of the others.",
         *_promises(report, budget, neighbour, delta, trained.feature_norm),
         f"Against: {trained.attackers}.",
-        f"{_takes_part(scheme)}; gradients are clipped to norm {simulation.learner.clip:g} "
+        f"{takes_part(scheme)}; gradients are clipped to norm {simulation.learner.clip:g} "
         f"and averaged over {simulation.batches.size}.",
         _noise_in_words(simulation.runs[0], trained.fresh),
-        _on_nonfinite(simulation.learner.on_nonfinite),
-        _NOT_COVERED,
-        _ASSUMED,
+        on_nonfinite_in_words(simulation.learner.on_nonfinite),
+        NOT_COVERED,
+        ASSUMED,
     ])
 
 # %% ../../../nbs/learning/methods/statements.ipynb #9636ba76
