@@ -494,7 +494,9 @@ class Peer(Training):
         self.protocol = protocol = run.plain
         check_protocol_type(protocol)
         check_run(run, batches, clip)
-        if budget is not None: budget.check(run, batches)
+        if budget is not None:
+            budget.check(run, batches)
+            budget.last()  # accounts for all rounds, before anybody waits
         if not network.lines.waits: check_absences(protocol)
         self.network = network
         self.budget = budget

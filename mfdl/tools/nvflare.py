@@ -105,6 +105,8 @@ class SwarmExecutor(Executor):
         self.sites = tuple(protocol.nodes)
         if site not in self.sites: raise ValueError(f"site {site!r} is not in the plan; expected one of {', '.join(self.sites)}")
         post = _Post(engine, self.sites, plan.deadline)
+        who = "the site that each of them is for" if post.secure else "the server, too"
+        self.log_info(fl_ctx, f"messages can be read by {who}")
         code = runpy.run_path(str(brought / "site_code.py"))
         with self.lock:
             self.lines = lines = PatientLines(self.sites.index(site), protocol.n, plan.deadline, post.send)

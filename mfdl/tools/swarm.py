@@ -23,7 +23,7 @@ from ..learning.methods.data_sets import as_dataset
 from ..learning.methods.halting import Budget
 from ..learning.methods.handing_over import write_statement
 from ..learning.methods.noise_supply import Run
-from ..learning.methods.statements import ASSUMED, NOT_COVERED, in_words, on_nonfinite_in_words, takes_part
+from ..learning.methods.statements import ASSUMED, NOT_COVERED, on_nonfinite_in_words, takes_part
 from ..learning.methods.train_arguments import attackers_given, check_options, completed, taking_part
 from ..protocol.methods.executable import check_protocol_type
 from ..protocol.participation import Participation
@@ -134,6 +134,11 @@ def agree_on_seeds(
     return found
 
 # %% ../../nbs/tools/swarm.ipynb #sw000009
+def _watchers(against: str) -> str:
+    "The attackers of a plan in words."
+    if against == "eavesdropper": return "an eavesdropper, who hears every message"
+    return f"{against}, which is to say sites that put together what they know, their secrets included, and hear every message"
+
 def site_statement(plan: Plan, peer: Peer, site: str) -> list[str]:
     "What is promised for the records of a site, against whom, and what that assumes."
     budget, protocol = peer.budget, peer.protocol
@@ -146,10 +151,11 @@ def site_statement(plan: Plan, peer: Peer, site: str) -> list[str]:
     return [
         f"Protected: each single training record of {site}, in all {peer.t} steps together, for any data of the others.",
         f"Promise: ({spent:.4g}, {plan.delta:g})-differential privacy when {neighbour}. The run was allowed {plan.epsilon:g}.",
-        f"Against: {in_words(budget.claim.against)}. The server that relays messages hears all of them, as an eavesdropper does.",
+        f"Against: {_watchers(plan.against)}. The server that relays messages hears all of them, as an eavesdropper does.",
         f"{takes_part(plan.participation)}; gradients are clipped to norm {plan.clip:g} and averaged over {peer.batches.size}.",
         f"Noise: {protocol.name}, {plan.sigma:.4g} times what one record moves, from seeds that this site drew or agreed on with one "
         "other site. Nobody dealt them.",
+        "What happened is in run.jsonl, which mfdl account --log accounts for again.",
         *absent,
         "Assumed: who is late does not depend on data. All batches have one size, and so take equally long.",
         on_nonfinite_in_words("stop"), NOT_COVERED, ASSUMED,
@@ -164,7 +170,7 @@ def train_site(
     label, home = protocol.nodes[lines.rank], Path(home)
     site, signer = keys_of(home, label, protocol.nodes)
     budget = plan.budget(protocol)
-    if not budget.allows(0):
+    if not budget.last():
         raise ValueError(f"plan: its first round would spend epsilon {budget.spent(1):.4g}; expected a plan that keeps its own budget of {plan.epsilon:g}")
     folder = home / "runs" / plan.run
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -193,7 +199,7 @@ def leave(plan: Plan, peer: Peer, label: str, folder: Path) -> None:
     so_far = Participation.cyclic(peer.t // plan.batches, plan.batches)
     write_log(peer.as_run(), so_far, plan.sigma, folder / "run.jsonl", clip=plan.clip, batch=peer.batches.size, adjacency=plan.adjacency)
     numbers = {
-        "epsilon": peer.budget.spent(peer.t), "delta": plan.delta, "mu": peer.budget.claim.spent(peer.t, plan.sigma),
+        "epsilon": peer.budget.spent(peer.t), "delta": plan.delta, "mu": peer.budget.mu(peer.t),
         "sigma": plan.sigma, "run": plan.run, "site": label, "sites": peer.protocol.n, "records": int((peer.batches.index >= 0).sum()),
         "steps": peer.t, "planned_steps": peer.T, "attackers": plan.against, "adjacency": plan.adjacency}
     write_statement(folder / "statement", f"What the training promises for the records of {label}", numbers, site_statement(plan, peer, label))

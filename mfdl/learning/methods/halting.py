@@ -28,7 +28,7 @@ class Budget:
     sigma: float  # standard deviation of noise, over the row sensitivity
     epsilon: float
     delta: float
-    _found: dict[int, float] = field(default_factory=dict, init=False, repr=False)  # epsilon, by the last step of a round
+    _found: dict[int, float] = field(default_factory=dict, init=False, repr=False)  # mu, by the last step of a round
 
     def __post_init__(self) -> None:
         for name, least, most in (("epsilon", 0, np.inf), ("delta", 0, 1)):
@@ -54,14 +54,22 @@ class Budget:
         "Whether a round ends after t steps."
         return t > 0 and self._round(t) == t
 
+    def mu(self, t: int) -> float:
+        "Mu after t steps, those that belong to a round begun included."
+        end = self._round(t)
+        if end and end not in self._found: self._found[end] = self.claim.spent(end, self.sigma)
+        return self._found.get(end, 0.0)
+
     def spent(self, t: int) -> float:
         "Epsilon after t steps, those that belong to a round begun included."
-        end = self._round(t)
-        if not end: return 0.0
-        if end not in self._found:
-            self._found[end] = float(GaussianDP(self.claim.spent(end, self.sigma)).epsilon(self.delta))
-        return self._found[end]
+        mu = self.mu(t)
+        return float(GaussianDP(mu).epsilon(self.delta)) if mu else 0.0
 
     def allows(self, t: int) -> bool:
         "Whether another step may follow after t steps."
         return t < self.claim.protocol.T and self.spent(t + 1) <= self.epsilon * (1 + _ROUNDING)
+
+    def last(self) -> int:
+        "After how many steps the run ends. All rounds until then are accounted for, which may take long."
+        b = self.claim.participation.b
+        return next(t for t in range(0, self.claim.protocol.T + 1, b) if not self.allows(t))
