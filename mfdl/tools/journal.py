@@ -111,6 +111,10 @@ class Journal:
         checkpoints = sorted({0, *self.files("step")})
         return [step for step in checkpoints if halves.keys() >= set(range(step, self.reached))]
 
+    def close(self) -> None:
+        """Let another process have the journal of this rank; nothing may be written any more."""
+        self.lock.lock.release()
+
     def forget(self, before: int) -> None:
         "Remove what only a restart from an earlier step would need."
         for kind in ("step", "half"):

@@ -152,6 +152,7 @@ class TorchLines:
     ) -> dict[int, Any]:
         "Send and receive one tensor for each rank. Raises Gone."
         with needed_for("a network", "network"): import torch.distributed as dist
+        transfers: list[tuple[Callable[..., Any], Any, int]]
         transfers = [(dist.irecv, tensor, rank) for rank, tensor in arriving.items()]
         transfers += [(dist.isend, tensor, rank) for rank, tensor in leaving.items()]
         rank: int | None = None

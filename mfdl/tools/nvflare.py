@@ -102,7 +102,7 @@ class SwarmExecutor(Executor):
         engine, site = fl_ctx.get_engine(), fl_ctx.get_identity_name()
         brought = Path(engine.get_workspace().get_app_custom_dir(fl_ctx.get_job_id()))
         plan, protocol = Plan.from_json((brought / "plan.json").read_text()), read_protocol(brought / "protocol.mfdl")
-        self.sites = tuple(protocol.nodes)
+        self.sites = tuple(map(str, protocol.nodes))
         if site not in self.sites: raise ValueError(f"site {site!r} is not in the plan; expected one of {', '.join(self.sites)}")
         post = _Post(engine, self.sites, plan.deadline)
         who = "the site that each of them is for" if post.secure else "the server, too"

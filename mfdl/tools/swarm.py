@@ -145,9 +145,9 @@ def site_statement(plan: Plan, peer: Peer, site: str) -> list[str]:
     assert budget is not None
     spent = budget.spent(peer.t)
     neighbour = "one record is replaced by another" if plan.adjacency == "replace-one" else "one record is left out (its gradients are zero)"
-    late = sorted({protocol.nodes[rank] for _, rank in peer.exchange.missed})
+    late = sorted({str(protocol.nodes[rank]) for _, rank in peer.exchange.missed})
     absent = [f"In {len(peer.skipped)} steps {site} was behind, and did not take part."] if peer.skipped else []
-    absent += [f"{', '.join(map(str, late))} missed steps here, and the run went on without."] if late else []
+    absent += [f"{', '.join(late)} missed steps here, and the run went on without."] if late else []
     return [
         f"Protected: each single training record of {site}, in all {peer.t} steps together, for any data of the others.",
         f"Promise: ({spent:.4g}, {plan.delta:g})-differential privacy when {neighbour}. The run was allowed {plan.epsilon:g}.",
@@ -184,8 +184,12 @@ def train_site(
     run = Run(protocol.name, protocol, scale, plan.seed, secure=plan.secure)
     peer = Peer(network, make_model, data, batches, run, {label: seeds}, np.array(plan.lr), plan.clip, loss=plan.loss,
                 folder=folder / "journal", budget=budget)
-    peer.run(plan.every, tell=tell)
-    leave(plan, peer, str(label), folder)
+    assert peer.journal is not None
+    try:
+        peer.run(plan.every, tell=tell)
+        leave(plan, peer, str(label), folder)
+    finally:
+        peer.journal.close()
     return peer
 
 def leave(plan: Plan, peer: Peer, label: str, folder: Path) -> None:

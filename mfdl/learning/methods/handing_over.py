@@ -25,12 +25,15 @@ def best_guess(epsilon: float, delta: float, mu: float | None = None) -> float:
     if mu is not None: return float(ndtr(mu / 2))
     return float(expit(epsilon) + delta * expit(-epsilon))
 
-def in_plain_words(epsilon: float, delta: float, mu: float | None = None) -> str:
-    "What epsilon means, in a sentence."
+def in_plain_words(
+    epsilon: float, delta: float, mu: float | None = None, adjacency: str = "replace-one",
+) -> str:
+    "What epsilon means, in two sentences."
+    secret = "which of two records was used" if adjacency == "replace-one" else "whether a record was used"
     right = int(np.ceil(1000 * best_guess(epsilon, delta, mu))) / 10
     return (
-        "Somebody who knows all other records, and sees whatever the attackers named here see, has to tell which of two "
-        f"records was used. Without any information, the guess is right in 50 of 100 cases; with it, in at most {right:g}.")
+        "Somebody who knows all other records, and sees whatever the attackers named here see, has to tell "
+        f"{secret}. Without any information, the guess is right in 50 of 100 cases; with it, in at most {right:g}.")
 
 # %% ../../../nbs/learning/methods/handing_over.ipynb #ho000009
 def write_statement(
@@ -43,7 +46,7 @@ def write_statement(
         if file.exists(): raise FileExistsError(f"path={str(path)!r}: {file.name} is there; expected another name")
     known = {"date": datetime.now(UTC).date().isoformat(), "package": f"mfdl {package_code()['version']}"}
     known |= numbers
-    plain = in_plain_words(numbers["epsilon"], numbers["delta"], numbers.get("mu"))
+    plain = in_plain_words(numbers["epsilon"], numbers["delta"], numbers.get("mu"), numbers.get("adjacency", "replace-one"))
     table = [f"| {name.replace('_', ' ')} | {_shown(value)} |" for name, value in known.items()]
     page = [f"# {title}", "", plain, "", "| | |", "|---|---|", *table, "", *(f"- {line}" for line in lines), ""]
     write_whole(files[0], "\n".join(page).encode())

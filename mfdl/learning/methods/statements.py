@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...accounting.methods.poisson import AmplifiedReport
 from ...accounting.methods.report import REVEALED, Report, in_short, worst_first
 from ...base.cards import html_card
 from ...base.figures import PALETTE
+from .handing_over import write_statement
 from .learner import History
 from .noise_supply import Run
 from ..simulator import Simulation
@@ -191,6 +193,45 @@ class Trained(_Models):
     Protected: each single training record of every node
     """
     epsilon: float
+
+    def save_statement(self, path: str | Path) -> tuple[Path, Path]:
+        """Write the statement for somebody to read, and to keep: path.md and path.json.
+
+        Both have the date, the version, the sizes of the data, and in plain words what
+        epsilon means.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where, without an ending.
+
+        Returns
+        -------
+        tuple of Path
+            The page, and the same as data.
+
+        Raises
+        ------
+        FileExistsError
+            If one of the files is there: somebody may have signed it.
+
+        References
+        ----------
+        `learning.methods.handing_over`.
+
+        Examples
+        --------
+        >>> done.save_statement("statement")  # doctest: +SKIP
+        """
+        simulation, report = self.simulation, self.report
+        records = (simulation.batches.index >= 0).sum(axis=(1, 2)).tolist()
+        numbers: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
+        if not isinstance(report, AmplifiedReport): numbers["mu"] = float(report.worst.mu)
+        numbers |= {
+            "sigma": float(report.sigma), "attackers": self.attackers, "adjacency": self.adjacency,
+            "steps": simulation.t, "records": dict(zip(map(str, simulation.history.nodes), records, strict=True))}
+        title = f"What a training of {len(records)} nodes promises"
+        return write_statement(path, title, numbers, self.statement.split("\n"))
 
 # %% ../../../nbs/learning/methods/statements.ipynb #a68000b
 @dataclass(eq=False, repr=False)
