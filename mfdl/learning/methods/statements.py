@@ -89,6 +89,7 @@ def _estimates(report: Report, budget: str, neighbour: str, delta: float) -> lis
 
 # %% ../../../nbs/learning/methods/statements.ipynb #a680000d
 def on_nonfinite_in_words(kind: str) -> str:
+    "What happens at a gradient that is not finite."
     if kind == "zero":
         return (
             "A gradient that is not finite counts as zero, which the guarantee covers; "
@@ -111,6 +112,7 @@ ASSUMED = (
 )
 
 def takes_part(scheme: Participation | RandomParticipation) -> str:
+    "In which steps a record takes part."
     if isinstance(scheme, Participation):
         return f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart"
     return f"Each node draws its batches with a secret of its own: {scheme!r}"
