@@ -11,8 +11,9 @@ import runpy
 import shutil
 import threading
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.files import needed_for
 from ..protocol.methods.protocol_files import read_protocol, write_protocol
@@ -21,16 +22,10 @@ from .distributed import Peer
 from .lines import PatientLines
 from .swarm import Plan, train_site
 
-with needed_for("swarm jobs", "nvflare"):
-    from nvflare.apis.analytix import AnalyticsDataType
-    from nvflare.apis.event_type import EventType
-    from nvflare.apis.executor import Executor
-    from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
-    from nvflare.apis.impl.controller import Controller, Task
-    from nvflare.apis.shareable import Shareable, make_reply
+    from nvflare.apis.shareable import Shareable
     from nvflare.apis.signal import Signal
-    from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 
 # %% auto #0
 __all__ = []
@@ -50,6 +45,9 @@ class _Post:
 
     def send(self, rank: int, content: dict[str, Any]) -> bool:
         "Send a content to a site, and say whether it was delivered."
+        with needed_for("swarm jobs", "nvflare"):
+            from nvflare.apis.fl_constant import ReturnCode
+            from nvflare.apis.shareable import Shareable
         request = Shareable({"content": content})
         with self.engine.new_context() as fl_ctx:
             replies = self.engine.send_aux_request(
@@ -59,96 +57,124 @@ class _Post:
         return isinstance(reply, Shareable) and reply.get_return_code() == ReturnCode.OK
 
 # %% ../../nbs/tools/nvflare.ipynb #nv000007
-class SwarmExecutor(Executor):
-    """What NVFlare runs at each site of a swarm.
+@cache
+def executor() -> type:
+    "The class of what NVFlare makes at each site, made when NVFlare asks for it."
+    with needed_for("swarm jobs", "nvflare"):
+        from nvflare.apis.analytix import AnalyticsDataType
+        from nvflare.apis.event_type import EventType
+        from nvflare.apis.executor import Executor
+        from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+        from nvflare.apis.shareable import make_reply
+        from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 
-    Parameters
-    ----------
-    home : str
-        The folder of a site, with {site} for its name, unless the site sets MFDL_HOME.
-    """
-    def __init__(self, home: str) -> None:
-        super().__init__()
-        self.home = home
-        self.lines: PatientLines | None = None
-        self.early: list[tuple[str, Mapping[str, Any]]] = []  # what came before the lines were there
-        self.lock = threading.Lock()
+    class SwarmExecutor(Executor):
+        """What NVFlare runs at each site of a swarm.
 
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        "Listen to the other sites from the beginning of a run."
-        if event_type == EventType.START_RUN:
-            fl_ctx.get_engine().register_aux_message_handler(topic=_TOPIC, message_handle_func=self._hear)
+        Parameters
+        ----------
+        home : str
+            The folder of a site, with {site} for its name, unless the site sets MFDL_HOME.
+        """
+        def __init__(self, home: str) -> None:
+            super().__init__()
+            self.home = home
+            self.lines: PatientLines | None = None
+            self.early: list[tuple[str, Mapping[str, Any]]] = []  # what came before the lines were there
+            self.lock = threading.Lock()
 
-    def _hear(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        "Take what a site sends, whose name the engine knows."
-        sender = request.get_peer_prop(key=ReservedKey.IDENTITY_NAME, default=None)
-        with self.lock:
-            if self.lines is None: self.early.append((sender, request["content"]))
-            else: self._take(sender, request["content"])
-        return make_reply(ReturnCode.OK)
+        def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+            "Listen to the other sites from the beginning of a run."
+            if event_type == EventType.START_RUN:
+                fl_ctx.get_engine().register_aux_message_handler(topic=_TOPIC, message_handle_func=self._hear)
 
-    def _take(self, sender: str, content: Mapping[str, Any]) -> None:
-        "Give what a site has sent to the lines."
-        if self.lines is not None and sender in self.sites: self.lines.take(self.sites.index(sender), content)
+        def _hear(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+            "Take what a site sends, whose name the engine knows."
+            sender = request.get_peer_prop(key=ReservedKey.IDENTITY_NAME, default=None)
+            with self.lock:
+                if self.lines is None: self.early.append((sender, request["content"]))
+                else: self._take(sender, request["content"])
+            return make_reply(ReturnCode.OK)
 
-    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        "Train, when the controller says so."
-        if task_name != _TASK: return make_reply(ReturnCode.TASK_UNKNOWN)
-        self._train(fl_ctx)
-        return make_reply(ReturnCode.OK)
+        def _take(self, sender: str, content: Mapping[str, Any]) -> None:
+            "Give what a site has sent to the lines."
+            if self.lines is not None and sender in self.sites: self.lines.take(self.sites.index(sender), content)
 
-    def _train(self, fl_ctx: FLContext) -> Peer:
-        "Train as the site whose process this is."
-        engine, site = fl_ctx.get_engine(), fl_ctx.get_identity_name()
-        brought = Path(engine.get_workspace().get_app_custom_dir(fl_ctx.get_job_id()))
-        plan, protocol = Plan.from_json((brought / "plan.json").read_text()), read_protocol(brought / "protocol.mfdl")
-        self.sites = tuple(map(str, protocol.nodes))
-        if site not in self.sites: raise ValueError(f"site {site!r} is not in the plan; expected one of {', '.join(self.sites)}")
-        post = _Post(engine, self.sites, plan.deadline)
-        who = "the site that each of them is for" if post.secure else "the server, too"
-        self.log_info(fl_ctx, f"messages can be read by {who}")
-        code = runpy.run_path(str(brought / "site_code.py"))
-        with self.lock:
-            self.lines = lines = PatientLines(self.sites.index(site), protocol.n, plan.deadline, post.send)
-            for early in self.early: self._take(*early)
-        home = os.environ.get("MFDL_HOME") or self.home.format(site=site)
+        def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+            "Train, when the controller says so."
+            if task_name != _TASK: return make_reply(ReturnCode.TASK_UNKNOWN)
+            self._train(fl_ctx)
+            return make_reply(ReturnCode.OK)
 
-        def tell(t: int, numbers: dict[str, float]) -> None:
-            self.log_info(fl_ctx, f"step {t} of {protocol.T}: " + ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
-            with engine.new_context() as sending:
-                for name, value in numbers.items():
-                    dxo = create_analytic_dxo(name, value, AnalyticsDataType.SCALAR, global_step=t)
-                    send_analytic_dxo(self, dxo, sending)
+        def _train(self, fl_ctx: FLContext) -> Peer:
+            "Train as the site whose process this is."
+            engine, site = fl_ctx.get_engine(), fl_ctx.get_identity_name()
+            brought = Path(engine.get_workspace().get_app_custom_dir(fl_ctx.get_job_id()))
+            plan, protocol = Plan.from_json((brought / "plan.json").read_text()), read_protocol(brought / "protocol.mfdl")
+            self.sites = tuple(map(str, protocol.nodes))
+            if site not in self.sites: raise ValueError(f"site {site!r} is not in the plan; expected one of {', '.join(self.sites)}")
+            post = _Post(engine, self.sites, plan.deadline)
+            who = "the site that each of them is for" if post.secure else "the server, too"
+            self.log_info(fl_ctx, f"messages can be read by {who}")
+            code = runpy.run_path(str(brought / "site_code.py"))
+            with self.lock:
+                self.lines = lines = PatientLines(self.sites.index(site), protocol.n, plan.deadline, post.send)
+                for early in self.early: self._take(*early)
+            home = os.environ.get("MFDL_HOME") or self.home.format(site=site)
 
-        try:
-            return train_site(plan, protocol, lines, home, code["model"], code["load"], tell)
-        finally:
-            lines.close(plan.deadline)
+            def tell(t: int, numbers: dict[str, float]) -> None:
+                self.log_info(fl_ctx, f"step {t} of {protocol.T}: " + ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+                with engine.new_context() as sending:
+                    for name, value in numbers.items():
+                        dxo = create_analytic_dxo(name, value, AnalyticsDataType.SCALAR, global_step=t)
+                        send_analytic_dxo(self, dxo, sending)
+
+            try:
+                return train_site(plan, protocol, lines, home, code["model"], code["load"], tell)
+            finally:
+                lines.close(plan.deadline)
+
+    return SwarmExecutor
 
 # %% ../../nbs/tools/nvflare.ipynb #nv000009
-class SwarmController(Controller):
-    """What NVFlare runs at the server of a swarm.
+@cache
+def controller() -> type:
+    "The class of what NVFlare makes at the server, made when NVFlare asks for it."
+    with needed_for("swarm jobs", "nvflare"):
+        from nvflare.apis.impl.controller import Controller, Task
+        from nvflare.apis.shareable import Shareable
 
-    Parameters
-    ----------
-    patience : int
-        Seconds that the others have when the first site has finished.
-    """
-    def __init__(self, patience: int) -> None:
-        super().__init__()
-        self.patience = patience
+    class SwarmController(Controller):
+        """What NVFlare runs at the server of a swarm.
 
-    def start_controller(self, fl_ctx: FLContext) -> None:
-        "Nothing has to be prepared."
+        Parameters
+        ----------
+        patience : int
+            Seconds that the others have when the first site has finished.
+        """
+        def __init__(self, patience: int) -> None:
+            super().__init__()
+            self.patience = patience
 
-    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        "Let all sites train, and wait for them."
-        self.broadcast_and_wait(
-            Task(_TASK, data=Shareable()), fl_ctx, min_responses=1, wait_time_after_min_received=self.patience,
-            abort_signal=abort_signal)
+        def start_controller(self, fl_ctx: FLContext) -> None:
+            "Nothing has to be prepared."
 
-    def stop_controller(self, fl_ctx: FLContext) -> None:
-        "Nothing has to be cleared away."
+        def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+            "Let all sites train, and wait for them."
+            self.broadcast_and_wait(
+                Task(_TASK, data=Shareable()), fl_ctx, min_responses=1, wait_time_after_min_received=self.patience,
+                abort_signal=abort_signal)
+
+        def stop_controller(self, fl_ctx: FLContext) -> None:
+            "Nothing has to be cleared away."
+
+    return SwarmController
+
+def __getattr__(name: str) -> Any:
+    "The classes by the names that stand in a job."
+    made = {"SwarmExecutor": executor, "SwarmController": controller}.get(name)
+    if made is None: raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return made()
 
 # %% ../../nbs/tools/nvflare.ipynb #nv000011
 def swarm_job(folder: str | Path, plan: Plan, protocol: Protocol, code: str | Path, home: str) -> Path:
@@ -159,6 +185,7 @@ def swarm_job(folder: str | Path, plan: Plan, protocol: Protocol, code: str | Pa
     of a site on its own machine, such as '/srv/mfdl' or '/tmp/trial/{site}'. Raises a ValueError
     for what NVFlare would not run.
     """
+    with needed_for("swarm jobs", "nvflare"): import nvflare  # noqa: F401
     sites = protocol.nodes
     if odd := [site for site in sites if not isinstance(site, str) or not site.replace("-", "").replace("_", "").isalnum()]:
         raise ValueError(f"protocol: a site is called {odd[0]!r}; expected the names that NVFlare knows, letters, digits, - and _")
