@@ -25,6 +25,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from .arguments import brief, check_path
+
 # %% auto #0
 __all__ = []
 
@@ -42,8 +44,8 @@ def settle(*paths: str | Path) -> None:
 # %% ../../nbs/base/files.ipynb #whole002
 def check_place(argument: str, path: str | Path) -> Path:
     "Return a path at which a file can be written, as far as that can be seen before."
+    file = Path(check_path(argument, path))
     shown = f"{argument}={str(path)!r}"
-    file = Path(path)
     if file.is_dir():
         raise IsADirectoryError(f"{shown}: is a folder; expected the name of a file")
     if not file.parent.is_dir():
@@ -78,7 +80,7 @@ def _described(about: dict[str, Any]) -> str:
     try:
         return json.dumps(about)
     except TypeError as error:
-        raise ValueError(f"about={about!r}: expected what JSON can hold ({error})") from None
+        raise ValueError(f"about={brief(about)}: expected what JSON can hold ({error})") from None
 
 # %% ../../nbs/base/files.ipynb #seal0002
 def seal(path: str | Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
@@ -130,6 +132,7 @@ def _read_archive(path: str | Path, content: bytes) -> tuple[str, Any, dict[str,
 # %% ../../nbs/base/files.ipynb #00000009
 def unseal(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     "Read what `seal` wrote."
+    check_path("path", path)
     shown = f"path={str(path)!r}"
     if Path(path).is_dir():
         raise ValueError(f"{shown}: is a folder; expected a file of this project")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.arguments import check_count
+from ..base.arguments import check_count, check_flag, check_path
 from ..base.files import UNFINISHED, bars_shown, package_code, progress_bar
 from .data import Batches, Dataset
 from .methods.checkpoints import Checkpoint, digest_of
@@ -289,6 +289,9 @@ class Simulation(Training):
         """
         if every is not None:
             check_count("every", every, "a number of steps")
+        check_flag("progress", progress)
+        if checkpoint is not None:
+            check_path("checkpoint", checkpoint)
         place = None if checkpoint else self._place(every, records)
         if place and place.exists():
             self.resume(place)

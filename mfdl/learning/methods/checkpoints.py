@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...base.arguments import check_flag
 from ...base.files import seal, unseal
 from .learner import Learner, describe_protocol
 from .noise_supply import Run
@@ -23,6 +24,7 @@ _FORMAT = 2  # of checkpoints; 1, without a number: `train` could calibrate by a
 
 def digest_of(learner: Learner, runs: Sequence[Run], exact: bool) -> str:
     "A SHA-256 of all that must agree when a run is resumed."
+    check_flag("exact", exact)
     parts = [*learner.describe(), learner.rates, *learner.schedule.beyond_rates]
     for run in runs:
         parts += [run.label, int(run.seed), *describe_protocol(run.plain, exact)]

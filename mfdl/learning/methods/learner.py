@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base.arguments import check_choice, check_count, real_number
+from ...base.arguments import brief, check_choice, check_count, check_kind, real_number
 from ...base.files import needed_for
 from ...base.randomness import check_seed, derive_seed
 from ...protocol.participation import PROTECTS, participation_of
@@ -129,6 +129,7 @@ def describe_protocol(protocol: Protocol, exact: bool = True) -> list:
 ON_NONFINITE = ("stop", "zero")
 
 def _check_data(data: Dataset, batches: Batches) -> None:
+    check_kind("data", data, Dataset, "a Dataset, such as load_data('digits')")
     for name in ("X", "y", "X_test", "y_test"):
         array = getattr(data, name)
         finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
@@ -140,10 +141,10 @@ def _check_data(data: Dataset, batches: Batches) -> None:
         raise ValueError(f"batches name record {last}: data {data.name!r} has {len(data.y)}")
 
 def _check_clip(clip: float | None, on_nonfinite: str) -> None:
-    if clip is not None and not 1e-15 <= real_number(clip) < np.inf:
+    if clip is not None and not 1e-15 <= real_number(clip) <= 1e18:
         raise ValueError(
-            f"clip={clip!r}: expected a number >= 1e-15, below which squares of float32 vanish, "
-            "or None"
+            f"clip={brief(clip)}: expected a number from 1e-15 to 1e18, beyond which squares of "
+            "float32 vanish or overflow, or None"
         )
     check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
     if clip is None and on_nonfinite == "zero":
@@ -155,7 +156,7 @@ def _check_clip(clip: float | None, on_nonfinite: str) -> None:
 def choose_loss(loss: str | None, data: Dataset) -> str:
     "Return the name of a loss; by default the usual one for the data."
     usual = "squared" if data.classes is None else "cross-entropy"
-    return check_choice("loss", loss or usual, LOSSES)
+    return check_choice("loss", usual if loss is None else loss, LOSSES)
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a650001d
 def _check_buffers(model: torch.nn.Module, buffers: dict[str, torch.Tensor]) -> None:
@@ -175,8 +176,8 @@ def _first_models(
     weights: dict[int, torch.Tensor] = {}
     buffers: dict[str, torch.Tensor] = {}
     with torch.random.fork_rng(devices=[]):
-        for seed in dict.fromkeys(seeds):
-            torch.manual_seed(derive_seed(check_seed("seed", seed), 0) % 2**63)
+        for seed in dict.fromkeys(check_seed("seed", one) for one in seeds):
+            torch.manual_seed(derive_seed(seed, 0) % 2**63)
             model = new_model(make_model)
             _check_buffers(model, buffers)
             vector = torch.nn.utils.parameters_to_vector(model.parameters())
@@ -190,7 +191,7 @@ def _device_of(device: Any) -> torch.device:
         return torch.zeros(1, device=device).device
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"device={device!r}: {str(error).splitlines()[0]}; expected 'cpu', or one that torch "
+            f"device={brief(device)}: {str(error).splitlines()[0]}; expected 'cpu', or one that torch "
             "sees here, such as 'cuda:0'"
         ) from None
 
@@ -438,6 +439,9 @@ class Learner:
     def modules(self, run: int = 0) -> list[torch.nn.Module]:
         "Return the models of a run, one for each node, which share nothing with this object."
         with needed_for("training", "train"): from torch.nn.utils import vector_to_parameters
+        whole = isinstance(run, int | np.integer) and not isinstance(run, bool)
+        if not whole or not 0 <= run < len(self.theta):
+            raise ValueError(f"run={brief(run)}: expected a number from 0 to {len(self.theta) - 1}")
         found = [copy.deepcopy(self.model).cpu() for _ in range(self.batches.n)]
         for model, flat in zip(found, self.theta[run].cpu(), strict=True):
             vector_to_parameters(flat.clone(), model.parameters())
