@@ -1,5 +1,7 @@
 """The batched simulator against a plain loop over runs, nodes and records, for every algorithm; and what it does when it is interrupted or misused."""
+import copy
 import gc
+import pickle
 from dataclasses import replace
 
 import networkx as nx
@@ -22,13 +24,14 @@ from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import _returned, chain
 from mfdl.learning.methods.learner import Learner
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
+from mfdl.learning.methods.own_code import own_code
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
 from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.message_noise import zip_dl
-from mfdl.protocol.methods.steps import Noise, Round, Step
+from mfdl.protocol.methods.steps import Noise, Round, Step, fingerprint
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.methods.token import random_walk
 from mfdl.protocol.methods.variants import anti_pgd, dsgd, local_dsgd, muffliato
@@ -489,6 +492,68 @@ def test_models_that_are_no_chain_though_their_layers_are(make_model):
     nn.utils.vector_to_parameters(simulation.theta[0, 1].clone(), model.parameters())
     with torch.no_grad(): loss = nn.functional.cross_entropy(model(torch.as_tensor(CLASSES.X_test)), torch.as_tensor(CLASSES.y_test))
     assert simulation.history.metrics["loss"][-1][0, 1] == pytest.approx(loss.item(), rel=1e-5)
+
+
+CUT = """
+import torch
+from torch import nn
+LIMIT = 50.0
+NAMES = {"a", "b", "c"}
+def cut(z, least=1.0): return torch.where(z.abs() > LIMIT, least * z / 2, z)
+def make(bound=60.0):
+    class Cutting(nn.Module):
+        scale = 1.0
+        def __init__(self):
+            super().__init__()
+            self.layer, self.change = nn.Linear(4, 3), torch.tanh
+        def helper(self, x): return x.clamp(-bound, bound) * self.scale if "a" in NAMES else x
+        def forward(self, x): return self.layer(self.helper(cut(x)))
+    return Cutting
+"""
+
+
+def defined(source=CUT, **changed):
+    """What a notebook cell defines, anew."""
+    scope = {"__name__": "__main__"}
+    exec(compile(source, "<a cell>", "exec"), scope)
+    scope.update(changed)
+    return scope
+
+
+def test_a_number_that_acts_beyond_all_probes_gives_other_noise():
+    """Gradients differ at records of the data alone, and the noise must not be the same, or they are the difference of what is sent."""
+    far = Dataset("far", 100 * CLASSES.X, CLASSES.y, CLASSES.X_test, CLASSES.y_test)
+    usual = {"data": far, "graph": GRAPH, "epsilon": 2, "participation": Participation.cyclic(1, 2), "noise": "independent", "secret": 7, "progress": False}
+
+    def secret(scope): return train(scope["make"](), **usual).simulation.runs[0].secret
+    first = secret(defined())
+    assert secret(defined()) == first, "the same cell, run again"
+    assert secret(defined(LIMIT=55.0)) != first
+
+
+def test_code_is_told_apart_by_all_that_it_uses():
+    """And is the same when it is defined again, copied or kept."""
+    def code(scope, **more): return fingerprint(*own_code(scope["make"](**more)()))
+    first = code(defined())
+    assert code(defined()) == first == code(defined("\n\n# moved\n" + CUT))
+    others = [code(defined(LIMIT=40.0)), code(defined(NAMES={"a"})), code(defined(cut=lambda z: z)), code(defined(), bound=61.0),
+              *(code(defined(CUT.replace(*change))) for change in (
+                  ("least=1.0", "least=2.0"), ("scale = 1.0", "scale = 2.0"), ("torch.tanh", "torch.relu"), ("z / 2", "z / 3"), ('"a" in', '"b" in'), ("x.clamp", "x.clip")))]
+    model = defined()["make"]()()
+    model.register_forward_hook(lambda module, given, returned: 2 * returned)
+    assert len({first, *others, fingerprint(*own_code(model))}) == len(others) + 2
+    for plain in (perceptron(), nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU())): assert own_code(plain) == []
+    kept = Kept()
+    assert own_code(pickle.loads(pickle.dumps(kept))) == own_code(kept) == own_code(copy.deepcopy(kept)) != own_code(Kept([1.0, 3.0]))
+
+
+class Kept(nn.Linear):
+    """A model that is found by its name, with plain and shared attributes."""
+    def __init__(self, sizes=(1.0, 2.0)):
+        super().__init__(2, 1)
+        self.sizes = self.again = [*sizes]
+
+    def forward(self, x): return super().forward(x) * sum(self.sizes)
 
 
 def test_a_secret_gives_other_noise_wherever_anything_differs():

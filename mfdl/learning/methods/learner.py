@@ -30,6 +30,7 @@ from mfdl.learning.methods.layers import (
 )
 from .linear import check_constant, state_of
 from .noise_supply import Run, room_for_rounding, schedule_of
+from .own_code import own_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,14 +99,21 @@ def _responses(model: torch.nn.Module, records: torch.Tensor) -> list[torch.Tens
     return [part.nan_to_num(0.0, 0.0, 0.0) for part in (outputs.detach().flatten(), by_parameter)]
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500012
+def _at_quantiles(X: torch.Tensor) -> list[torch.Tensor]:  # (records, ..) to float64 (5, ..)
+    "Records of the quantiles of all features, of at most some 10,000 records and the extremes."
+    with needed_for("training", "train"): import torch
+    some = X[::max(1, len(X) // 10_000)].cpu().numpy()
+    inner = np.quantile(some, [0.25, 0.5, 0.75], axis=0)
+    ends = [X.amin(0, keepdim=True), X.amax(0, keepdim=True)]
+    return [torch.cat([*(one.cpu().double() for one in ends), torch.from_numpy(inner).double()])]
+
 def _behaviour(
     model: torch.nn.Module,
-    record: torch.Tensor,  # (1, ..)
+    probes: list[torch.Tensor],  # float64 (records, ..) each
 ) -> np.ndarray:  # float64 (numbers,)
-    "The answers of a model to the probes, to six digits."
+    "The answers of a model to some records, to six digits."
     with needed_for("training", "train"): import torch
     twin = copy.deepcopy(model).cpu()
-    probes = _probes(record)
     try:
         found = [part for probe in probes for part in _responses(twin.double(), probe)]
     except RuntimeError:  # the model computes in float32 only
@@ -344,6 +352,7 @@ class Learner:
         seeds = [run.seed for run in runs]
         self.history = History([run.label for run in runs], seeds, list(nodes))
         weights, buffers, model = _first_models(make_model, seeds)
+        self.code = own_code(model)  # now: what a model counts while it is used is not its code
         self.model = model.float().to(self.device)
         self.models = _side_by_side(weights, seeds, batches.n).to(self.device)
         self.velocity = self.models.mul(0) if self.schedule.momentum else None
@@ -450,7 +459,12 @@ class Learner:
     @cached_property
     def behaviour(self) -> np.ndarray:
         "The answers of the model to probes, (numbers,)."
-        return _behaviour(self.model, self.X[:1])
+        return _behaviour(self.model, _probes(self.X[:1]))
+
+    @cached_property
+    def behaviour_at_data(self) -> np.ndarray:
+        "The answers of the model to records as large as those of the data, (numbers,)."
+        return _behaviour(self.model, _at_quantiles(self.X))
 
     def describe_model(self) -> list:
         "Return what distinguishes the model, for a fingerprint."
@@ -458,13 +472,14 @@ class Learner:
         code = [_forward_code(module) for module in model.modules()]
         shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
         buffers = [buffer.cpu().numpy() for buffer in model.buffers()]
-        return [str(model), code, shapes, *buffers, *self.start, self.behaviour]
+        return [str(model), code, shapes, *buffers, *self.start, self.behaviour, *self.code]
 
     def describe(self) -> list:
         "Return what has to agree in a resumed run: model, batches, data and clip."
         rule = [self.loss_kind, self.clip, self.protect, self.on_nonfinite, tuple(self.theta.shape)]
         data = [self.X.cpu().numpy(), self.y.cpu().numpy()]
-        return [*self.describe_model(), *rule, *self.batches.described, *data]
+        at_data = [self.behaviour_at_data] if self.code else []
+        return [*self.describe_model(), *rule, *self.batches.described, *data, *at_data]
 
     def state(self) -> dict[str, np.ndarray]:
         "Return models, velocities and history, as arrays."
