@@ -213,7 +213,7 @@ class Simulation(Training):
         if self.broken:
             raise RuntimeError(
                 f"step {self.t} was interrupted: expected a simulation between two steps")
-        return Checkpoint(path).save(self.digest(), self.learner)
+        return Checkpoint(path, self.runs).save(self.digest(), self.learner)
 
     def resume(self, path: str | Path) -> Simulation:
         """Continue from a checkpoint.
@@ -243,7 +243,7 @@ class Simulation(Training):
                 f"resume: this simulation is at step {self.t} already, or was interrupted; "
                 "expected a fresh one"
             )
-        step, arrays = Checkpoint(path).load(self.digest())
+        step, arrays = Checkpoint(path, self.runs).load(self.digest())
         self.broken = True  # until all is restored
         self.learner.restore(step, arrays)
         self.broken = False

@@ -543,8 +543,10 @@ def _voila_options(port: int) -> dict[str, object]:
 def _voila_config(token: str) -> Config:
     "Options of Voila that nobody else should see, or that are not text."
     with needed_for("explore", "explore"):
-        from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
         from traitlets.config import Config
+        from traitlets.utils.importstring import import_item
+        from voila.configuration import VoilaConfiguration
+    manager = import_item(VoilaConfiguration.multi_kernel_manager_class.default_value)
     hosts = ["localhost", "127.0.0.1"]  # another name that resolves to this machine is refused
     settings = {
         "allow_remote_access": False,
@@ -555,7 +557,7 @@ def _voila_config(token: str) -> Config:
         "Voila": {"token": token, "tornado_settings": settings},
         "VoilaConfiguration": {
             "prelaunch_hook": guard,
-            "multi_kernel_manager_class": counting_places(AsyncMappingKernelManager)},
+            "multi_kernel_manager_class": counting_places(manager)},
     })
 
 def _is_news(record: logging.LogRecord) -> bool:

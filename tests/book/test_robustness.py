@@ -92,6 +92,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "random data, models and clips: `learning.methods.linear`, tests/learning/test_training.py": "linear.*",
     "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/methods/certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
+    "writers and commands that are killed or interrupted: tests/base/test_leftovers.py": "files.clear_unfinished",
     "what nobody should give: tests/book/test_hostile.py": "arguments.brief arguments.check_kind arguments.check_path arguments.check_list threat_models.check_observed",
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
     "searches and expectations, against a generic solver and enumeration: `noise.methods.expected_error`, tests/noise/test_pairwise.py": "shared_secrets.* expected_error.*",

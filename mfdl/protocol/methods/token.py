@@ -37,7 +37,8 @@ def _drawn_path(Ws: Sequence[Floats], rng: np.random.Generator) -> list[int]:  #
 
 def _given_path(path: Sequence[Hashable], T: int, labels: tuple[Hashable, ...]) -> list[int]:
     "Where the token goes, (T + 1,); a ValueError for anything but T + 1 nodes."
-    places = check_list("path", path, f"T + 1 = {T + 1} nodes")
+    listed = hasattr(path, "__len__") and not isinstance(path, str)
+    places = check_list("path", path, f"T + 1 = {T + 1} nodes") if listed else []
     if len(places) != T + 1:
         raise ValueError(f"path={brief(path)}: expected T + 1 = {T + 1} nodes")
     known = [isinstance(node, Hashable) and node in labels for node in places]
