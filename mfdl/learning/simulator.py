@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.arguments import check_count
+from ..base.arguments import check_count, check_flag, check_path
 from ..base.files import UNFINISHED, bars_shown, package_code, progress_bar
 from .data import Batches, Dataset
 from .methods.checkpoints import Checkpoint, digest_of
@@ -213,7 +213,7 @@ class Simulation(Training):
         if self.broken:
             raise RuntimeError(
                 f"step {self.t} was interrupted: expected a simulation between two steps")
-        return Checkpoint(path).save(self.digest(), self.learner)
+        return Checkpoint(path, self.runs).save(self.digest(), self.learner)
 
     def resume(self, path: str | Path) -> Simulation:
         """Continue from a checkpoint.
@@ -243,7 +243,7 @@ class Simulation(Training):
                 f"resume: this simulation is at step {self.t} already, or was interrupted; "
                 "expected a fresh one"
             )
-        step, arrays = Checkpoint(path).load(self.digest())
+        step, arrays = Checkpoint(path, self.runs).load(self.digest())
         self.broken = True  # until all is restored
         self.learner.restore(step, arrays)
         self.broken = False
@@ -289,6 +289,9 @@ class Simulation(Training):
         """
         if every is not None:
             check_count("every", every, "a number of steps")
+        check_flag("progress", progress)
+        if checkpoint is not None:
+            check_path("checkpoint", checkpoint)
         place = None if checkpoint else self._place(every, records)
         if place and place.exists():
             self.resume(place)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..base.arguments import Ints
+from ..base.arguments import Ints, check_count, check_flag, check_kind, check_path
 from ..base.files import needed_for, package_code, progress_bar
 from ..base.randomness import grid_spacing, to_grid
 from ..protocol.protocols import Protocol
@@ -491,6 +491,10 @@ class Peer(Training):
         device: str = "cpu", folder: str | Path | None = None, record: bool = False,
         budget: Budget | None = None,
     ) -> None:
+        check_kind("run", run, Run, "a Run, such as Run('private', protocol, scale=0.1)")
+        check_kind("network", network, Network, "a Network, as join() gives it")
+        if folder is not None: check_path("folder", folder)
+        check_flag("record", record)
         self.protocol = protocol = run.plain
         check_protocol_type(protocol)
         check_run(run, batches, clip)
@@ -654,6 +658,8 @@ class Peer(Training):
         History
             All tests.
         """
+        if every is not None: check_count("every", every, "a number of steps")
+        check_flag("progress", progress)
         rank = f"rank {self.network.rank}"
         bar = progress_bar(total=self.T, initial=self.t, desc=rank, disable=not progress)
         while not self.done:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import Floats, Ints
+from ..base.arguments import Floats, Ints, brief, check_count, check_kind, real_number
 from ..base.files import needed_for
 from ..protocol.methods.steps import Round
 from .signatures import Signer
@@ -38,7 +38,10 @@ def place_nodes(placement: Any, nodes: int, size: int) -> Ints:  # (nodes,) to (
                 f"placement: {nodes} nodes on {size} ranks; "
                 "expected at least one node for each rank")
         return np.arange(nodes) * size // nodes
-    ranks = np.asarray(placement)
+    try:
+        ranks = np.asarray(placement)
+    except ValueError:  # rows of different lengths
+        ranks = np.zeros(0)
     if ranks.shape != (nodes,) or ranks.dtype.kind not in "iu":
         raise ValueError(
             f"placement has shape {ranks.shape} and type {ranks.dtype}: "
@@ -330,6 +333,17 @@ def _open_lines(network: Network, device: str) -> None:
     )
 
 # %% ../../nbs/tools/network.ipynb #79000027
+def _check_joining(timeout: Any, device: Any, rank: Any, size: Any, signer: Any) -> None:
+    "Refuse what is no time, device, rank, number of ranks or key, by its name."
+    if not 0 < real_number(timeout) < 1e9: raise ValueError(f"timeout={brief(timeout)}: expected seconds")
+    check_kind("device", device, str, "'cpu' or a GPU such as 'cuda:0'")
+    if signer is not None: check_kind("signer", signer, Signer, "a Signer")
+    if rank is None or size is None: return
+    ranks = check_count("size", size, "a number of ranks")
+    whole = isinstance(rank, int | np.integer) and not isinstance(rank, bool)
+    if not whole or not 0 <= rank < ranks < 2**31:
+        raise ValueError(f"rank={brief(rank)}, size={brief(size)}: expected a number from 0, below the number of ranks")
+
 @contextmanager
 def join(
     timeout: float = 60.0, device: str = "cpu", store: Any = None,
@@ -380,6 +394,7 @@ def join(
     with needed_for("a network", "network"): import torch.distributed as dist
     if store is not None and (rank is None or size is None):
         raise ValueError(f"rank={rank}, size={size}: expected both with a store")
+    _check_joining(timeout, device, rank, size, signer)
     try:
         network, hosts = _meet(store, rank, size, timeout, signer)
         _open_lines(network, device)

@@ -43,6 +43,7 @@ from mfdl import (
     dsgd,
     fresh_noise,
     gossip_matrix,
+    load_data,
     load_graph,
     local_dsgd,
     local_gram,
@@ -73,7 +74,7 @@ from mfdl.evidence.methods.reconstruction import estimate, play
 from mfdl.learning.data import Dataset, cut, round_robin
 from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import new_model
-from mfdl.learning.methods.noise_supply import Run
+from mfdl.learning.methods.noise_supply import Run, check_run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.methods.any_secrets import exact_pairwise
 from mfdl.noise.methods.covariance_budgets import privacy_constraint
@@ -315,7 +316,7 @@ LANGUAGE = [
      uses([1], [2], [2], [1]), uses([1], [2], [2], [1], scheme=Participation.min_sep(2, 1, T))),
     ("Expected a fixed order of batches, or an account for", uses([1], [2], [2], [1]), uses([1], [2], [1], [2])),
     ("share: W is sparse; expected a full matrix, W.toarray()", lambda: Round(SPARSE, np.eye(9)), lambda: Round(csr_array(np.full((3, 3), 1 / 3)).toarray(), np.eye(9))),
-    ("expected Round objects, such as Round(W)", lambda: Step(True, fresh_noise(np.eye(3)), [W]), lambda: Step(True, fresh_noise(np.eye(3)), [Round(W)])),
+    ("rounds has {}: expected Round objects, such as Round(W)", lambda: Step(True, fresh_noise(np.eye(3)), [W]), lambda: Step(True, fresh_noise(np.eye(3)), [Round(W)])),
     ("expected a Noise, such as fresh_noise(np.eye(n))", lambda: Step(True, np.eye(3), []), lambda: Step(True, fresh_noise(np.eye(3)), [])),
     ("such as deal_seeds(protocol, secret)[{}]", lambda: next(NodeNoise(RUN, 0, 7, 2)), lambda: next(NodeNoise(RUN, 0, deal_seeds(RUN, 7)[0], 2))),
     ("expected what state() returned for the noise of this run",
@@ -611,7 +612,22 @@ AGREEMENT = [
     ("expected a new one, from contribute() of that site", lambda: agreed(contributions=used), agreed),
     ("expected secrets of pairs, such as those of optimize_pairwise", lambda: agreed([[0, 1, 2]], 0), agreed),
 ]
-ROWS = [*GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *AGREEMENT, *COMMANDS]
+
+
+def simulated(data=RECORDS, batches=BATCHES): return lambda: Simulation(lambda: nn.Linear(2, 2), data, batches, [Run("toy", RUN, 0.1)], 0.1, 1.0)
+
+
+OBJECTS = [  # in place of another, or of none
+    ("Batches, such as cut(holdings, b)", simulated(batches=round_robin(36, 3)), simulated(batches=cut(round_robin(36, 3), 2))),
+    ("a Dataset, such as load_data('digits')", simulated(data=np.ones((36, 2))), lambda: Simulation(
+        lambda: nn.Linear(64, 10), load_data("digits"), BATCHES, [Run("toy", RUN, 0.1)], 0.1, 1.0)),
+    ("a Run, such as Run('private', protocol, scale=0.1)",
+     lambda: check_run(RUN, BATCHES, 1.0), lambda: check_run(Run("private", RUN, scale=0.1), BATCHES, 1.0)),
+    ("a Strategy, such as strategy('bsr', participation)", lambda: save_strategy(np.eye(T), "kept.mfdl"), lambda: save_strategy(strategy("bsr", TWICE), "kept.mfdl")),
+    ("a gossip matrix, such as gossip_matrix(graph)", lambda: Round.checked(LINE), lambda: Round.checked(gossip_matrix(LINE))),
+    ("Round objects, such as Round(W)", lambda: Step(True, fresh_noise(np.eye(3)), None), lambda: Step(True, fresh_noise(np.eye(3)), [Round(W)])),
+]
+ROWS = [*OBJECTS, *GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *AGREEMENT, *COMMANDS]
 
 
 @pytest.mark.parametrize("recommended, wrong, mended", ROWS, ids=[row[0][:60] for row in ROWS])
