@@ -5,16 +5,16 @@
 # %% ../../nbs/learning/21_data.ipynb #00000002
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import Ints, brief, check_count, real_number
+from ..base.arguments import Ints, brief, check_count
 from mfdl.learning.methods.data_checks import (
-    check_holdings, check_index, generator_of, one_for_each, records_of,
+    check_holdings, check_index, generator_of, records_of,
 )
 from ..protocol.participation import Participation
 
@@ -231,48 +231,6 @@ def round_robin(records: int, n: int, seed: int | None = 0) -> list[Ints]:
     check_count("records", records, "a number of records")
     order = np.arange(records) if seed is None else generator_of(seed).permutation(records)
     return [order[u::n] for u in range(n)]
-
-# %% ../../nbs/learning/21_data.ipynb #dirichl0
-def dirichlet(
-    labels: Iterable[Any],
-    n: int,
-    alpha: float,
-    seed: int = 0,
-) -> list[Ints]:  # (records of a node,)
-    "Shares of each label drawn from a symmetric Dirichlet distribution."
-    if not 0 < real_number(alpha) < np.inf:
-        raise ValueError(f"alpha={alpha!r}: expected a positive, finite number")
-    rng = generator_of(seed)
-    found = one_for_each("labels", labels)
-    n = check_count("n", n, "a number of nodes")
-    holdings: list[list[int]] = [[] for _ in range(n)]
-    for label in np.unique(found):
-        records = rng.permutation(np.flatnonzero(found == label))
-        shares = np.cumsum(rng.dirichlet(np.full(n, float(alpha))))[:-1]
-        edges = (shares * len(records)).round().astype(int)
-        for node, part in zip(holdings, np.split(records, edges), strict=True):
-            node.extend(part)
-    return [rng.permutation(np.array(node, dtype=np.int64)) for node in holdings]
-
-# %% ../../nbs/learning/21_data.ipynb #groupco0
-def by_group(
-    groups: Iterable[Any],
-    n: int,
-    size: int,
-    seed: int = 0,
-) -> list[Ints]:  # (records of a node,)
-    "Deal whole groups to the nodes; groups that are left over are not used."
-    rng = generator_of(seed)
-    found = one_for_each("groups", groups)
-    names = rng.permutation(np.unique(found))
-    n = check_count("n", n, "a number of nodes")
-    needed = n * check_count("size", size, "a number of groups")
-    if needed > len(names):
-        raise ValueError(
-            f"n={n} nodes with size={size} groups each need {needed} groups: "
-            f"there are {len(names)}")
-    held = [names[u * size:(u + 1) * size] for u in range(n)]
-    return [rng.permutation(np.flatnonzero(np.isin(found, own))) for own in held]
 
 # %% ../../nbs/learning/21_data.ipynb #0000000f
 @dataclass(frozen=True, eq=False, repr=False)

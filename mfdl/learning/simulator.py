@@ -5,7 +5,6 @@
 # %% ../../nbs/learning/23_simulator.ipynb #a6600003
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.arguments import check_count, check_flag, check_path
-from ..base.files import UNFINISHED, bars_shown, package_code, progress_bar
+from ..base.files import progress_bar
 from .data import Batches, Dataset
-from .methods.checkpoints import Checkpoint, digest_of
+from mfdl.learning.methods.checkpoints import (
+    Checkpoint, check_can_be_saved, check_can_resume, digest_of, unfinished_place,
+)
 from .methods.exchanges import MatrixExchange, check_runs
 from .methods.learner import History, Learner, Training
 from .methods.noise_supply import NoiseOfRuns, Run
-from ..protocol.methods.steps import fingerprint
 
 if TYPE_CHECKING:
     import torch
@@ -115,21 +115,6 @@ class Simulation(Training):
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.forgotten = False
 
-    def modules(self, run: int = 0) -> list[torch.nn.Module]:
-        """Return the models of a run.
-
-        Parameters
-        ----------
-        run : int, optional
-            The number of the run.
-
-        Returns
-        -------
-        list of torch.nn.Module
-            One for each node; they share nothing with this object.
-        """
-        return self.learner.modules(run)
-
     def _take_step(self) -> None:
         learner = self.learner
         steps = [run.plain.steps[self.t] for run in self.runs]
@@ -205,14 +190,7 @@ class Simulation(Training):
         RuntimeError
             When the secret was forgotten, or a step was interrupted.
         """
-        if self.forgotten:
-            raise RuntimeError(
-                "the secret of this training is forgotten, and it could not go on: "
-                "give a secret to a run that is to be saved"
-            )
-        if self.broken:
-            raise RuntimeError(
-                f"step {self.t} was interrupted: expected a simulation between two steps")
+        check_can_be_saved(self)
         return Checkpoint(path, self.runs).save(self.digest(), self.learner)
 
     def resume(self, path: str | Path) -> Simulation:
@@ -233,35 +211,12 @@ class Simulation(Training):
         ValueError
             When the checkpoint is damaged, or from other settings.
         """
-        if self.transcript is not None:
-            raise ValueError(
-                "resume: record=True keeps all messages, and those before the checkpoint are gone; "
-                "expected record=False"
-            )
-        if self.t or self.broken:
-            raise ValueError(
-                f"resume: this simulation is at step {self.t} already, or was interrupted; "
-                "expected a fresh one"
-            )
+        check_can_resume(self)
         step, arrays = Checkpoint(path, self.runs).load(self.digest())
         self.broken = True  # until all is restored
         self.learner.restore(step, arrays)
         self.broken = False
         return self
-
-    def _place(self, every: int | None, records: int | None) -> Path | None:
-        "Where this run is kept until the experiment is done that it is part of."
-        folder = os.environ.get(UNFINISHED)
-        if not folder or self.t or self.history.steps or self.transcript is not None: return None
-        return Path(folder) / fingerprint(self.digest(), package_code(), every, records)
-
-    def _show(self, bar: Any, found: dict[str, np.ndarray], spent: Callable | None) -> None:
-        "Show the loss, and perhaps the mu that was spent, behind a bar."
-        if bar.disable: return
-        with bars_shown(False):
-            mu = None if spent is None else spent(self.t)
-        used = {} if mu is None else {"mu": f"{mu:.3g}"}
-        bar.set_postfix(loss=f"{found['loss'].mean():.4g}", refresh=False, **used)
 
     def run(
         self, every: int | None = None, records: int | None = None, progress: bool = True,
@@ -292,7 +247,7 @@ class Simulation(Training):
         check_flag("progress", progress)
         if checkpoint is not None:
             check_path("checkpoint", checkpoint)
-        place = None if checkpoint else self._place(every, records)
+        place = None if checkpoint else unfinished_place(self, every, records)
         if place and place.exists():
             self.resume(place)
         saved = time.monotonic()

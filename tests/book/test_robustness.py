@@ -44,7 +44,7 @@ from mfdl.base import arguments, characters, downloads, files, randomness
 from mfdl.base import graph_files as links
 from mfdl.evidence.methods import distances, reconstruction
 from mfdl.learning import data
-from mfdl.learning.methods import data_sets
+from mfdl.learning.methods import data_sets, dealing
 from mfdl.noise import cholesky, covariance, lemma12, pairwise, space_time
 from mfdl.noise.methods import coalitions, covariance_budgets, gram_matrices, insiders, newton
 from mfdl.noise.methods import low_memory as lean
@@ -299,8 +299,8 @@ ENTRANCES = {  # what is called, with arguments that are good; each of them is r
     covariance.optimize_covariance: {"W": RING, "c": 1.0, "horizon": 2, "method": "decor", "tol": 1e-6, "bound": 100.0},
     directions.optimize_space_time: {"W": RING, "participation": CYCLE, "tol": 1e-3, "trace_penalty": 1e-3, "groups": [[0, 1], [2, 3]], "method": "exact"},
     online.OnlineAccountant(NEAR).feed: {"step": RUN.steps[0]}, online.OnlineAccountant(NEAR).rounds_left: {"mu": 1.0, "step": RUN.steps[0], "max_rounds": 3},
-    data.round_robin: {"records": 9, "n": 3, "seed": 0}, data.dirichlet: {"labels": [0, 1] * 9, "n": 3, "alpha": 1.0, "seed": 0},
-    data.by_group: {"groups": [0, 0, 1, 2], "n": 3, "size": 1, "seed": 0}, data.cut: {"holdings": PARTS, "b": 2, "size": 3},
+    data.round_robin: {"records": 9, "n": 3, "seed": 0}, dealing.dirichlet: {"labels": [0, 1] * 9, "n": 3, "alpha": 1.0, "seed": 0},
+    dealing.by_group: {"groups": [0, 0, 1, 2], "n": 3, "size": 1, "seed": 0}, data.cut: {"holdings": PARTS, "b": 2, "size": 3},
     data.Batches: {"index": np.arange(12).reshape(2, 3, 2)},
     data_sets.load_data: {"name": "digits"},
     algorithms.mf_dsgd: {"W": RING, "T": 2, "C": np.eye(2), "nodes": None}, algorithms.dp_dsgd: {"W": RING, "T": 2, "nodes": None},
@@ -821,7 +821,7 @@ def in_idx(array: np.ndarray) -> bytes:
     return bytes([0, 0, 8 if array.dtype.itemsize == 1 else 12, array.ndim]) + sizes + array.tobytes()
 
 
-@campaign(60, "characters.idx characters.turned data.cut data.round_robin data.dirichlet data.by_group data.Batches data.Dataset data_sets.load_data",
+@campaign(60, "characters.idx characters.turned data.cut data.round_robin dealing.dirichlet dealing.by_group data.Batches data.Dataset data_sets.load_data",
           st.lists(st.integers(0, 4), min_size=1, max_size=3), st.sampled_from([np.uint8, ">i4"]), DAMAGE, st.integers(1, 4), st.integers(1, 3), SEEDS)
 def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage, n, b, seed):
     """Arrays in IDX come back or are refused, and of damaged ones nothing is read but what stands there; damaged tables are refused by their path.
@@ -841,7 +841,7 @@ def test_data_files_and_how_they_are_dealt(tmp_path_factory, shape, kind, damage
     for name in ("a9a", "mnist", "housing"): refused(lambda: pytest.fail(str(data_sets.load_data(name, folder))), "path=", "damaged", str(folder))  # noqa: B023
     rng = np.random.default_rng(seed)
     groups = rng.permutation(np.repeat(np.arange(4), 5))
-    for holdings in (data.round_robin(20, n, seed), data.dirichlet(groups, n, 10.0, seed), data.by_group(groups, n, 1, seed)):
+    for holdings in (data.round_robin(20, n, seed), dealing.dirichlet(groups, n, 10.0, seed), dealing.by_group(groups, n, 1, seed)):
         held = np.concatenate(holdings)
         assert len(set(held.tolist())) == len(held) and (len(held) == 20 or len(held) == 5 * n)
         batches = refused(lambda: data.cut(holdings, b), "holds no record")  # noqa: B023

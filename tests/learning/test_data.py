@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mfdl.base.downloads import find_file, read_bytes
-from mfdl.learning.data import Batches, by_group, cut, dirichlet, round_robin
+from mfdl.learning.data import Batches, cut, round_robin
 from mfdl.learning.methods.data_sets import as_dataset, housing_table, load_data
+from mfdl.learning.methods.dealing import by_group, dirichlet
 
 FILES = {"housing": "california_housing/cal_housing.csv", "houses": "california_housing/cal_housing.csv", "a9a": "a9a/a9a.t", "mnist": "mnist/t10k-labels-idx1-ubyte",
          "emnist": "emnist_byclass_test/emnist-byclass-test-images-idx3-ubyte"}

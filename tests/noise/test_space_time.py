@@ -193,6 +193,23 @@ def test_a_bad_turn_of_directions_is_taken_back(monkeypatch):
     assert lengths[:8] == [0.5] * 3 + [0.25] * 4 + [0.125] and found < 1.01 * undisturbed
 
 
+def test_directions_come_to_rest_at_their_best(monkeypatch):
+    """The last ten turns each add a little of one direction to all others, too little to be taken back: at rest the directions are those from before."""
+    turn, turns = directions._turned_basis, []
+
+    def drifting(workload, basis, *options):
+        turns.append(basis)
+        turned = turn(workload, basis, *options)
+        return basis + 0.05 * basis[:, [0]] if len(turns) > directions._TURNS - 10 else turned
+
+    W = (np.eye(12) + gossip_matrix(nx.barabasi_albert_graph(12, 2, seed=0), "uniform")) / 2
+    scheme = Participation.cyclic(3, 4)
+    undisturbed = optimize_space_time(W, scheme, method="directions").objective
+    monkeypatch.setattr(directions, "_turned_basis", drifting)
+    found = optimize_space_time(W, scheme, method="directions").objective
+    assert len(turns) == directions._TURNS and found < 1.01 * undisturbed
+
+
 @pytest.mark.parametrize("scheme", [Participation.cyclic(2, 4), Participation.every_step(6)])
 def test_complex_directions_lose_nothing_on_a_ring_that_turns(scheme):
     """Multipliers of all nodes are alike there, and Fourier's directions take gossip apart: the bound is the optimum."""

@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...base.arguments import check_flag
-from ...base.files import seal, unseal
+from ...base.files import UNFINISHED, package_code, seal, unseal
 from ...base.randomness import derive_seed
 from .learner import Learner, describe_protocol
 from .noise_supply import Run
 from ...protocol.methods.steps import fingerprint
+
+if TYPE_CHECKING:
+    from mfdl.learning.simulator import Simulation
+
 
 # %% auto #0
 __all__ = []
@@ -76,4 +82,39 @@ class Checkpoint:
                 f"{path}: its step {step}, models and history were not saved together (or it is of "
                 "an earlier version); expected a checkpoint as it was written")
         return step, arrays
+
+
+# %% ../../../nbs/learning/methods/checkpoints.ipynb #ck000006
+def check_can_be_saved(simulation: Simulation) -> None:
+    "Raise a RuntimeError when the secret was forgotten, or a step was interrupted."
+    if simulation.forgotten:
+        raise RuntimeError(
+            "the secret of this training is forgotten, and it could not go on: "
+            "give a secret to a run that is to be saved"
+        )
+    if simulation.broken:
+        raise RuntimeError(
+            f"step {simulation.t} was interrupted: expected a simulation between two steps")
+
+def check_can_resume(simulation: Simulation) -> None:
+    "Raise a ValueError for a simulation that keeps messages, or is not fresh."
+    if simulation.transcript is not None:
+        raise ValueError(
+            "resume: record=True keeps all messages, and those before the checkpoint are gone; "
+            "expected record=False"
+        )
+    if simulation.t or simulation.broken:
+        raise ValueError(
+            f"resume: this simulation is at step {simulation.t} already, or was interrupted; "
+            "expected a fresh one"
+        )
+
+def unfinished_place(
+    simulation: Simulation, every: int | None, records: int | None  # as in its run
+) -> Path | None:
+    "Where a run is kept until the experiment is done that it is part of."
+    folder = os.environ.get(UNFINISHED)
+    begun = simulation.t or simulation.history.steps
+    if not folder or begun or simulation.transcript is not None: return None
+    return Path(folder) / fingerprint(simulation.digest(), package_code(), every, records)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base.arguments import brief, check_choice, check_count, check_kind, real_number
-from ...base.files import needed_for
+from ...base.files import bars_shown, needed_for
 from ...base.randomness import check_seed, derive_seed
 from ...protocol.participation import PROTECTS, participation_of
 from ...protocol.protocols import Protocol
@@ -584,7 +584,30 @@ class Training:
         "All models, (runs, nodes, parameters)."
         return self.learner.theta
 
+    def modules(self, run: int = 0) -> list[torch.nn.Module]:
+        """Return the models of a run.
+
+        Parameters
+        ----------
+        run : int, optional
+            The number of the run.
+
+        Returns
+        -------
+        list of torch.nn.Module
+            One for each node; they share nothing with this object.
+        """
+        return self.learner.modules(run)
+
     def test(self, records: int | None = None) -> dict[str, np.ndarray]:
         "Measure all models on test records, as `Learner.test` does."
         return self.learner.test(records)
+
+    def _show(self, bar: Any, found: dict[str, np.ndarray], spent: Callable | None) -> None:
+        "Show the loss, and perhaps the mu that was spent, behind a bar."
+        if bar.disable: return
+        with bars_shown(False):
+            mu = None if spent is None else spent(self.t)
+        used = {} if mu is None else {"mu": f"{mu:.3g}"}
+        bar.set_postfix(loss=f"{found['loss'].mean():.4g}", refresh=False, **used)
 

@@ -90,7 +90,12 @@ def _best_for(
     return np.array([X for X, _ in found]), float(_with_conjugates(errors, len(basis)).sum())
 
 # %% ../../../nbs/noise/methods/spectral.ipynb #alongit2
-_WORSE = 0.1  # growth of the bound of noise along directions that shows a bad turn
+_WORSE = 0.1  # growth of the bound, or the squared error, that shows bad turns of directions
+
+def _is_worse(found: _Along, before: _Along) -> bool:
+    "Whether directions are worse than others: by what was found, and by what has to be."
+    within = 1 + _WORSE
+    return found.squared_error > within * before.squared_error and found.bound > within * before.bound
 
 def _best_along(
     workload: AgeWorkload,
@@ -109,6 +114,7 @@ def _best_along(
         blocks = np.tile(np.eye(participation.k), (len(basis), participation.b, 1, 1))
     last = blocks
     kept = None  # what was found before the last turn
+    best = None  # what was found that has the least squared error, and its blocks
     length = 0.5  # of a turn, relative to a step of Newton
     for iteration in range(max_iter):
         grams = _direction_grams(workload, basis, price)
@@ -119,6 +125,12 @@ def _best_along(
         found = _Along(basis, X / squared, error * squared, bound)
         yield found
         if iteration >= turns and error * squared <= (1 + _SETTLED) * bound: break
+        if iteration < turns and (best is None or found.squared_error < best[0].squared_error):
+            best = found, blocks
+        if iteration == turns and best and _is_worse(found, best[0]):
+            basis, blocks = best[0].basis, best[1]
+            last = blocks
+            continue
         if iteration < turns and kept and bound > (1 + _WORSE) * kept.bound:
             basis = kept.basis
             kept = None
