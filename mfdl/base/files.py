@@ -114,7 +114,7 @@ def write_whole(path: str | Path, content: bytes, mode: int = 0o666) -> Path:
             _is_free(handle)  # and locked from now on, until it has its name
             file.write(content)
             file.flush()
-            os.fsync(handle)
+            settle(unfinished)
             if fcntl is not None: unfinished.replace(path)
         if fcntl is None: unfinished.replace(path)  # where no open file can be renamed
         settle(path.parent)
