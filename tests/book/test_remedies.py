@@ -642,10 +642,10 @@ def pinned(homes, lines=None):
 def planned(protocol=SITES, scheme=TWICE, **how): return lambda: plan_swarm(protocol, scheme, 8.0, **how)
 
 
-def job(plan=planned(), protocol=SITES, code=CODE):
+def job(protocol=SITES, code=CODE):
     def write(homes):
         (homes[0] / "code.py").write_text(code)
-        swarm_job(homes[0] / "job", plan(), protocol, homes[0] / "code.py", "{site}")
+        swarm_job(homes[0] / "job", planned()(), protocol, homes[0] / "code.py", "{site}")
     return in_folder(write)
 
 
