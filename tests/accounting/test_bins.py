@@ -243,7 +243,7 @@ def test_what_is_not_proved_is_refused():
         "elsewhere": ("drawn at random", lambda: amplified(dp_dsgd(W, 4), LDP(), scheme)),
         "known steps": ("at random", lambda: check_participation(scheme)),
         "bins": ("b=0", lambda: ONE(2, 0)),
-        "epochs": ("epochs", lambda: NEW(1.5, 2)),
+        "epochs": ("k=1.5", lambda: NEW(1.5, 2)),
         "flag": ("anew", lambda: BinsParticipation(2, 2, 1)),
     }
     for name, (words, ask) in refused.items():
