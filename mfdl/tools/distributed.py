@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..base.arguments import Ints, check_count, check_flag, check_kind, check_path
+from ..base.arguments import Ints, brief, check_count, check_flag, check_kind, check_path
 from ..base.files import needed_for, package_code, progress_bar
 from ..base.randomness import grid_spacing, to_grid
 from ..protocol.protocols import Protocol
@@ -499,6 +499,7 @@ class Peer(Training):
         check_protocol_type(protocol)
         check_run(run, batches, clip)
         if budget is not None:
+            check_kind("budget", budget, Budget, "a Budget, as `learning.methods.halting` makes it, or None")
             budget.check(run, batches)
             budget.last()  # accounts for all rounds, before anybody waits
         if not network.lines.waits: check_absences(protocol)
@@ -660,6 +661,7 @@ class Peer(Training):
         """
         if every is not None: check_count("every", every, "a number of steps")
         check_flag("progress", progress)
+        if tell is not None and not callable(tell): raise ValueError(f"tell={brief(tell)}: expected a function of step and numbers, or None")
         rank = f"rank {self.network.rank}"
         bar = progress_bar(total=self.T, initial=self.t, desc=rank, disable=not progress)
         while not self.done:

@@ -95,6 +95,8 @@ from mfdl import (
     zip_dl,
 )
 from mfdl.accounting.methods.paths import paths_of
+from mfdl.learning.methods.budgets import Claim
+from mfdl.learning.methods.halting import Budget
 from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.streams import deal_seeds
 
@@ -245,6 +247,7 @@ CALLS = {  # what is called, and good arguments, of which one after the other is
     "Strategy": (Strategy, {"name": "mine", "C": np.eye(4), "participation": SCHEME, "objective": 1.0, "lower_bound": 0.9, "iterations": 1, "trace_penalty": 0.0}),
     "Strategy.protocol": (STRATEGY.protocol, STEPS),
     "Trained": (Trained, {"simulation": None, "report": REPORT, "delta": 1e-6, "adjacency": "zero-out", "attackers": "x", "fresh": True, "feature_norm": None, "epsilon": 8.0}),
+    "Trained.save_statement": (lambda path: Trained(simulation(), REPORT, 1e-6, "zero-out", "x", True, 1.0, 8.0).save_statement(path), {"path": "said"}),
     "account": (account, {"protocol": RUN, "trust": TRUST, "participation": SCHEME, "sigma": 1.0, "method": "exact", "updates": Lipschitz(1), "rates": [1.0] * 4,
         "memory_limit": 1.0}),
     "account of a schedule": (account, {"protocol": SCHEDULED, "trust": LDP(), "participation": SCHEME, "sigma": 1.0, "method": "exact", "updates": None, "rates": None,
@@ -292,8 +295,10 @@ CALLS = {  # what is called, and good arguments, of which one after the other is
                                "checkpoint": None, "on_nonfinite": "stop"}),
     "which_noise": (which_noise, {"W": W, "participation": SCHEME, "epsilon": 1.0, "delta": 1e-5, "against": "eavesdropper"}), "workload": (workload, {"W": W, "T": 4}),
     "Peer": (peer, {"make_model": model, "data": DATA, "batches": BATCHES, "run": Run("toy", RUN, 0.1), "lr": 0.1, "clip": 1.0,
-                    "placement": None, "protect": "record", "loss": None, "device": "cpu", "folder": None, "record": False}),
-    "Peer.run": (lambda **given: of_peer("run", **given), {"every": 2, "records": 2, "progress": False}), "Peer.test": (lambda **given: of_peer("test", **given), {"records": 2}),
+                    "placement": None, "protect": "record", "loss": None, "device": "cpu", "folder": None, "record": False,
+                    "budget": Budget(Claim(RUN, LDP(), SCHEME), 1.0, 50.0, 1e-5)}),
+    "Peer.run": (lambda **given: of_peer("run", **given), {"every": 2, "records": 2, "progress": False, "tell": lambda t, numbers: None}),
+    "Peer.modules": (lambda **given: of_peer("modules", **given), {"run": 0}), "Peer.test": (lambda **given: of_peer("test", **given), {"records": 2}),
 }
 class Stranger:
     """An object that nobody knows."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtr
 
+from ...base.arguments import check_path
 from ...base.files import check_place, package_code, write_whole
 
 # %% auto #0
@@ -40,7 +41,7 @@ def write_statement(
     path: str | Path, title: str, numbers: Mapping[str, Any], lines: Sequence[str],
 ) -> tuple[Path, Path]:
     "Write a statement as Markdown and as JSON: path.md and path.json, which must not exist."
-    stem = check_place("path", path)
+    stem = check_place("path", check_path("path", path))
     files = tuple(stem.with_name(stem.name + ending) for ending in (".md", ".json"))
     for file in files:
         if file.exists(): raise FileExistsError(f"path={str(path)!r}: {file.name} is there; expected another name")
