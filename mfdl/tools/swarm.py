@@ -201,7 +201,12 @@ def leave(plan: Plan, peer: Peer, label: str, folder: Path) -> None:
     if (folder / "statement.md").exists(): return
     (folder / "run.jsonl").unlink(missing_ok=True)
     so_far = Participation.cyclic(peer.t // plan.batches, plan.batches)
-    write_log(peer.as_run(), so_far, plan.sigma, folder / "run.jsonl", clip=plan.clip, batch=peer.batches.size, adjacency=plan.adjacency)
+    units: dict[str, Any] = {"clip": plan.clip, "batch": peer.batches.size, "adjacency": plan.adjacency}
+    try:
+        write_log(peer.as_run(), so_far, plan.sigma, folder / "run.jsonl", **units)
+    except ValueError:  # somebody holds noise that it never added: as if nobody had been late, which tells no less
+        planned = peer.protocol if peer.t == peer.T else peer.protocol.until(peer.t)
+        write_log(planned, so_far, plan.sigma, folder / "run.jsonl", **units)
     numbers = {
         "epsilon": peer.budget.spent(peer.t), "delta": plan.delta, "mu": peer.budget.mu(peer.t),
         "sigma": plan.sigma, "run": plan.run, "site": label, "sites": peer.protocol.n, "records": int((peer.batches.index >= 0).sum()),
