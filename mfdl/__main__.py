@@ -6,6 +6,25 @@
 __all__ = []
 
 # %% ../nbs/where.ipynb #27b820c6
-if __name__ == "__main__" and __package__ == "mfdl":
+import os
+import signal
+from contextlib import suppress
+from typing import Any
+
+class _Stop:
+    "What Ctrl-C does before a command has begun its work: end at once."
+    before_work = True
+
+    def __call__(self, *_: Any) -> None:
+        os.write(2, b"stopped; nothing was written\n")
+        os._exit(130)
+
+def main() -> None:
+    "Run the command `mfdl`, which Ctrl-C ends in one line from the first import on."
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with suppress(ValueError):  # in another thread than the first
+            signal.signal(signal.SIGINT, _Stop())
     from mfdl.tools.cli import app
     app(prog_name="mfdl")
+
+if __name__ == "__main__" and __package__ == "mfdl": main()

@@ -23,7 +23,7 @@ from mfdl.accounting.methods.proved_for_training import (
 from .methods.report import Report
 from .methods.schedules import rates_for_promises
 from .methods.ways import Asked
-from ..base.arguments import real_number
+from ..base.arguments import brief, real_number
 from ..protocol.threat_models import TrustModel
 from ..protocol.participation import Participation
 from ..protocol.methods.random_participation import RandomParticipation
@@ -48,7 +48,7 @@ def account_by(
     "The account for known steps, by the ways of a word; 'auto' is all of them."
     trusts = check_account(protocol, trust, participation, sigma, method)
     if memory_limit is not None and not real_number(memory_limit) > 0:
-        raise ValueError(f"memory_limit={memory_limit!r}: expected a positive number of bytes")
+        raise ValueError(f"memory_limit={brief(memory_limit)}: expected a positive number of bytes")
     run, rates = rates_for_promises(protocol, updates is not None, rates)
     if updates is not None or rates is not None:
         check_updates(run, trusts, updates, rates)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mfdl.accounting.methods.gaussian_conversions import (
     gaussian_log_delta, solve_epsilon, solve_mu,
 )
-from ..base.arguments import check_choice, check_count, real_number
+from ..base.arguments import brief, check_choice, check_count, real_number
 from ..base.files import needed_for
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ['ADJACENCY', 'GaussianDP', 'row_sensitivity']
 def check_delta(delta: float) -> float:
     "Return a probability that an approximate guarantee can have."
     if not 0 < real_number(delta) < 1:
-        raise ValueError(f"delta={delta!r}: expected a probability in (0, 1), such as 1e-6")
+        raise ValueError(f"delta={brief(delta)}: expected a probability in (0, 1), such as 1e-6")
     return float(delta)
 
 # %% ../../nbs/accounting/08_gaussian_dp.ipynb #00000012
@@ -58,7 +58,7 @@ class GaussianDP:
     def __post_init__(self) -> None:
         mu = real_number(self.mu)  # a float32 would cost digits
         if not mu >= 0:
-            raise ValueError(f"mu={self.mu!r}: expected a number >= 0 (inf for no protection)")
+            raise ValueError(f"mu={brief(self.mu)}: expected a number >= 0 (inf for no protection)")
         object.__setattr__(self, "mu", mu)
 
     def delta(self, epsilon: float) -> float:
@@ -67,7 +67,7 @@ class GaussianDP:
         The mechanism is (epsilon, delta)-DP (Dong, Roth and Su 2022, Corollary 1).
         """
         if not real_number(epsilon) >= 0:
-            raise ValueError(f"epsilon={epsilon!r}: expected a number >= 0")
+            raise ValueError(f"epsilon={brief(epsilon)}: expected a number >= 0")
         epsilon = real_number(epsilon)
         if math.isinf(self.mu): return 1.0
         if self.mu == 0 or math.isinf(epsilon): return 0.0
@@ -88,7 +88,7 @@ class GaussianDP:
         The mechanism is (alpha, that)-RDP (arXiv 1702.07476).
         """
         if not real_number(alpha) > 1:
-            raise ValueError(f"alpha={alpha!r}: expected an order > 1")
+            raise ValueError(f"alpha={brief(alpha)}: expected an order > 1")
         return real_number(alpha) * (self.mu * self.mu / 2) if self.mu else 0.0
 
     def beta(self, alpha: float) -> float:
@@ -99,7 +99,7 @@ class GaussianDP:
         """
         from scipy.special import ndtr, ndtri
         if not 0 <= real_number(alpha) <= 1:
-            raise ValueError(f"alpha={alpha!r}: expected a probability from 0 to 1")
+            raise ValueError(f"alpha={brief(alpha)}: expected a probability from 0 to 1")
         if math.isinf(self.mu): return 0.0
         return float(ndtr(-ndtri(real_number(alpha)) - self.mu))
 
@@ -129,7 +129,7 @@ class GaussianDP:
         for other in others:
             if isinstance(other, GaussianDP): continue
             raise ValueError(
-                f"compose: {other!r} is not a mechanism; expected GaussianDP(mu)"
+                f"compose: {brief(other)} is not a mechanism; expected GaussianDP(mu)"
             )
         return GaussianDP(math.hypot(self.mu, *(other.mu for other in others)))
 
@@ -140,7 +140,7 @@ class GaussianDP:
         Its relative accuracy is 1e-12 for delta up to 1/2.
         """
         if not 0 <= real_number(epsilon) < math.inf:
-            raise ValueError(f"epsilon={epsilon!r}: expected a finite number >= 0")
+            raise ValueError(f"epsilon={brief(epsilon)}: expected a finite number >= 0")
         return cls(solve_mu(real_number(epsilon), math.log(check_delta(delta))))
 
 # %% ../../nbs/accounting/08_gaussian_dp.ipynb #0000001a
@@ -181,12 +181,12 @@ def row_sensitivity(clip: float, batch_size: int, adjacency: str) -> float:
     0.05
     """
     norm = real_number(clip)
-    if not 0 < norm < math.inf: raise ValueError(f"clip={clip!r}: expected a positive, finite number")
+    if not 0 < norm < math.inf: raise ValueError(f"clip={brief(clip)}: expected a positive, finite number")
     factor = ADJACENCY[check_choice("adjacency", adjacency, ADJACENCY)]
     row = factor * norm / check_count("batch_size", batch_size, "a number of records")
     if not 0 < row < math.inf:
         raise ValueError(
-            f"clip={clip!r}, batch_size={batch_size}: the row sensitivity is out of the "
+            f"clip={brief(clip)}, batch_size={batch_size}: the row sensitivity is out of the "
             "range of floats; expected less extreme values"
         )
     return row
@@ -196,7 +196,7 @@ def check_sigma(sigma: float) -> float:
     "Return a strength of noise for which there is an account."
     if not 0 < real_number(sigma) < math.inf:
         baseline = "; for a baseline without noise there is dsgd(W, T)" if real_number(sigma) == 0 else ""
-        raise ValueError(f"sigma={sigma!r}: expected a finite number > 0 (noise standard deviation "
+        raise ValueError(f"sigma={brief(sigma)}: expected a finite number > 0 (noise standard deviation "
                          f"divided by row sensitivity){baseline}")
     return float(sigma)
 
@@ -206,17 +206,17 @@ def calibrate_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
 
     It is the sensitivity over mu, on the safe side of the accuracy of mu.
     """
-    wanted = f"epsilon={epsilon}"
+    wanted = f"epsilon={brief(epsilon)}"
     if not 0 <= real_number(sensitivity) < math.inf:
         raise ValueError(
-            f"sensitivity={sensitivity!r}: no finite noise reaches {wanted}; "
+            f"sensitivity={brief(sensitivity)}: no finite noise reaches {wanted}; "
             "expected a finite number >= 0"
         )
     mu = GaussianDP.from_epsilon(epsilon, delta).mu
     sigma = real_number(sensitivity) / mu * (1 + 1e-12)
     if math.isinf(sigma) or sigma == 0 < sensitivity:
         raise ValueError(
-            f"sensitivity={sensitivity!r}, {wanted}, delta={delta}: the noise is out of the "
+            f"sensitivity={brief(sensitivity)}, {wanted}, delta={delta}: the noise is out of the "
             "range of floating-point numbers; expected less extreme values"
         )
     return sigma

@@ -25,22 +25,31 @@ Floats = NDArray[np.float64]  # arrays of float64
 Ints = NDArray[np.int64]  # arrays of int64
 Bools = NDArray[np.bool_]  # arrays of bool
 
+# %% ../../nbs/base/arguments.ipynb #br1ef002
+def brief(value: object, most: int = 80) -> str:
+    "A value in an error message, in one line."
+    try:
+        shown = " ".join(repr(value).split())
+    except Exception:  # of somebody else, or an integer of more than 4300 digits
+        shown = f"<{type(value).__name__}>"
+    return shown if len(shown) <= most else f"{shown[:most - 2]}.."
+
 # %% ../../nbs/base/arguments.ipynb #00000007
 def check_choice(argument: str, value: object, choices: Iterable[str]) -> str:
     "Return a value that is one of several names."
     names = list(choices)
     if isinstance(value, str) and value in names: return value
-    near = get_close_matches(str(value), names, n=3, cutoff=0.6)
+    near = get_close_matches(value if isinstance(value, str) else "", names, n=3, cutoff=0.6)
     expected = f"expected one of: {', '.join(sorted(names))}"
     hint = f"did you mean {' or '.join(near)}?" if near else expected
-    raise ValueError(f"{argument}={value!r:.80} is not known: {hint}")
+    raise ValueError(f"{argument}={brief(value)} is not known: {hint}")
 
 # %% ../../nbs/base/arguments.ipynb #0000000a
 def check_count(argument: str, value: object, what: str = "") -> int:
     "Return a value that is an integer of at least one."
     said = f" is {what}" if what else ""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
-        raise ValueError(f"{argument}={value!r:.80}{said}: expected an integer >= 1")
+        raise ValueError(f"{argument}={brief(value)}{said}: expected an integer >= 1")
     if int(value) >= 2**63:
         raise ValueError(f"{argument}=2^63 or more{said}: expected an integer below 2^63")
     return int(value)
@@ -58,7 +67,7 @@ def real_number(value: object) -> float:
 def check_confidence(confidence: float) -> float:
     "Return the confidence of an interval or a test."
     if not 0 < real_number(confidence) < 1:
-        raise ValueError(f"confidence={confidence!r:.60}: expected a number in (0, 1), "
+        raise ValueError(f"confidence={brief(confidence)}: expected a number in (0, 1), "
                          "such as 0.95")
     return float(confidence)
 
@@ -66,7 +75,28 @@ def check_confidence(confidence: float) -> float:
 def check_flag(argument: str, value: object) -> bool:
     "Return a value that is True or False."
     if isinstance(value, bool | np.bool_): return bool(value)
-    raise ValueError(f"{argument}={value!r:.80}: expected True or False")
+    raise ValueError(f"{argument}={brief(value)}: expected True or False")
+
+# %% ../../nbs/base/arguments.ipynb #k1nd0002
+def check_kind(
+    argument: str, value: object, kinds: type | tuple[type, ...], expected: str,
+) -> None:
+    "Refuse what is of none of several classes."
+    if not isinstance(value, kinds):
+        raise ValueError(f"{argument}={brief(value)}: expected {expected}")
+
+def check_path(argument: str, path: object) -> str:
+    "Return the name of a file or of a folder."
+    if isinstance(path, str | os.PathLike) and (name := str(path)) and "\0" not in name:
+        return name
+    raise ValueError(f"{argument}={brief(path)}: expected the name of a file or of a folder")
+
+def check_list(argument: str, values: Any, expected: str) -> list[Any]:
+    "Return what can be listed."
+    try:
+        return list(values)
+    except TypeError:
+        raise ValueError(f"{argument}={brief(values)}: expected {expected}") from None
 
 # %% ../../nbs/base/arguments.ipynb #00000013
 def check_plain(argument: str, values: object) -> None:
@@ -87,7 +117,7 @@ def real_array(argument: str, values: ArrayLike, expected: str = "numbers") -> F
     check_plain(argument, values)
     try:
         found = np.asarray(values).astype(float, casting="same_kind", copy=False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         message = f"{argument} is not an array of real numbers: expected {expected}"
         raise ValueError(message) from None
     if not np.isfinite(found).all():

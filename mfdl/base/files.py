@@ -10,20 +10,29 @@ import io
 import json
 import math
 import os
+import re
 import secrets
+import stat
 import sys
 import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from .arguments import brief, check_path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 # %% auto #0
 __all__ = []
@@ -39,11 +48,54 @@ def settle(*paths: str | Path) -> None:
         finally:
             os.close(handle)
 
+# %% ../../nbs/base/files.ipynb #clear001
+_MINUTES = 10  # after which an unfinished file that nobody holds is left from a writer that is gone
+
+def _is_free(handle: int) -> bool:
+    "Lock an open file for this process, unless another one has locked it."
+    if fcntl is None: return True  # there a file that somebody has open cannot be removed
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # of a file system without locks
+        return False
+    return True
+
+def _is_left(path: Path) -> bool:
+    "Whether a file is this user's, of a write that was ended before its end."
+    about = path.lstat()
+    mine = not hasattr(os, "getuid") or about.st_uid == os.getuid()
+    if not stat.S_ISREG(about.st_mode) or not mine or time.time() - about.st_mtime < 60 * _MINUTES:
+        return False
+    handle = os.open(path, os.O_RDWR)
+    try:
+        return _is_free(handle)
+    finally:
+        os.close(handle)
+
+def clear_unfinished(folder: str | Path) -> list[Path]:
+    "Remove what writers that are gone have left in a folder; returns what that was."
+    gone = []
+    for entry in os.scandir(folder):
+        if not re.fullmatch(r".+\.[0-9a-f]{16}\.unfinished", entry.name): continue
+        with suppress(OSError):  # removed or finished meanwhile, or somebody else's
+            if _is_left(Path(entry.path)):
+                os.unlink(entry.path)
+                gone.append(Path(entry.path))
+    return gone
+
+@cache
+def _clear_once(folder: Path) -> None:
+    "Remove what is left in a folder, at the first write of this process there."
+    with suppress(OSError):  # of a folder that cannot be listed
+        clear_unfinished(folder)
+
 # %% ../../nbs/base/files.ipynb #whole002
 def check_place(argument: str, path: str | Path) -> Path:
     "Return a path at which a file can be written, as far as that can be seen before."
+    file = Path(check_path(argument, path))
     shown = f"{argument}={str(path)!r}"
-    file = Path(path)
     if file.is_dir():
         raise IsADirectoryError(f"{shown}: is a folder; expected the name of a file")
     if not file.parent.is_dir():
@@ -54,13 +106,17 @@ def check_place(argument: str, path: str | Path) -> Path:
 def write_whole(path: str | Path, content: bytes, mode: int = 0o666) -> Path:
     "Write a file, all or nothing, whatever happens and whoever else writes it."
     path = check_place("path", path)
+    _clear_once(path.parent.resolve())
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}.unfinished")
     try:
-        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         with open(handle, "wb") as file:
+            _is_free(handle)  # and locked from now on, until it has its name
             file.write(content)
-        settle(unfinished)
-        unfinished.replace(path)
+            file.flush()
+            settle(unfinished)
+            if fcntl is not None: unfinished.replace(path)
+        if fcntl is None: unfinished.replace(path)  # where no open file can be renamed
         settle(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -78,7 +134,7 @@ def _described(about: dict[str, Any]) -> str:
     try:
         return json.dumps(about)
     except TypeError as error:
-        raise ValueError(f"about={about!r}: expected what JSON can hold ({error})") from None
+        raise ValueError(f"about={brief(about)}: expected what JSON can hold ({error})") from None
 
 # %% ../../nbs/base/files.ipynb #seal0002
 def seal(path: str | Path, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
@@ -130,6 +186,7 @@ def _read_archive(path: str | Path, content: bytes) -> tuple[str, Any, dict[str,
 # %% ../../nbs/base/files.ipynb #00000009
 def unseal(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     "Read what `seal` wrote."
+    check_path("path", path)
     shown = f"path={str(path)!r}"
     if Path(path).is_dir():
         raise ValueError(f"{shown}: is a folder; expected a file of this project")

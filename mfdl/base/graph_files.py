@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
-from .arguments import Bools, Floats, Ints, check_fits, composed, real_number
+from .arguments import Bools, Floats, Ints, brief, check_fits, composed, real_number
 from .downloads import READING, read_bytes
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ def read_frame(frame: pd.DataFrame, columns: str | Sequence[Any] | None = None) 
     "Read an undirected simple graph from a table with a link in each row."
     import pandas as pd
     if not isinstance(frame, pd.DataFrame):
-        raise ValueError(f"graph={frame!r:.60}: expected the name of a graph, the path of a file, "
+        raise ValueError(f"graph={brief(frame)}: expected the name of a graph, the path of a file, "
                          "a pandas.DataFrame or a networkx.Graph")
     return _table_network(_frame_table(frame, columns))
 

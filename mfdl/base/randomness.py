@@ -12,7 +12,7 @@ import secrets
 import numpy as np
 from numpy.typing import NDArray
 
-from .arguments import Floats, check_count, real_number
+from .arguments import Floats, brief, check_count, real_number
 
 # %% auto #0
 __all__ = []
@@ -95,7 +95,7 @@ def draw(seed: int, number: int, dimension: int, secure: bool = False) -> Floats
     "Draw one noise variable of a seed, standard normal."
     is_integer = isinstance(number, int | np.integer) and not isinstance(number, bool)
     if not is_integer or not 0 <= number < 2**63:
-        raise ValueError(f"number={number!r}: expected an integer from 0 to 2^63 - 1")
+        raise ValueError(f"number={brief(number)}: expected an integer from 0 to 2^63 - 1")
     block, place = divmod(int(number), block_size(dimension))
     variable: Floats = draw_block(seed, block, dimension, secure)[place]
     return variable
@@ -124,7 +124,7 @@ def grid_spacing(scale: float, clip: float) -> float:
             raise ValueError(f"{name}={value!r}: expected a positive, finite number")
     largest = max(_ROOM * scale, clip)
     if not 2.0**-100 < largest < 2.0**100:
-        raise ValueError(f"scale={scale!r}, clip={clip!r}: out of the range of float32; "
+        raise ValueError(f"scale={brief(scale)}, clip={brief(clip)}: out of the range of float32; "
                          f"expected less extreme values")
     return 2.0 ** (math.ceil(math.log2(largest)) - 24)
 
@@ -132,7 +132,7 @@ def grid_spacing(scale: float, clip: float) -> float:
 def to_grid(values: Floats, spacing: float) -> Floats:
     "Round values to multiples of a power of two."
     if math.frexp(spacing)[0] != 0.5:
-        raise ValueError(f"spacing={spacing!r}: expected a power of two")
+        raise ValueError(f"spacing={brief(spacing)}: expected a power of two")
     steps = np.round(values / spacing)
     if not (np.abs(steps) < 2**24).all():
         largest = np.abs(values).max()

@@ -11,7 +11,7 @@ from functools import partial
 
 from ..accounting.account import account
 from ..accounting.gaussian_dp import GaussianDP, check_delta
-from ..base.arguments import check_confidence
+from ..base.arguments import check_confidence, check_flag, real_number
 from ..base.randomness import check_seed, derive_seed
 from .methods.distances import Interval, epsilon_shown, interval, least_refutable
 from mfdl.evidence.methods.replays import (
@@ -168,6 +168,7 @@ def audit(
     check_confidence(confidence)
     check_delta(delta)
     check_seed("secret", secret)
+    check_flag("secure", secure)
     scale = noise_scale(sigma, protect, adjacency)
     attacked = Participation.every_step(protocol.T) if protect == "node" else participation
     hardest = worst_case(protocol, trust, attacked, victim)
@@ -182,7 +183,7 @@ def audit(
     taught = learned(along(without, basis), along(with_it, basis))
     label = protocol.nodes[case.victim]
     accounted = report.mu[report.victims.index(label)]
-    mu = float(accounted if claimed is None else claimed)
+    mu = float(accounted) if claimed is None else real_number(claimed)
     return Audit(
         protocol.name, label, mu, replays,
         best=interval(*best, confidence),

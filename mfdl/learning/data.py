@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import Ints, check_count
+from ..base.arguments import Ints, brief, check_count
 from mfdl.learning.methods.data_checks import (
     check_holdings, check_index, generator_of, records_of,
 )
@@ -80,7 +80,7 @@ class Batches:
         ----------
         T : int
         """
-        if T % self.b:
+        if check_count("T", T, "a number of steps") % self.b:
             raise ValueError(
                 f"T={T} steps are no multiple of the b={self.b} batches: records would take part "
                 "differently often; expected whole rounds")
@@ -143,6 +143,8 @@ class Batches:
         -------
         ndarray of int64, (n, m)
         """
+        if isinstance(step, bool) or not isinstance(step, int | np.integer):
+            raise ValueError(f"step={brief(step)}: expected the number of a step")
         return self.index[:, step % self.b]
 
 # %% ../../nbs/learning/21_data.ipynb #00000005

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.arguments import check_count
+from ..base.arguments import check_count, check_flag, check_path
 from ..base.files import progress_bar
 from .data import Batches, Dataset
 from mfdl.learning.methods.checkpoints import (
@@ -191,7 +191,7 @@ class Simulation(Training):
             When the secret was forgotten, or a step was interrupted.
         """
         check_can_be_saved(self)
-        return Checkpoint(path).save(self.digest(), self.learner)
+        return Checkpoint(path, self.runs).save(self.digest(), self.learner)
 
     def resume(self, path: str | Path) -> Simulation:
         """Continue from a checkpoint.
@@ -212,7 +212,7 @@ class Simulation(Training):
             When the checkpoint is damaged, or from other settings.
         """
         check_can_resume(self)
-        step, arrays = Checkpoint(path).load(self.digest())
+        step, arrays = Checkpoint(path, self.runs).load(self.digest())
         self.broken = True  # until all is restored
         self.learner.restore(step, arrays)
         self.broken = False
@@ -244,6 +244,9 @@ class Simulation(Training):
         """
         if every is not None:
             check_count("every", every, "a number of steps")
+        check_flag("progress", progress)
+        if checkpoint is not None:
+            check_path("checkpoint", checkpoint)
         place = None if checkpoint else unfinished_place(self, every, records)
         if place and place.exists():
             self.resume(place)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..base.arguments import Floats, check_fits, real_number
+from ..base.arguments import Floats, brief, check_fits, real_number
 from ..base.files import progress_bar
 from .methods.certificates import NotConverged, check_tolerance
 from .methods.expected_error import expected_error
@@ -95,11 +95,11 @@ def optimize_pairwise(
     W = check_gossip(W)
     check_participation(participation)
     n, T = len(W), participation.T
-    check_fits(f"participation={participation!r}: {T} steps", 6 * 8.0 * T**2, "fewer of them")
+    check_fits(f"participation={brief(participation)}: {T} steps", 6 * 8.0 * T**2, "fewer of them")
     check_curious(curious, n - 2, "if all others are curious, only a node's own noise protects it: MAFALDA is "
                    "the best of that, noise='mafalda' or strategy('mafalda', participation, W)")
     if not 0 <= real_number(absent) <= 1:
-        raise ValueError(f"absent={absent!r}: expected a share of the steps, from 0 to 1")
+        raise ValueError(f"absent={brief(absent)}: expected a share of the steps, from 0 to 1")
     check_tolerance(tol)
     mu = checked_mu(budgets, n)
     checked_groups(groups, W)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..accounting.gaussian_dp import GaussianDP
-from ..base.arguments import Floats, check_fits
+from ..base.arguments import Floats, brief, check_fits
 from ..protocol.methods.checked_gossip import check_gossip
 from ..protocol.gossip import links
 from ..protocol.participation import Participation, check_participation
@@ -114,9 +114,9 @@ def which_noise(
     W = check_gossip(W)
     check_participation(participation)
     T = participation.T
-    check_fits(f"participation={participation!r}: {T} steps", 6 * 8.0 * T**2, "fewer of them")
+    check_fits(f"participation={brief(participation)}: {T} steps", 6 * 8.0 * T**2, "fewer of them")
     mu = GaussianDP.from_epsilon(epsilon, delta).mu
-    if mu > 1e100: raise ValueError(f"epsilon={epsilon!r}: expected a number of at most 1e150")
+    if mu > 1e100: raise ValueError(f"epsilon={brief(epsilon)}: expected a number of at most 1e150")
     curious = curious_in(against, len(W))
     if not links(W).any():
         raise ValueError("W: no node hears another, so an eavesdropper learns nothing and no noise is "

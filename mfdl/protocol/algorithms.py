@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base.arguments import Bools, Floats, real_number
+from ..base.arguments import Bools, Floats, brief, real_number
 from .gossip import links
 from .methods.absences import each_its_own, left_alone, node_sets
 from .methods.checked_gossip import gossip_kinds, gossip_sequence
@@ -232,7 +232,7 @@ def decor(
     n = len(Ws[0])
     for name, value in (("sigma_local", sigma_local), ("sigma_edge", sigma_edge)):
         if not 0 <= real_number(value) < np.inf:
-            raise ValueError(f"{name}={value!r}: expected a finite number >= 0")
+            raise ValueError(f"{name}={brief(value)}: expected a finite number >= 0")
     linked: Bools = np.any([links(one) | links(one).T for one in Ws.different], axis=0)
     pairs = _secret_pairs(graph, linked, check_nodes(nodes, n))
     incidence = np.zeros((n, len(pairs)))

@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from ..base.arguments import Bools, Floats, Ints, check_choice, check_flag
+from ..base.arguments import Bools, Floats, Ints, brief, check_choice, check_flag
 from mfdl.protocol.methods.checked_gossip import (
     LARGE, adjacency_of, check_gossip, check_graph, given_weights, warn_if_disconnected,
 )
@@ -119,7 +119,7 @@ def churn(
     check_graph(graph)
     steps = list(offline) if np.iterable(offline) else [offline]
     if not all(map(np.iterable, steps)):
-        raise ValueError(f"offline={offline!r}: expected for each step a list of nodes")
+        raise ValueError(f"offline={brief(offline)}: expected for each step a list of nodes")
     return tuple(_gossip_without(graph, list(absent), weights) for absent in steps)
 
 # %% ../../nbs/protocol/02_gossip.ipynb #0000001d

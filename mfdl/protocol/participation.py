@@ -12,7 +12,7 @@ from math import comb
 
 import numpy as np
 
-from ..base.arguments import Floats, check_choice, check_count
+from ..base.arguments import Floats, brief, check_choice, check_count
 from .methods.random_participation import RandomParticipation, RandomSchemes
 
 # %% auto #0
@@ -86,10 +86,10 @@ def _check_fit(k: int, b: int, T: int, separation: str) -> None:
 def _read(spec: str) -> re.Match[str]:
     "The parts of a text that names a scheme."
     names = r"(every-step|single)|(cyclic|min-sep):([0-9]+),([0-9]+)"
-    match = re.fullmatch(names, str(spec))
+    match = re.fullmatch(names, spec if isinstance(spec, str) else "")
     if match: return match
     expected = "expected every-step, single, cyclic:k,b or min-sep:k,b"
-    raise ValueError(f"participation={spec!r}: {expected}")
+    raise ValueError(f"participation={brief(spec)}: {expected}")
 
 def _usual_steps(match: re.Match[str]) -> int:
     "The steps of a text that does not name them: k*b if cyclic, otherwise 10."
@@ -197,7 +197,7 @@ def check_participation(participation: object) -> None:
     if isinstance(participation, RandomParticipation):
         participation.refuse()
     expected = "expected a Participation, such as Participation.every_step(T)"
-    raise ValueError(f"participation={participation!r:.60}: {expected}")
+    raise ValueError(f"participation={brief(participation)}: {expected}")
 
 # %% ../../nbs/protocol/07_participation.ipynb #628802e1
 PROTECTS = ("record", "node")  # what is protected: one record, or all data of a node

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..base.arguments import Bools, Ints, check_choice, check_count
+from ..base.arguments import Bools, Ints, brief, check_choice, check_count, check_kind
 from ..base.randomness import check_seed
 from .methods.matrices_from_elsewhere import MatrixProtocol
 from .methods.tables import Messages, Variables
@@ -19,6 +20,42 @@ from .protocols import Protocol
 
 # %% auto #0
 __all__ = ['LDP', 'PNDP', 'SecLDP']
+
+# %% ../../nbs/protocol/06_threat_models.ipynb #maskchk1
+def _check_coalition(coalition: object, n: int) -> None:
+    "Refuse what does not say of each of n nodes whether it attacks."
+    if isinstance(coalition, np.ndarray) and coalition.shape == (n,) and coalition.dtype == bool:
+        return
+    raise ValueError(f"coalition={brief(coalition)}: expected a bool for each of {n} nodes")
+
+def _check_messages(messages: object, coalition: object) -> None:
+    "Refuse what is no table of messages, or another coalition."
+    expected = "the messages of a run, such as run.messages"
+    check_kind("messages", messages, Messages, expected)
+    assert isinstance(messages, Messages)
+    _check_coalition(coalition, messages.receiver_sets.shape[1])
+
+def _check_variables(variables: object, coalition: object) -> None:
+    "Refuse what is no table of variables, or another coalition."
+    expected = "the noise variables of a run, such as run.variables"
+    check_kind("variables", variables, Variables, expected)
+    assert isinstance(variables, Variables)
+    _check_coalition(coalition, variables.holder_sets.shape[1])
+
+def _check_owners(owner: Any, coalition: Any) -> None:
+    "Refuse what does not name the node of each gradient, or another coalition."
+    n = coalition.size if isinstance(coalition, np.ndarray) else 1
+    _check_coalition(coalition, n)
+    named = isinstance(owner, np.ndarray) and owner.ndim == 1 and owner.dtype.kind in "iu"
+    if not named or not ((owner >= 0) & (owner < n)).all():
+        raise ValueError(f"owner={brief(owner)}: expected for each gradient a node from 0 to "
+                         f"{n - 1}")
+
+def check_observed(run: object, coalition: object) -> None:
+    "Refuse what is no run, or another coalition."
+    check_kind("run", run, (Protocol, MatrixProtocol), "a Protocol, such as dp_dsgd(W, T)")
+    assert isinstance(run, Protocol | MatrixProtocol)
+    _check_coalition(coalition, run.n)
 
 # %% ../../nbs/protocol/06_threat_models.ipynb #00000009
 class TrustModel:
@@ -86,6 +123,7 @@ class TrustModel:
 
     def observation(self, run: Protocol | MatrixProtocol, coalition: Bools) -> csr_array:
         "What the attacker observes, as combinations of the m messages, (o, m)."
+        check_observed(run, coalition)
         seen = np.flatnonzero(self.sees(run.messages, coalition))
         shape = len(seen), len(run.messages.step)
         return csr_array((np.ones(len(seen)), seen, np.arange(len(seen) + 1)), shape=shape)
@@ -126,26 +164,29 @@ class LDP(TrustModel):
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "All of them, (m,)."
+        _check_messages(messages, coalition)
         return np.ones(len(messages.step), dtype=bool)
 
     def knows_gradient(self, owner: Ints, coalition: Bools) -> Bools:
         "None, (nT,)."
+        _check_owners(owner, coalition)
         return np.zeros(len(owner), dtype=bool)
 
     def knows_noise(self, variables: Variables, coalition: Bools) -> Bools:
         "None, (q,)."
+        _check_variables(variables, coalition)
         return np.zeros(len(variables.step), dtype=bool)
 
 # %% ../../nbs/protocol/06_threat_models.ipynb #pndpchk1
 def _check_attackers(nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
     "Labels of attacking nodes: at least one, and each of them once."
     if isinstance(nodes, str) or not np.iterable(nodes):
-        raise ValueError(f"attackers={nodes!r}: expected a list of nodes, such as [{nodes!r}]")
+        raise ValueError(f"attackers={brief(nodes)}: expected a list of nodes, such as [{brief(nodes)}]")
     labels = tuple(nodes)
     if not labels:
         raise ValueError("attackers=[]: expected at least one node; "
                          "without attackers in the network use LDP()")
-    shown = f"attackers={list(labels)!r}"
+    shown = f"attackers={brief(list(labels))}"
     if not all(isinstance(node, Hashable) for node in labels):
         raise ValueError(f"{shown}: expected labels of nodes")
     if any(node in labels[:i] for i, node in enumerate(labels)):
@@ -206,30 +247,34 @@ class PNDP(TrustModel):
     def each(cls, nodes: Iterable[Hashable]) -> list[PNDP]:
         "Make a list of attackers, in which each node is one on its own."
         if isinstance(nodes, str) or not np.iterable(nodes):
-            raise ValueError(f"nodes={nodes!r}: expected a list of nodes")
+            raise ValueError(f"nodes={brief(nodes)}: expected a list of nodes")
         return [cls([node]) for node in nodes]
 
     @classmethod
     def sample(cls, nodes: Iterable[Hashable], size: int, seed: int) -> list[PNDP]:
         "Make such a list of `size` different nodes that are drawn at random."
         everybody = cls.each(nodes)
+        if not everybody: raise ValueError("nodes=[]: expected at least one node")
         if check_count("size", size, "a number of attackers") > len(everybody):
-            raise ValueError(f"size={size!r}: expected at most {len(everybody)}, one a node")
+            raise ValueError(f"size={brief(size)}: expected at most {len(everybody)}, one a node")
         rng = np.random.default_rng(check_seed("seed", seed))
         return [everybody[i] for i in np.sort(rng.permutation(len(everybody))[:size])]
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "The messages that one of them receives, (m,)."
+        _check_messages(messages, coalition)
         received = np.asarray(messages.receiver_sets[:, coalition].sum(axis=1)) > 0
         seen: Bools = received[messages.receiver_set]
         return seen
 
     def knows_gradient(self, owner: Ints, coalition: Bools) -> Bools:
         "Their own gradients, (nT,)."
+        _check_owners(owner, coalition)
         return coalition[owner]
 
     def knows_noise(self, variables: Variables, coalition: Bools) -> Bools:
         "The noise that one of them holds, (q,)."
+        _check_variables(variables, coalition)
         held = np.asarray(variables.holder_sets[:, coalition].sum(axis=1)) > 0
         known: Bools = held[variables.holder_set]
         return known
@@ -287,5 +332,6 @@ class SecLDP(PNDP):
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "All messages, or those that one of them receives, (m,)."
+        _check_messages(messages, coalition)
         if not self.hears_all: return super().sees(messages, coalition)
         return np.ones(len(messages.step), dtype=bool)

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -428,19 +429,54 @@ def _graphs_command() -> None:
 MOST_PAGES = 8  # of the explorer that may be open, each with a process of its own
 _IDLE = 600  # seconds after which the process of a page that is no longer open is ended
 
+_PLACE: ContextVar[object] = ContextVar("_PLACE", default=None)  # of the page that is asked for
+
+def counting_places(manager: type) -> Any:
+    "A class of managers of processes that knows of which pages the process is still to come."
+    class CountingPlaces(manager):
+        "Its length is the number of processes that run; `under_way` has a place for each to come."
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.under_way: set[object] = set()
+
+        async def start_kernel(self, **options: Any) -> Any:
+            "Start a process, which counts from now on by itself, or never."
+            try:
+                return await super().start_kernel(**options)
+            finally:
+                self.under_way.discard(_PLACE.get())
+
+    return CountingPlaces
+
+def _reserve(handler: Any) -> None:
+    "Keep a place for the process of a page until it runs, or its request has ended without it."
+    place = object()
+    places = handler.kernel_manager.under_way
+    places.add(place)
+    _PLACE.set(place)
+    ended = handler.on_finish
+
+    def give_back() -> None:
+        places.discard(place)
+        ended()
+
+    handler.on_finish = give_back
+
 def guard(handler: Any, notebook: object = None, cwd: object = None) -> None:
     """Refuse a page that another site asks for, and a page beyond `MOST_PAGES`.
 
-    A page that is let in gets a cookie, with which it may end its process when it is closed or
-    loaded again.
+    A page that is let in gets a place before anything else can happen, so that many that are
+    asked for at once are counted, too; and a cookie, with which it may end its process when it
+    is closed or loaded again.
     """
     with needed_for("explore", "explore"): from tornado.web import HTTPError
     asked_by = handler.request.headers.get("Sec-Fetch-Site", "none")
     if asked_by not in ("none", "same-origin"):
         raise HTTPError(403, f"asked for by another site ({asked_by})")
-    if len(handler.kernel_manager) >= MOST_PAGES:
+    if len(handler.kernel_manager) + len(handler.kernel_manager.under_way) >= MOST_PAGES:
         raise HTTPError(
             503, f"{MOST_PAGES} pages are open already: expected that one is closed first")
+    _reserve(handler)
     _ = handler.xsrf_token  # sets the cookie without which a page may not end its process
 
 # %% ../../nbs/tools/cli.ipynb #0000002f
@@ -506,7 +542,11 @@ def _voila_options(port: int) -> dict[str, object]:
 # %% ../../nbs/tools/cli.ipynb #00000033
 def _voila_config(token: str) -> Config:
     "Options of Voila that nobody else should see, or that are not text."
-    with needed_for("explore", "explore"): from traitlets.config import Config
+    with needed_for("explore", "explore"):
+        from traitlets.config import Config
+        from traitlets.utils.importstring import import_item
+        from voila.configuration import VoilaConfiguration
+    manager = import_item(VoilaConfiguration.multi_kernel_manager_class.default_value)
     hosts = ["localhost", "127.0.0.1"]  # another name that resolves to this machine is refused
     settings = {
         "allow_remote_access": False,
@@ -515,7 +555,9 @@ def _voila_config(token: str) -> Config:
     }
     return Config({
         "Voila": {"token": token, "tornado_settings": settings},
-        "VoilaConfiguration": {"prelaunch_hook": guard},
+        "VoilaConfiguration": {
+            "prelaunch_hook": guard,
+            "multi_kernel_manager_class": counting_places(manager)},
     })
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -7,30 +7,32 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from ..base.arguments import Ints
+from ..base.arguments import Ints, brief, check_count, check_flag, check_kind, check_path
 from ..base.files import needed_for, package_code, progress_bar
 from ..base.randomness import grid_spacing, to_grid
 from ..protocol.protocols import Protocol
 from ..protocol.methods.executable import check_protocol_type
-from ..protocol.methods.steps import Round, fingerprint
+from ..protocol.methods.steps import Noise, Round, Step, fingerprint
 from ..protocol.methods.streams import NodeNoise
-from ..learning.data import Batches, Dataset
+from ..learning.data import Batches, Dataset, cut
 from ..learning.methods.drawn_batches import RandomBatches
 from ..learning.methods.learner import History, Learner, Training, describe_protocol
+from ..learning.methods.halting import Budget
 from ..learning.methods.noise_supply import Run, check_run, max_noise_std, rounded
 from .journal import Journal, UsedSeeds, check_hard_to_guess, commitments, gap
 from mfdl.tools.network import (
-    Forged, Network, PeerLost, Routes, disagreement, place_nodes, plan_routes,
+    Forged, Gone, Network, PeerLost, Routes, disagreement, place_nodes, plan_routes,
 )
 from .signatures import SIGNED
-
 
 # %% auto #0
 __all__ = ['Peer']
@@ -149,6 +151,7 @@ def _settings(peer: Peer, run: Run) -> dict[str, Any]:
         "protect": peer.learner.protect,
         "loss": peer.learner.loss_kind,
         "secure": run.secure,
+        "budget": str(peer.budget),
     }
 
 # %% ../../nbs/tools/distributed.ipynb #80000012
@@ -180,6 +183,13 @@ def _is_kept(size: int, post: Any) -> bool:
             and type(post["known"]) is bool and isinstance(post["spent"], list)
             and all(isinstance(row, str) for row in post["spent"]))
 
+def _is_told(post: Any) -> bool:
+    "Whether this is a notice of how a rank has ended."
+    if not isinstance(post, dict) or post.keys() != {"t", "skipped", "missed"}: return False
+    missed = post["missed"]
+    return (_are_steps([post["t"]]) and _are_steps(post["skipped"])
+            and isinstance(missed, list) and all(_are_steps(pair) and len(pair) == 2 for pair in missed))
+
 def _refuse_spent(rank: int, rows: list[str], folder: str | Path | None) -> None:
     "Raise a ValueError if a rank holds seeds whose noise has been used."
     if not rows: return
@@ -197,7 +207,7 @@ def _compare(peer: Peer, folder: str | Path | None) -> tuple[int, str]:
     posts = peer.network.read_all("settings", _is_post)
     if different := disagreement(posts): raise ValueError(f"ranks do not agree: {different}")
     kept = peer.network.read_all("usable", partial(_is_kept, peer.network.size))
-    if problem := gap(kept, peer.placement, peer.protocol):
+    if problem := gap(kept, peer.placement, peer.protocol, peer.network.lines.waits):
         raise ValueError(
             f"folder: {problem}; noise must not be used again, expected the folders of all "
             "as they were left, or a new run with new seeds")
@@ -219,8 +229,6 @@ def _shares(
     yield from zip(receivers, range(first, first + len(receivers)), strict=True)
 
 # %% ../../nbs/tools/distributed.ipynb #80000022
-_Transfer = tuple[Callable[..., Any], Any, int]  # what is done, the tensor, the other rank
-
 class ProcessExchange:
     "Messages between the nodes of this rank and those of others."
     def __init__(
@@ -237,6 +245,7 @@ class ProcessExchange:
         self.transcript: dict[tuple[int, int, Any], Any] | None = {} if record else None
         self.routes: dict[Round, Routes] = {}
         self.journal: Journal | None = None
+        self.missed: list[tuple[int, int]] = []  # steps and ranks that were not heard in them
         self.signed = 0 if network.signer is None else SIGNED // 4  # numbers behind messages
 
     def _lost(self, t: int, rank: int | None) -> PeerLost:
@@ -247,28 +256,6 @@ class ProcessExchange:
             again = "can be started again with all others"
             then = f"{again}, to go on from the last checkpoint that all have"
         return PeerLost(f"step {t}: {who}. This rank stops, and {then}")
-
-    def _start(self, t: int, transfers: list[_Transfer]) -> list[Any]:
-        "Start to receive and send tensors."
-        with needed_for("training", "train"): import torch.distributed as dist
-        works: list[Any] = []
-        rank: int | None = None
-        try:
-            if self.device.type == "cuda" and transfers:  # one call to NCCL
-                return dist.batch_isend_irecv([dist.P2POp(*transfer) for transfer in transfers])
-            for move, tensor, rank in transfers:
-                works.append(move(tensor, rank))
-        except RuntimeError:
-            raise self._lost(t, rank) from None
-        return works
-
-    def _wait(self, t: int, works: list[Any], transfers: list[_Transfer]) -> None:
-        "Wait until all tensors have arrived; NCCL has one handle for all of them."
-        for work, (_, _, rank) in zip(works, transfers, strict=False):
-            try:
-                work.wait()
-            except RuntimeError:
-                raise self._lost(t, rank) from None
 
     def _about(self, t: int, k: int, sender: int, receiver: int) -> list[Any]:
         "What a message is about, which is signed with it."
@@ -296,10 +283,8 @@ class ProcessExchange:
         self, t: int, k: int, routes: Routes, messages: dict[Any, Any],
         meanwhile: Callable[[], Any],
     ) -> dict[Any, Any]:
-        "Send what other ranks wait for; return all messages {name: (parameters,)} of round k."
-        with needed_for("training", "train"):
-            import torch
-            import torch.distributed as dist
+        "Send what other ranks wait for; return all messages {name: (parameters,)} that are heard in round k."
+        with needed_for("training", "train"): import torch
         d = self.dimension
         arriving = {
             rank: torch.empty(len(names) * d + self.signed, device=self.device)
@@ -307,18 +292,18 @@ class ProcessExchange:
         leaving = {
             rank: self._signed(t, k, rank, torch.stack([messages[name] for name in names]))
             for rank, names in routes.outgoing.items()}
-        receiving = [(dist.irecv, tensor, rank) for rank, tensor in arriving.items()]
-        sending = [(dist.isend, tensor, rank) for rank, tensor in leaving.items()]
-        transfers: list[_Transfer] = [*receiving, *sending]
-        works = self._start(t, transfers)
-        meanwhile()
-        self._wait(t, works, transfers)
+        try:
+            arrived = self.network.lines.swap(t, leaving, arriving, meanwhile)
+        except Gone as error:
+            raise self._lost(t, error.rank) from None
         got: dict[Any, Any] = {}
-        for rank, names in routes.incoming.items():
-            heard = self._checked(t, k, rank, arriving[rank]).view(len(names), d)
+        for rank, tensor in arrived.items():
+            names = routes.incoming[rank]
+            heard = self._checked(t, k, rank, tensor).view(len(names), d)
             got |= dict(zip(names, heard, strict=True))
+        self.missed += [(t, rank) for rank in routes.incoming if rank not in arrived]
         if self.journal is not None and routes.incoming:
-            self.journal.trace(t + 1, routes.incoming)
+            self.journal.trace(t + 1, arrived)
         self._record(t, k, got)
         for names in routes.outgoing.values():
             for name in names:
@@ -369,12 +354,58 @@ class ProcessExchange:
         averages = []
         for v in self.here:
             names = routes.heard[v]
-            self._record(t, k, {name: mailbox[name] for name in names if name is not None})
-            heard = torch.stack([kept[v] if name is None else mailbox[name] for name in names])
+            self._record(t, k, {name: mailbox[name] for name in names if name in mailbox})
+            heard = torch.stack([mailbox.get(name, kept[v]) for name in names])  # None is its own
             weights = torch.as_tensor(routes.weights[v], dtype=torch.float32, device=self.device)
             averages.append(weights @ heard)
         return torch.stack(averages)[:, None]
 
+# %% ../../nbs/tools/distributed.ipynb #80000043
+def check_absences(protocol: Protocol) -> None:
+    "Raise a ValueError for a run in which a message cannot be missing."
+    if any(len(step.rounds) != 1 or step.shares for step in protocol.distinct):
+        raise ValueError(
+            f"protocol: {protocol.name} has steps with no exchange, with several, or with noise on single messages; "
+            "where sites may be late, expected one exchange in each step and noise in models only, such as mf_dsgd(..)")
+
+def _left_out(one: Round, unheard: Sequence[tuple[int, int]]) -> Round:  # pairs of receiver and sender
+    "An exchange without some messages, whose weights go back to their receivers."
+    if not unheard: return one
+    W = csr_array(one.W).tolil()
+    for v, u in unheard:
+        W[v, v] += W[v, u]
+        W[v, u] = 0
+    return Round(csr_array(W) if isinstance(one.W, csr_array) else W.toarray())
+
+def without(protocol: Protocol, placement: Ints, told: Sequence[Mapping[str, Any]]) -> Protocol:
+    """A run without the messages and the gradients that ranks say were missing.
+
+    `told` has, for each rank, the steps that it skipped, and the (step, rank) that it missed.
+    """
+    gone = {(t, rank) for rank, post in enumerate(told) for t in post.get("skipped", ())}
+    missed = {(t, rank, other) for rank, post in enumerate(told) for t, other in post.get("missed", ())}
+    if not gone and not missed: return protocol
+    N, drawn, steps = csr_array(protocol.mix.N), protocol.drawn, []
+    for t, step in enumerate(protocol.steps):
+        away = np.array([(t, rank) in gone for rank in placement.tolist()])
+        one, = step.rounds
+        unheard = [(v, u) for v, u in np.argwhere(one.hears).tolist()
+                   if away[v] or away[u] or (t, placement[v], placement[u]) in missed]
+        added = csr_array(N[protocol.mix.step == t][:, :drawn[t + 1]].multiply(~away[:, None]))
+        noise = Noise(step.noise.holders, added) if gone else step.noise
+        steps.append(Step(step.trains & ~away, noise, [_left_out(one, unheard)]))
+    return Protocol(protocol.nodes, steps, f"{protocol.name}, as it ran")
+
+# %% ../../nbs/tools/distributed.ipynb #80000045
+def cut_together(network: Network, holdings: Sequence[Any], b: int) -> Batches:
+    """The records of the nodes here cut into b batches each, of the size that is largest at any rank.
+
+    Every rank learns how many records the largest batch of each other rank has.
+    """
+    own = cut(holdings, b).size
+    network.write("size", own)
+    sizes = network.read_all("size", lambda post: type(post) is int and post > 0)
+    return cut(holdings, b, max(sizes))
 
 # %% ../../nbs/tools/distributed.ipynb #00000021
 class Peer(Training):
@@ -415,6 +446,9 @@ class Peer(Training):
         it cannot go on, and its seeds are refused from then on.
     record : bool
         Whether every message that nodes here hear from others is kept in `transcript`.
+    budget : Budget, optional
+        What the run may spend, the same at all ranks. It stops before a round that would
+        spend more, and says in its history what it has spent.
 
     Attributes
     ----------
@@ -428,6 +462,9 @@ class Peer(Training):
         The bytes that each node here has sent to other ranks.
     transcript : dict or None
         Messages that were heard: {(step, round, name): Tensor (parameters,)}.
+    skipped : list of int
+        Steps in which nodes here neither trained nor sent, since neighbours that do not wait
+        had gone on.
 
     Raises
     ------
@@ -452,11 +489,23 @@ class Peer(Training):
         seeds: dict[Hashable, dict[int, int]], lr: Any, clip: float | None,
         placement: Any = None, protect: str = "record", loss: str | None = None,
         device: str = "cpu", folder: str | Path | None = None, record: bool = False,
+        budget: Budget | None = None,
     ) -> None:
+        check_kind("run", run, Run, "a Run, such as Run('private', protocol, scale=0.1)")
+        check_kind("network", network, Network, "a Network, as join() gives it")
+        if folder is not None: check_path("folder", folder)
+        check_flag("record", record)
         self.protocol = protocol = run.plain
         check_protocol_type(protocol)
         check_run(run, batches, clip)
+        if budget is not None:
+            check_kind("budget", budget, Budget, "a Budget, as `learning.methods.halting` makes it, or None")
+            budget.check(run, batches)
+            budget.last()  # accounts for all rounds, before anybody waits
+        if not network.lines.waits: check_absences(protocol)
         self.network = network
+        self.budget = budget
+        self.skipped: list[int] = []
         self.placement: Ints = place_nodes(placement, protocol.n, network.size)
         labels = [protocol.nodes[u] for u in np.flatnonzero(self.placement == network.rank)]
         _check_hosted(labels, batches, seeds, network.rank)
@@ -543,7 +592,22 @@ class Peer(Training):
             self.journal.write("half", self.t, arrays)
             self.journal.trace(self.t + 1)  # in case that file is lost
 
+    @property
+    def done(self) -> bool:
+        """Whether no step may follow."""
+        return self.t >= self.T or not (self.budget is None or self.budget.allows(self.t))
+
+    def _skip(self) -> None:
+        "Neither train nor send in this step, in which neighbours have gone on."
+        self.skipped.append(self.t)
+        if self.journal is None: return
+        if self.journal.read("half", self.t) is not None: return self._compute()
+        outcome = {"half": self.learner.models} | self.learner.velocities()
+        self.journal.write("half", self.t, {name: part.cpu().numpy() for name, part in outcome.items()})
+
     def _take_step(self) -> None:
+        if self.done: raise StopIteration(f"step {self.t}: {self.budget} is spent, and this run has ended")
+        if self.network.lines.ahead(self.t) > self.t: return self._skip()
         self._compute()
         t, now = self.t, self.protocol.steps[self.t]
         ahead = t + 1 < self.T and not now.shares
@@ -566,11 +630,14 @@ class Peer(Training):
             raise ValueError("folder=None: this rank keeps nothing; expected a Peer with a folder")
         self.journal.write("step", self.t, self.learner.state())
         self.network.write("kept", self.journal.usable())
-        kept = self.network.read_all("kept", _are_steps)
+        kept = [post for rank in range(self.network.size) if (post := self.network.look("kept", rank)) is not None]
+        if not all(map(_are_steps, kept)): raise Forged("kept: no rank writes such a notice. This rank stops")
+        if len(kept) < self.network.size: return
         self.journal.forget(max(set.intersection(*map(set, kept)), default=0))
 
     def run(
         self, every: int | None = None, records: int | None = None, progress: bool = False,
+        tell: Callable[[int, dict[str, float]], None] | None = None,
     ) -> History:
         """Take all steps that are left, and return when all ranks are done.
 
@@ -583,23 +650,53 @@ class Peer(Training):
             Models are tested on the first so many records; by default on all.
         progress : bool
             Whether a progress bar is shown.
+        tell : callable, optional
+            Called as tell(t, numbers) after each test and each round of the budget, with the
+            means of what was measured here, and epsilon.
 
         Returns
         -------
         History
             All tests.
         """
+        if every is not None: check_count("every", every, "a number of steps")
+        check_flag("progress", progress)
+        if tell is not None and not callable(tell): raise ValueError(f"tell={brief(tell)}: expected a function of step and numbers, or None")
         rank = f"rank {self.network.rank}"
         bar = progress_bar(total=self.T, initial=self.t, desc=rank, disable=not progress)
-        while self.t < self.T:
+        while not self.done:
             self.step()
             bar.update()
             self.network.beat(f"step {self.t}")
-            if self.t == self.T or every and self.t % every == 0:
-                self.test(records)
+            last = self.done
+            found: dict[str, float] = {}
+            if last or every and self.t % every == 0:
+                found = {name: float(values.mean()) for name, values in self.test(records).items()}
                 if self.journal is not None:
                     self.save()
+            if self.budget is not None and (last or self.budget.ends(self.t)):
+                found["epsilon"] = self.budget.spent(self.t)
+                bar.set_postfix(epsilon=f"{found['epsilon']:.3g}", refresh=False)
+            if found and tell is not None: tell(self.t, found)
         bar.close()
-        self.network.write("finished", self.t)
-        self.network.read_all("finished")
+        self.network.write("finished", {"t": self.t, "skipped": self.skipped, "missed": self.exchange.missed})
+        if self.network.lines.waits:
+            self.network.read_all("finished")
+        else:
+            with suppress(PeerLost): self.network.read_all("finished", patience=self.network.lines.deadline)
         return self.history
+
+    def as_run(self) -> Protocol:
+        """The run as it took place: its steps until now, without messages that were not heard.
+
+        Of ranks that have not said what they heard, it has all messages, and all gradients.
+
+        Returns
+        -------
+        Protocol
+        """
+        so_far = self.protocol if self.t == self.T else self.protocol.until(self.t)
+        told = [self.network.look("finished", rank) or {"t": self.t, "skipped": [], "missed": []}
+                for rank in range(self.network.size)]
+        if not all(map(_is_told, told)): raise Forged("finished: no rank writes such a notice")
+        return without(so_far, self.placement, told)

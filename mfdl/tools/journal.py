@@ -111,6 +111,10 @@ class Journal:
         checkpoints = sorted({0, *self.files("step")})
         return [step for step in checkpoints if halves.keys() >= set(range(step, self.reached))]
 
+    def close(self) -> None:
+        """Let another process have the journal of this rank; nothing may be written any more."""
+        self.lock.lock.release()
+
     def forget(self, before: int) -> None:
         "Remove what only a restart from an earlier step would need."
         for kind in ("step", "half"):
@@ -137,13 +141,16 @@ def _lost_step(reached: Ints, placement: Ints, protocol: Protocol) -> str | None
     return None
 
 # %% ../../nbs/tools/journal.ipynb #78000019
-def gap(posts: list[dict[str, Any]], placement: Ints, protocol: Protocol) -> str | None:  # (n,)
+def gap(
+    posts: list[dict[str, Any]], placement: Ints, protocol: Protocol,  # (n,)
+    waits: bool = True,  # whether a rank that went on has heard all its neighbours
+) -> str | None:
     "Find what is missing for a restart that computes no sent step again."
     reached = np.array([post["reached"] for post in posts])
     for rank, post in enumerate(posts):
         if reached.any() and not post["known"]:
             return f"rank {rank} has no trace of a run that others have begun"
-    if lost := _lost_step(reached, placement, protocol): return lost
+    if waits and (lost := _lost_step(reached, placement, protocol)): return lost
     for a, post in enumerate(posts):
         for b, steps in post["heard"].items():
             if steps > reached[int(b)]: return _unknown(a, steps - 1, int(b))

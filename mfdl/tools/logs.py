@@ -21,10 +21,13 @@ from ..accounting.account import account
 from ..accounting.gaussian_dp import ADJACENCY, check_sigma, row_sensitivity
 from ..accounting.methods.lipschitz import Lipschitz
 from ..accounting.methods.report import Report
-from ..base.arguments import Bools, Floats, check_choice, check_count, real_number
+from mfdl.base.arguments import (
+    Bools, Floats, brief, check_choice, check_count, check_list, check_path,
+    real_number,
+)
 from ..protocol.threat_models import TrustModel
 from ..protocol.methods.checked_gossip import LARGE
-from ..protocol.participation import Participation
+from ..protocol.participation import Participation, check_participation
 from ..protocol.methods.record_uses import Uses, participation_in_words
 from ..protocol.protocols import Protocol
 from ..protocol.methods.executable import check_protocol_type
@@ -394,7 +397,7 @@ def read_log(path: str | Path) -> LoggedRun:
     ...     read_log(path).account(LDP()).worst.mu
     0.5
     """
-    path = Path(path)
+    path = Path(check_path("path", path))
     reader = None
     number = 0
     with path.open("rb") as file:
@@ -412,14 +415,22 @@ def read_log(path: str | Path) -> LoggedRun:
 def _plain(value: Any) -> Any:
     "A number of NumPy or torch as one of Python, and what holds several as a list."
     if isinstance(value, range): return [*value]
-    if getattr(value, "shape", ()): return value.tolist()
+    if getattr(value, "shape", ()) and hasattr(value, "tolist"): return value.tolist()
     if not hasattr(value, "item"):
-        raise ValueError(f"{value!r}: expected lists, texts and numbers in a log")
+        raise ValueError(f"{brief(value)}: expected lists, texts and numbers in a log")
     return value.item()
 
 def _written(content: dict[str, Any]) -> str:
     "A JSON object in one line."
-    return json.dumps(content, default=_plain)
+    try:
+        return json.dumps(content, default=_plain, allow_nan=False)
+    except (ValueError, TypeError):
+        for name, value in content.items():
+            try:
+                json.dumps(value, default=_plain, allow_nan=False)
+            except (ValueError, TypeError):
+                raise ValueError(f"{name}={brief(value)}: expected lists, texts and finite numbers in a log") from None
+        raise
 
 def _scheme(participation: Participation) -> str:
     "A participation as text in a log."
@@ -472,7 +483,10 @@ class MessageLog:
         self, path: str | Path, nodes: Iterable[Hashable], participation: Participation,
         name: str = "a logged run", **units: Any,
     ) -> None:
-        run = {"nodes": list(nodes), "steps": participation.T,
+        check_path("path", path)
+        check_participation(participation)
+        if "batch" in units: check_count("batch", units["batch"], "a number of records")
+        run = {"nodes": check_list("nodes", nodes, "labels of nodes"), "steps": participation.T,
                "participation": _scheme(participation), "name": name}
         line = _written(_FORMAT | run | units)
         self.path = Path(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import signal
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -285,6 +286,8 @@ class LineCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function of the command."""
+        if getattr(signal.getsignal(signal.SIGINT), "before_work", False):
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # from now on there is work
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
             try:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import Floats, Ints
+from ..base.arguments import Floats, Ints, brief, check_count, check_kind, real_number
 from ..base.files import needed_for
 from ..protocol.methods.steps import Round
 from .signatures import Signer
@@ -38,7 +38,10 @@ def place_nodes(placement: Any, nodes: int, size: int) -> Ints:  # (nodes,) to (
                 f"placement: {nodes} nodes on {size} ranks; "
                 "expected at least one node for each rank")
         return np.arange(nodes) * size // nodes
-    ranks = np.asarray(placement)
+    try:
+        ranks = np.asarray(placement)
+    except ValueError:  # rows of different lengths
+        ranks = np.zeros(0)
     if ranks.shape != (nodes,) or ranks.dtype.kind not in "iu":
         raise ValueError(
             f"placement has shape {ranks.shape} and type {ranks.dtype}: "
@@ -100,6 +103,12 @@ class PeerLost(ConnectionError):
 class Forged(PeerLost):
     "Something that was read is not from the rank that it names, so this one has stopped."
 
+class Gone(Exception):
+    "A neighbour did not answer: `rank` says which, if it is known."
+    def __init__(self, rank: int | None) -> None:
+        super().__init__()
+        self.rank = rank
+
 def _answer(question: Callable[[], Any], timeout: float) -> tuple[bool, Any]:
     "Whether a question to a store was answered in time, and its answer."
     answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
@@ -129,6 +138,44 @@ def _first_lost(board: Network, rank: int) -> tuple[int, str | None]:
     return rank, None
 
 # %% ../../nbs/tools/network.ipynb #79000021
+class TorchLines:
+    "Lines on which models travel, by gloo, or by NCCL between GPUs. All arrive, or somebody is gone."
+    waits = True  # for every neighbour, in every step
+
+    def ahead(self, t: int) -> int:
+        "The step at which neighbours are: the same, as they wait."
+        return t
+
+    def swap(
+        self,
+        t: int,
+        leaving: dict[int, Any],  # tensors, by rank
+        arriving: dict[int, Any],  # tensors to be filled, by rank
+        meanwhile: Callable[[], Any],  # called while they travel
+    ) -> dict[int, Any]:
+        "Send and receive one tensor for each rank. Raises Gone."
+        with needed_for("a network", "network"): import torch.distributed as dist
+        transfers: list[tuple[Callable[..., Any], Any, int]]
+        transfers = [(dist.irecv, tensor, rank) for rank, tensor in arriving.items()]
+        transfers += [(dist.isend, tensor, rank) for rank, tensor in leaving.items()]
+        rank: int | None = None
+        try:
+            if transfers and transfers[0][1].device.type == "cuda":  # one call to NCCL, one handle for all
+                works: list[Any] = dist.batch_isend_irecv([dist.P2POp(*transfer) for transfer in transfers])
+            else:
+                works = []
+                for move, tensor, rank in transfers:
+                    works.append(move(tensor, rank))
+        except RuntimeError:
+            raise Gone(rank) from None
+        meanwhile()
+        for work, (_, _, rank) in zip(works, transfers, strict=False):
+            try:
+                work.wait()
+            except RuntimeError:
+                raise Gone(rank) from None
+        return arriving
+
 class Network:
     "The place of a rank among the others, and the notice board, as `join` gives them."
     def __init__(
@@ -139,10 +186,17 @@ class Network:
         self.store = store
         self.timeout = timeout
         self.signer = signer
+        self.lines: Any = TorchLines()  # on which models travel
         self.meeting = ""  # of these ranks, once all are there
         self.board = True  # whether the board is there
         self.written: dict[str, Any] = {}  # the last notice of this rank, by topic
         self.last = 0.0  # when this rank last said that it makes progress
+
+    def meet(self) -> None:
+        "Wait until all ranks are here, and name the meeting, for which they sign."
+        self.write("here", secrets.token_hex(16))
+        met = self.read_all("here", lambda content: isinstance(content, str))
+        self.meeting = hashlib.sha256(json.dumps(met).encode()).hexdigest()
 
     def ask(self, question: Callable[[], Any]) -> Any:
         "The answer to a question to the store. Raises PeerLost if there is none."
@@ -183,11 +237,14 @@ class Network:
             self.last = time.monotonic()
             self.write("at", progress)
 
-    def read_all(self, topic: str, valid: Callable[[Any], bool] | None = None) -> list[Any]:
+    def read_all(
+        self, topic: str, valid: Callable[[Any], bool] | None = None, patience: float | None = None,
+    ) -> list[Any]:
         "Wait for the notices of all ranks under a topic."
         found: dict[int, Any] = {}
         progress: list[Any] | None = None
-        deadline = time.monotonic() + self.timeout
+        patience = self.timeout if patience is None else patience
+        deadline = time.monotonic() + patience
         while missing := [rank for rank in range(self.size) if found.get(rank) is None]:
             stopped = [rank for rank in missing if self.look("stopped", rank) is not None]
             found |= {rank: self.look(topic, rank) for rank in missing}
@@ -197,9 +254,9 @@ class Network:
             now = [self.look("at", rank) for rank in missing]
             if now != progress:
                 progress = now
-                deadline = time.monotonic() + self.timeout
+                deadline = time.monotonic() + patience
             if missing and time.monotonic() > deadline:
-                late = f"rank {', '.join(map(str, missing))} for {self.timeout:g} s"
+                late = f"rank {', '.join(map(str, missing))} for {patience:g} s"
                 raise PeerLost(f"{topic}: nothing from {late}. This rank stops")
             if missing:
                 time.sleep(0.02)
@@ -261,9 +318,7 @@ def _meet(
     if signer is not None and (signer.rank, len(signer.public)) != (rank, size):
         raise ValueError(f"signer: is that of rank {signer.rank} of {len(signer.public)}, this is rank {rank} of {size}")
     network = Network(rank, size, store, timeout, signer)
-    network.write("here", secrets.token_hex(16))
-    met = network.read_all("here", lambda content: isinstance(content, str))
-    network.meeting = hashlib.sha256(json.dumps(met).encode()).hexdigest()
+    network.meet()
     return network, hosts
 
 def _open_lines(network: Network, device: str) -> None:
@@ -278,6 +333,17 @@ def _open_lines(network: Network, device: str) -> None:
     )
 
 # %% ../../nbs/tools/network.ipynb #79000027
+def _check_joining(timeout: Any, device: Any, rank: Any, size: Any, signer: Any) -> None:
+    "Refuse what is no time, device, rank, number of ranks or key, by its name."
+    if not 0 < real_number(timeout) < 1e9: raise ValueError(f"timeout={brief(timeout)}: expected seconds")
+    check_kind("device", device, str, "'cpu' or a GPU such as 'cuda:0'")
+    if signer is not None: check_kind("signer", signer, Signer, "a Signer")
+    if rank is None or size is None: return
+    ranks = check_count("size", size, "a number of ranks")
+    whole = isinstance(rank, int | np.integer) and not isinstance(rank, bool)
+    if not whole or not 0 <= rank < ranks < 2**31:
+        raise ValueError(f"rank={brief(rank)}, size={brief(size)}: expected a number from 0, below the number of ranks")
+
 @contextmanager
 def join(
     timeout: float = 60.0, device: str = "cpu", store: Any = None,
@@ -328,6 +394,7 @@ def join(
     with needed_for("a network", "network"): import torch.distributed as dist
     if store is not None and (rank is None or size is None):
         raise ValueError(f"rank={rank}, size={size}: expected both with a store")
+    _check_joining(timeout, device, rank, size, signer)
     try:
         network, hosts = _meet(store, rank, size, timeout, signer)
         _open_lines(network, device)

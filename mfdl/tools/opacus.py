@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Any, cast
 
-from ..base.arguments import check_count, real_number
+from ..base.arguments import brief, check_count, real_number
 from ..base.files import needed_for
 from ..protocol.participation import Participation, check_participation
 from ..protocol.methods.record_uses import Uses, participation_in_words
@@ -137,7 +137,7 @@ def _listed(records: Any, T: int) -> list[list[Any]]:
     try:
         steps = [[*batch] for batch in islice(records, T + 1)]
     except TypeError:
-        raise ValueError(f"records: {records!r:.60}; expected a DataLoader, or for each step a "
+        raise ValueError(f"records: {brief(records)}; expected a DataLoader, or for each step a "
                          "list of records") from None
     if len(steps) == T: return steps
     found = "more" if len(steps) > T else len(steps)

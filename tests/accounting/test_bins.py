@@ -242,8 +242,8 @@ def test_what_is_not_proved_is_refused():
         "promises": ("at random", lambda: account(dp_dsgd(W, 4), LDP(), scheme, updates=Lipschitz(1))),
         "elsewhere": ("drawn at random", lambda: amplified(dp_dsgd(W, 4), LDP(), scheme)),
         "known steps": ("at random", lambda: check_participation(scheme)),
-        "bins": ("bins", lambda: ONE(2, 0)),
-        "epochs": ("epochs", lambda: NEW(1.5, 2)),
+        "bins": ("b=0", lambda: ONE(2, 0)),
+        "epochs": ("k=1.5", lambda: NEW(1.5, 2)),
         "flag": ("anew", lambda: BinsParticipation(2, 2, 1)),
     }
     for name, (words, ask) in refused.items():

@@ -144,6 +144,7 @@ from mfdl.base.downloads import fetch
 from mfdl.noise.methods.coalitions import optimize_coalition
 from mfdl.tools.agreement import public_key
 from mfdl.tools.cli import app
+from mfdl.tools.nvflare import swarm_job
 from click.testing import CliRunner
 os.environ["MFDL_DATA"] = tempfile.mkdtemp()
 W = gossip_matrix(load_graph("florentine"))
@@ -170,6 +171,7 @@ for extra, ask in {
     "notebooks": lambda: report.plot(),
     "explore": lambda: command("explore"),
     "agree": lambda: public_key("0" * 64),
+    "nvflare": lambda: swarm_job("job", None, run, "code.py", ""),
     "sdp": lambda: optimize_coalition(W, [[0, 1]], 1),
     "dask": cluster,
     "parquet": write,

@@ -226,7 +226,7 @@ REFUSED = {
         (lambda: Round(np.ones((2, 2))), "W is not stochastic"), (lambda: Round(EYE, np.ones((4, 1))), "node 0 gets nothing from node 1"),
         (lambda: Round(EYE, np.ones((3, 1))), "share has shape (3, 1)"),
         (lambda: Noise(np.zeros((1, 2)), EYE), "nobody holds variable 0"), (lambda: Noise(EYE, np.eye(3)), "mix has shape (3, 3)"),
-        (lambda: Noise(EYE, [[np.nan], [0]]), "mix has an entry that is not finite"),
+        (lambda: Noise(EYE, [[np.nan], [0]]), "mix has entries that are not finite"),
         (lambda: Noise(EYE, EYE, back=np.ones((2, 2))), "back is not lower-triangular"), (lambda: Noise(EYE, EYE, basis=np.eye(3)), "basis has shape (3, 3)"),
         (lambda: NoiseInTime(2, [1, 0]), "mix: expected a row of weights"), (lambda: NoiseInTime(2, [1], back=EYE), "back: expected a row of weights"),
         (lambda: Step(True, EYE, []), "expected a Noise"),

@@ -43,6 +43,7 @@ from mfdl import (
     dsgd,
     fresh_noise,
     gossip_matrix,
+    load_data,
     load_graph,
     local_dsgd,
     local_gram,
@@ -68,12 +69,13 @@ from mfdl.accounting.methods.random_batches import amplified_if_assigned
 from mfdl.accounting.methods.truncated_poisson import amplified_if_cut
 from mfdl.accounting.sensitivity import worst_sensitivity
 from mfdl.base.arguments import real_array
+from mfdl.base.files import seal
 from mfdl.evidence.audit import audit
 from mfdl.evidence.methods.reconstruction import estimate, play
 from mfdl.learning.data import Dataset, cut, round_robin
 from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import new_model
-from mfdl.learning.methods.noise_supply import Run
+from mfdl.learning.methods.noise_supply import Run, check_run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.methods.any_secrets import exact_pairwise
 from mfdl.noise.methods.covariance_budgets import privacy_constraint
@@ -84,6 +86,7 @@ from mfdl.noise.methods.strategies import load_strategy, save_strategy
 from mfdl.protocol.gossip import spectral_gap
 from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.checked_gossip import check_gossip
+from mfdl.protocol.methods.protocol_files import read_protocol, write_protocol
 from mfdl.protocol.methods.record_uses import Uses
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.tools.agreement import Site, new_key, public_key
@@ -93,8 +96,11 @@ from mfdl.tools.distributed import Peer
 from mfdl.tools.experiments import experiment_parameters
 from mfdl.tools.grids import read_grid
 from mfdl.tools.network import join
+from mfdl.tools.nvflare import swarm_job
 from mfdl.tools.opacus import _check_records
 from mfdl.tools.settings import Settings, explore
+from mfdl.tools.site_keys import keys_of, make_keys, pin_keys, public_line
+from mfdl.tools.swarm import Plan, plan_swarm
 
 
 def remembering(basis):
@@ -315,7 +321,7 @@ LANGUAGE = [
      uses([1], [2], [2], [1]), uses([1], [2], [2], [1], scheme=Participation.min_sep(2, 1, T))),
     ("Expected a fixed order of batches, or an account for", uses([1], [2], [2], [1]), uses([1], [2], [1], [2])),
     ("share: W is sparse; expected a full matrix, W.toarray()", lambda: Round(SPARSE, np.eye(9)), lambda: Round(csr_array(np.full((3, 3), 1 / 3)).toarray(), np.eye(9))),
-    ("expected Round objects, such as Round(W)", lambda: Step(True, fresh_noise(np.eye(3)), [W]), lambda: Step(True, fresh_noise(np.eye(3)), [Round(W)])),
+    ("rounds has {}: expected Round objects, such as Round(W)", lambda: Step(True, fresh_noise(np.eye(3)), [W]), lambda: Step(True, fresh_noise(np.eye(3)), [Round(W)])),
     ("expected a Noise, such as fresh_noise(np.eye(n))", lambda: Step(True, np.eye(3), []), lambda: Step(True, fresh_noise(np.eye(3)), [])),
     ("such as deal_seeds(protocol, secret)[{}]", lambda: next(NodeNoise(RUN, 0, 7, 2)), lambda: next(NodeNoise(RUN, 0, deal_seeds(RUN, 7)[0], 2))),
     ("expected what state() returned for the noise of this run",
@@ -611,7 +617,75 @@ AGREEMENT = [
     ("expected a new one, from contribute() of that site", lambda: agreed(contributions=used), agreed),
     ("expected secrets of pairs, such as those of optimize_pairwise", lambda: agreed([[0, 1, 2]], 0), agreed),
 ]
-ROWS = [*GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *AGREEMENT, *COMMANDS]
+
+
+SITES = dp_dsgd(W, T, nodes=["north", "centre", "south"])
+CODE = "def model(): pass\ndef load(home): pass\n"
+
+
+def in_folder(does):
+    "A call with a folder for each site, and none of it is left."
+    def call():
+        with tempfile.TemporaryDirectory() as folder:
+            homes = [Path(folder) / site for site in SITES.nodes]
+            for home in homes: home.mkdir()
+            return does(homes)
+    return call
+
+
+def pinned(homes, lines=None):
+    made = {home.name: make_keys(home) for home in homes}
+    pin_keys(homes[0], made if lines is None else lines)
+    return keys_of(homes[0], "north", SITES.nodes)
+
+
+def planned(protocol=SITES, scheme=TWICE, **how): return lambda: plan_swarm(protocol, scheme, 8.0, **how)
+
+
+def job(protocol=SITES, code=CODE):
+    def write(homes):
+        (homes[0] / "code.py").write_text(code)
+        swarm_job(homes[0] / "job", planned()(), protocol, homes[0] / "code.py", "{site}")
+    return in_folder(write)
+
+
+def protocol_file(homes, write=lambda path: write_protocol(SITES, path)):
+    write(homes[0] / "run")
+    return read_protocol(homes[0] / "run")
+
+
+SWARMS = [
+    ("expected attackers who hear every message, 'eavesdropper', 'one insider', '2 insiders' and so on",
+     planned(against=LDP()), lambda: [planned(against=against)() for against in ("eavesdropper", "one insider", "2 insiders")]),
+    ("expected batches of one size in turn, Participation.cyclic(k, b)", planned(scheme=POISSON), planned(scheme=Participation.cyclic(TWICE.k, TWICE.b))),
+    ("expected one exchange in each step and noise in models only, such as mf_dsgd(..)", planned(zip_dl(W, T)), planned(mf_dsgd(W, T, np.eye(T)))),
+    ("as Plan.to_json writes them", lambda: Plan.from_json("{}"), lambda: Plan.from_json(planned()().to_json())),
+    ("expected that of plan_swarm(protocol, ..)", job(protocol=dp_dsgd(W, 2 * T, nodes=SITES.nodes)), job()),
+    ("expected model() and load(home)", job(code="def model(): pass\n"), job()),
+    ("expected make_keys(home) once, at the site itself", in_folder(lambda homes: public_line(homes[0])), in_folder(lambda homes: make_keys(homes[0]))),
+    ("expected public_line(home) to see them again",
+     in_folder(lambda homes: [make_keys(homes[0]), make_keys(homes[0])]), in_folder(lambda homes: [make_keys(homes[0]), public_line(homes[0])])),
+    ("expected pin_keys(home, lines) with the lines of all sites",
+     in_folder(lambda homes: [make_keys(homes[0]), keys_of(homes[0], "north", SITES.nodes)]), in_folder(pinned)),
+    ("expected the line of 128 digits that make_keys of that site returned", in_folder(lambda homes: pinned(homes, {"north": new_key()})), in_folder(pinned)),
+    ("expected a file that write_protocol has written", in_folder(lambda homes: protocol_file(homes, lambda path: seal(path, {}, {}))), in_folder(protocol_file)),
+]
+
+
+def simulated(data=RECORDS, batches=BATCHES): return lambda: Simulation(lambda: nn.Linear(2, 2), data, batches, [Run("toy", RUN, 0.1)], 0.1, 1.0)
+
+
+OBJECTS = [  # in place of another, or of none
+    ("Batches, such as cut(holdings, b)", simulated(batches=round_robin(36, 3)), simulated(batches=cut(round_robin(36, 3), 2))),
+    ("a Dataset, such as load_data('digits')", simulated(data=np.ones((36, 2))), lambda: Simulation(
+        lambda: nn.Linear(64, 10), load_data("digits"), BATCHES, [Run("toy", RUN, 0.1)], 0.1, 1.0)),
+    ("a Run, such as Run('private', protocol, scale=0.1)",
+     lambda: check_run(RUN, BATCHES, 1.0), lambda: check_run(Run("private", RUN, scale=0.1), BATCHES, 1.0)),
+    ("a Strategy, such as strategy('bsr', participation)", lambda: save_strategy(np.eye(T), "kept.mfdl"), lambda: save_strategy(strategy("bsr", TWICE), "kept.mfdl")),
+    ("a gossip matrix, such as gossip_matrix(graph)", lambda: Round.checked(LINE), lambda: Round.checked(gossip_matrix(LINE))),
+    ("Round objects, such as Round(W)", lambda: Step(True, fresh_noise(np.eye(3)), None), lambda: Step(True, fresh_noise(np.eye(3)), [Round(W)])),
+]
+ROWS = [*OBJECTS, *GOSSIP, *LANGUAGE, *ACCOUNTS, *REPORTS, *CHANCES, *TRAINING, *NOISE, *AGREEMENT, *SWARMS, *COMMANDS]
 
 
 @pytest.mark.parametrize("recommended, wrong, mended", ROWS, ids=[row[0][:60] for row in ROWS])

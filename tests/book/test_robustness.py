@@ -92,12 +92,17 @@ ELSEWHERE = {  # why -> names without a campaign here
     "random data, models and clips: `learning.methods.linear`, tests/learning/test_training.py": "linear.*",
     "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/methods/certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
+    "writers and commands that are killed or interrupted: tests/base/test_leftovers.py": "files.clear_unfinished",
+    "what nobody should give: tests/book/test_hostile.py": "arguments.brief arguments.check_kind arguments.check_path arguments.check_list threat_models.check_observed",
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
     "searches and expectations, against a generic solver and enumeration: `noise.methods.expected_error`, tests/noise/test_pairwise.py": "shared_secrets.* expected_error.*",
     "the account and the exact optimum: `noise.methods.any_secrets`": "any_secrets.*", "agreement and refusals: `tools.agreement`": "agreement.*",
     "lies, keys and messages: tests/tools/test_forgery.py": "signatures.*",
+    "sites that are killed, frozen and lied to: tests/tools/test_swarm.py, tests/book/test_remedies.py": "swarm.* lines.* halting.* nvflare.* site_keys.*",
+    "every kind of run, to a file and back, and damaged files: `protocol.methods.protocol_files`": "protocol_files.*",
+    "words and pages, against the best test by brute force: `learning.methods.handing_over`": "handing_over.*",
     "words: nbs/protocol/methods/attacker_names.ipynb, tests/tools/test_front_door.py": "attacker_names.curious_in",
-    "labels and pages: tests/tools/test_explorer.py": "attacker_names.labelled cli.guard cli.app_folder",
+    "labels and pages: tests/tools/test_explorer.py": "attacker_names.labelled cli.guard cli.counting_places cli.app_folder",
     "guesses of a mechanism that is known: `evidence.methods.one_run_audit`": "one_run_audit.*",
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "proved_for_training.*",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
@@ -118,7 +123,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.account_by pairs.* ways.* "
     "eavesdropper.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivity.check_method shifts.best_signs",
-    "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* clipped_gradients.* layers.* learner.* "
+    "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* clipped_gradients.* layers.* learner.* own_code.* "
     "noise_supply.* simulator.* exchanges.* checkpoints.*",
     "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "

@@ -1,5 +1,7 @@
 """The batched simulator against a plain loop over runs, nodes and records, for every algorithm; and what it does when it is interrupted or misused."""
+import copy
 import gc
+import pickle
 from dataclasses import replace
 
 import networkx as nx
@@ -16,19 +18,21 @@ from mfdl.base.files import seal, unseal
 from mfdl.base.randomness import derive_seed, draw_block, grid_spacing, to_grid
 from mfdl.learning.clipping import Batch, ClippingRule, record_loss
 from mfdl.learning.data import Batches, Dataset, cut, round_robin
+from mfdl.learning.methods import checkpoints
 from mfdl.learning.methods.clipped_gradients import Scratch, gradients
 from mfdl.learning.methods.data_sets import load_data
 from mfdl.learning.methods.drawn_batches import random_batches
 from mfdl.learning.methods.layers import _returned, chain
 from mfdl.learning.methods.learner import Learner
 from mfdl.learning.methods.noise_supply import Draws, NoiseSource, Run, _Blocks, looks_back, max_noise_std
+from mfdl.learning.methods.own_code import own_code
 from mfdl.learning.simulator import Simulation
 from mfdl.learning.training import train
 from mfdl.protocol.algorithms import decor, dp_dsgd, mf_dsgd
 from mfdl.protocol.gossip import churn, gossip_matrix
 from mfdl.protocol.methods.group_seeds import corn
 from mfdl.protocol.methods.message_noise import zip_dl
-from mfdl.protocol.methods.steps import Noise, Round, Step
+from mfdl.protocol.methods.steps import Noise, Round, Step, fingerprint
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.methods.token import random_walk
 from mfdl.protocol.methods.variants import anti_pgd, dsgd, local_dsgd, muffliato
@@ -188,11 +192,9 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(ValueError): one().resume(path)
     about, arrays = unseal(one().save(path))
-    for scale, words in ((0.3, None), (0.2, "could calibrate noise against insiders by an estimate")):  # of an earlier version, for this run and for another
+    for scale, words in ((0.3, "or it is of an earlier version"), (0.2, "could calibrate noise against insiders by an estimate")):  # for this run and for another
         seal(path, {name: about[name] for name in ("training", "step")}, arrays)
-        if words is None: assert one(scale).resume(path).t == 0
-        else:
-            with pytest.raises(ValueError, match=words): one(scale).resume(path)
+        with pytest.raises(ValueError, match=words): one(scale).resume(path)
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["fresh", "with a memory"])
@@ -489,6 +491,93 @@ def test_models_that_are_no_chain_though_their_layers_are(make_model):
     nn.utils.vector_to_parameters(simulation.theta[0, 1].clone(), model.parameters())
     with torch.no_grad(): loss = nn.functional.cross_entropy(model(torch.as_tensor(CLASSES.X_test)), torch.as_tensor(CLASSES.y_test))
     assert simulation.history.metrics["loss"][-1][0, 1] == pytest.approx(loss.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("secret", [None, 2**90])
+def test_the_step_of_a_checkpoint_is_bound_to_its_models(tmp_path, secret):
+    """Neither another step, nor models or tests of another checkpoint, sealed again; with a secret no code that is made without it."""
+    run = Run("", ALGORITHMS["AntiPGD"], 0.1, secret=secret)
+    def fresh(): return Simulation(perceptron, CLASSES, BATCHES, [run], 0.1, 1.0)
+    simulation = fresh()
+    simulation.test()
+    simulation.step()
+    early = unseal(simulation.save(tmp_path / "early"))
+    simulation.step()
+    about, arrays = unseal(simulation.save(tmp_path / "late"))
+    assert fresh().resume(tmp_path / "late").t == 2 and fresh().resume(tmp_path / "early").t == 1
+    learner = fresh().learner
+    learner.restore(2, arrays)
+    learner.t = 1
+    guessed = [replace(run, secret=derive_seed(2**90, 1))]
+    forged = unseal(checkpoints.Checkpoint(tmp_path / "forged", guessed).save(about["training"], learner))[0]
+    assert forged["step"] == 1
+    wrong = [(about | {"step": 1}, arrays), (about, early[1]), (early[0], arrays), (about | {"code": early[0]["code"]}, arrays), (about, arrays | {"steps": np.array([1])}),
+             ({name: part for name, part in about.items() if name != "code"}, arrays), (forged, arrays)]
+    for one in wrong:
+        with pytest.raises(ValueError, match="not saved together"): fresh().resume(seal(tmp_path / "wrong", *one))
+    with pytest.raises(ValueError, match="none of them tested later"): fresh().learner.restore(0, arrays | {"steps": np.array([1])})
+
+
+CUT = """
+import torch
+from torch import nn
+LIMIT = 50.0
+NAMES = {"a", "b", "c"}
+def cut(z, least=1.0): return torch.where(z.abs() > LIMIT, least * z / 2, z)
+def make(bound=60.0):
+    class Cutting(nn.Module):
+        scale = 1.0
+        def __init__(self):
+            super().__init__()
+            self.layer, self.change = nn.Linear(4, 3), torch.tanh
+        def helper(self, x): return x.clamp(-bound, bound) * self.scale if "a" in NAMES else x
+        def forward(self, x): return self.layer(self.helper(cut(x)))
+    return Cutting
+"""
+
+
+def defined(source=CUT, **changed):
+    """What a notebook cell defines, anew."""
+    scope = {"__name__": "__main__"}
+    exec(compile(source, "<a cell>", "exec"), scope)
+    scope.update(changed)
+    return scope
+
+
+def test_a_number_that_acts_beyond_all_probes_gives_other_noise():
+    """Gradients differ at records of the data alone, and the noise must not be the same, or they are the difference of what is sent."""
+    far = Dataset("far", 100 * CLASSES.X, CLASSES.y, CLASSES.X_test, CLASSES.y_test)
+    usual = {"data": far, "graph": GRAPH, "epsilon": 2, "participation": Participation.cyclic(1, 2), "noise": "independent", "secret": 7, "progress": False}
+
+    def secret(scope): return train(scope["make"](), **usual).simulation.runs[0].secret
+    first = secret(defined())
+    assert secret(defined()) == first, "the same cell, run again"
+    assert secret(defined(LIMIT=55.0)) != first
+
+
+def test_code_is_told_apart_by_all_that_it_uses():
+    """And is the same when it is defined again, copied or kept."""
+    def code(scope, **more): return fingerprint(*own_code(scope["make"](**more)()))
+    first = code(defined())
+    assert code(defined()) == first == code(defined("\n\n# moved\n" + CUT))
+    others = [code(defined(LIMIT=40.0)), code(defined(NAMES={"a"})), code(defined(cut=lambda z: z)), code(defined(), bound=61.0),
+              *(code(defined(CUT.replace(*change))) for change in (
+                  ("least=1.0", "least=2.0"), ("scale = 1.0", "scale = 2.0"), ("torch.tanh", "torch.relu"), ("z / 2", "z / 3"), ('"a" in', '"b" in'), ("x.clamp", "x.clip")))]
+    model = defined()["make"]()()
+    model.register_forward_hook(lambda module, given, returned: 2 * returned)
+    assert len({first, *others, fingerprint(*own_code(model))}) == len(others) + 2
+    for plain in (perceptron(), nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU())): assert own_code(plain) == []
+    kept = Kept()
+    assert own_code(pickle.loads(pickle.dumps(kept))) == own_code(kept) == own_code(copy.deepcopy(kept)) != own_code(Kept([1.0, 3.0]))
+
+
+class Kept(nn.Linear):
+    """A model that is found by its name, with plain and shared attributes."""
+    def __init__(self, sizes=(1.0, 2.0)):
+        super().__init__(2, 1)
+        self.sizes = self.again = [*sizes]
+
+    def forward(self, x): return super().forward(x) * sum(self.sizes)
 
 
 def test_a_secret_gives_other_noise_wherever_anything_differs():

@@ -233,7 +233,7 @@ def test_noise_of_others_is_not_taken_back_without_its_seed():
     with pytest.raises(ValueError, match="adds noise variable 0, whose seed it does not hold"): Protocol(None, [own, back])
     shared = Step(True, Noise(np.ones((2, 2)), np.eye(2)), [])
     assert Protocol(None, [shared, back]).mix.N.toarray()[2].tolist() == [0, -1]
-    with pytest.raises(ValueError, match="basis is not finite"): Noise(np.eye(2), np.eye(2), basis=[[1, 0], [0, np.nan]])
+    with pytest.raises(ValueError, match="basis has entries that are not finite"): Noise(np.eye(2), np.eye(2), basis=[[1, 0], [0, np.nan]])
 
 
 ONCE = {

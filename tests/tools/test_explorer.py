@@ -1,4 +1,5 @@
 """The explorer: what it shows is what the command line and the code beside it give, in the functions and in a browser, by clicking."""
+import asyncio
 import contextlib
 import html
 import http.client
@@ -17,6 +18,7 @@ import time
 import tomllib
 import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -494,11 +496,11 @@ def free_port():
 
 
 @contextmanager
-def explorer_at(folder, package=ROOT):
+def explorer_at(folder, package=ROOT, code="from mfdl.tools.cli import app; app()"):
     """The address of `mfdl explore`, started as a user would; ended by Ctrl-C, it leaves nothing behind and has said nothing else."""
     port = free_port()
     environment = os.environ | {"PYTHONPATH": os.fspath(package)}
-    command = [sys.executable, "-c", "from mfdl.tools.cli import app; app()", "explore", "--no-browser", "--port", str(port)]
+    command = [sys.executable, "-c", code, "explore", "--no-browser", "--port", str(port)]
     server = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         said = re.fullmatch(rf"the explorer is at (http://127.0.0.1:{port}/\?token=[\w-]{{32}}) \(Ctrl-C ends it\)\n", server.stdout.readline())
@@ -577,11 +579,79 @@ def test_a_link_is_opened_by_the_command(monkeypatch):
     assert result.exit_code == 2 and "link='florentine': expected the address" in result.stderr and len(started) == 1
 
 
-def test_pages_are_counted():
-    from tornado.web import HTTPError
-    handler = lambda pages, **headers: SimpleNamespace(request=SimpleNamespace(headers=headers), kernel_manager=[None] * pages, xsrf_token=b"")  # noqa: E731
-    cli.guard(handler(cli.MOST_PAGES - 1))
-    with pytest.raises(HTTPError, match="503"): cli.guard(handler(cli.MOST_PAGES))
+class SlowKernels:
+    """A manager of processes, of which each takes a while to start, and is not listed before."""
+    def __init__(self): self.running = []
+
+    def __len__(self): return len(self.running)
+
+    async def start_kernel(self, fails=False):
+        await asyncio.sleep(0.05)
+        if fails: raise RuntimeError("no process")
+        self.running.append(len(self.running))
+
+
+class Request:
+    """One that a server answers: the guard, something else, and then the process."""
+    def __init__(self, manager, **headers):
+        self.request, self.kernel_manager, self.xsrf_token, self.ended = SimpleNamespace(headers=headers), manager, b"", False
+
+    def on_finish(self): self.ended = True
+
+    async def answered(self, **how):
+        from tornado.web import HTTPError
+        try:
+            cli.guard(self)
+            await asyncio.sleep(0.01)
+            if how.get("gone"): return "gone"
+            await self.kernel_manager.start_kernel(**how)
+            return 200
+        except (HTTPError, RuntimeError) as error: return getattr(error, "status_code", str(error))
+        finally: self.on_finish()
+
+
+def test_pages_that_are_asked_for_at_once_are_counted():
+    """By places that are kept before anything is awaited, and given back when a process runs or will never run."""
+    manager = cli.counting_places(SlowKernels)()
+
+    def answers(*hows):
+        async def all_at_once():
+            requests = [Request(manager) for _ in hows]
+            found = await asyncio.gather(*(one.answered(**how) for one, how in zip(requests, hows, strict=True)))
+            assert all(one.ended for one in requests)
+            return found
+        return asyncio.run(all_at_once())
+
+    most = cli.MOST_PAGES
+    assert answers({"fails": True}, {"gone": True}) == ["no process", "gone"] and not manager.under_way
+    assert answers(*[{}] * (most + 3)) == [200] * most + [503] * 3 and len(manager) == most and not manager.under_way
+    assert answers({}) == [503]
+    manager.running.pop()
+    assert answers({}, {}) == [200, 503]
+
+
+def test_a_page_that_runs_counts_once():
+    """While its request goes on, too: then there is a process, and no place is kept for it any more."""
+    manager = cli.counting_places(SlowKernels)()
+
+    async def one_after_the_other():
+        for _ in range(cli.MOST_PAGES):
+            cli.guard(Request(manager))
+            await manager.start_kernel()
+        return [len(manager), len(manager.under_way)]
+
+    assert asyncio.run(one_after_the_other()) == [cli.MOST_PAGES, 0]
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C")
+def test_parallel_requests_start_no_more_processes_than_allowed(tmp_path):
+    """Of the server itself, with room for two pages."""
+    code = "from mfdl.tools import cli; cli.MOST_PAGES = 2; cli.app()"
+    with contextlib.suppress(AssertionError), explorer_at(tmp_path, code=code) as (address, pid):  # what was refused is said on the terminal
+        with ThreadPoolExecutor(5) as pool: statuses = sorted(pool.map(asked, [address] * 5))
+        processes = len(psutil.Process(pid).children())
+    assert statuses == [200, 200, 503, 503, 503] and processes == 2
 
 
 def test_a_label_with_a_plus_is_a_node():

@@ -23,7 +23,9 @@ from .lipschitz import Lipschitz
 from .report import Report
 from ..sensitivity import worst_sensitivities
 from .state_space import Doubtful, NotStreamable, state_space
-from ...base.arguments import Bools, Floats, check_count, real_number, without_remedy
+from mfdl.base.arguments import (
+    Bools, Floats, brief, check_count, check_flag, check_list, real_number, without_remedy,
+)
 from ...base.files import seal, unseal
 from ...protocol.methods.attacks import Attack, follow
 from ...protocol.threat_models import TrustModel
@@ -215,7 +217,7 @@ def _steps_of(now: _Progress, step: Step | Protocol) -> Sequence[Step]:
     if isinstance(step, Step): return [step]
     if not isinstance(step, Protocol):
         raise ValueError(
-            f"step={step!r}: expected a Step, or a Protocol such as dp_dsgd(W, 1)"
+            f"step={brief(step)}: expected a Step, or a Protocol such as dp_dsgd(W, 1)"
         )
     if now.nodes is not None and step.nodes != now.nodes:
         raise ValueError(
@@ -374,7 +376,7 @@ class OnlineAccountant(_Progress):
         method: str = "exact",
         updates: Lipschitz | None = None,
     ) -> None:
-        labels = None if nodes is None else tuple(nodes)
+        labels = None if nodes is None else tuple(check_list("nodes", nodes, "labels of nodes"))
         count = check_count("b", b)
         trusts = list(trust) if isinstance(trust, Sequence) else [trust]
         super().__init__(trusts, labels, count, sigma, method, updates)
@@ -471,11 +473,12 @@ class OnlineAccountant(_Progress):
         ----------
         See `accounting.methods.accountant`.
         """
-        if not 0 < real_number(mu): raise ValueError(f"mu={mu!r}: expected a number > 0")
+        if not 0 < real_number(mu): raise ValueError(f"mu={brief(mu)}: expected a number > 0")
         budget = real_number(mu)
         ahead = self.last if step is None else _steps_of(self, step)[-1]
         if ahead is None: raise ValueError("no step so far: expected a step")
         most = check_count("max_rounds", max_rounds)
+        check_flag("estimate", estimate)
         future = copy.copy(self)
         future.nodes = _named(self, ahead if step is None else step)
         if future.t and _exceeds(future, budget, estimate): return 0

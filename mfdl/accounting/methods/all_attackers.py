@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 from ..account import account
 from .pairs import check_account
 from ..gaussian_dp import GaussianDP
+from .flow_plans import check_lipschitz
 from .lipschitz import Lipschitz
 from .report import in_short, plot_spread, worst_first
-from ...base.arguments import real_number
+from ...base.arguments import brief, check_kind, check_path, real_number
 from ...base.cards import html_card
 from ...base.files import bars_shown, json_values, needed_for, progress_bar
 from ...protocol.methods.attacks import Attack
@@ -101,7 +103,10 @@ def _pattern(sets: Any) -> tuple[tuple[int, ...], NDArray[np.intp], NDArray[np.i
 def _read_lines(path: Path, about: str) -> list[dict[str, Any]]:
     "The lines of a file of results that are whole; none if there is no file."
     if not path.exists() or not path.stat().st_size: return []
-    *whole, torn = path.read_text().split("\n")
+    try:
+        *whole, torn = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError:
+        whole, torn = ["no text"], ""
     _check_format(path, whole[:1])
     try:
         header, *found = (json.loads(line) for line in whole)
@@ -167,9 +172,9 @@ def _computed_by(
 def share_beyond(sampled: int, everybody: int, confidence: float = 0.95) -> float:
     "Bound the share of attackers that learn more than the worst of a random sample."
     if not 0 < real_number(confidence) < 1:
-        raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.95")
+        raise ValueError(f"confidence={brief(confidence)}: expected a number in (0, 1), such as 0.95")
     if not 0 < sampled <= everybody:
-        raise ValueError(f"sampled={sampled!r}: expected a number from 1 to {everybody}")
+        raise ValueError(f"sampled={brief(sampled)}: expected a number from 1 to {everybody}")
     if sampled == everybody: return 0.0
     return float(1 - (1 - confidence) ** (1 / sampled))
 
@@ -269,15 +274,20 @@ def _check_attackers(
     protocol: Protocol | MatrixProtocol, attackers: Sequence[TrustModel],
 ) -> list[TrustModel]:
     "The attackers as a list; a ValueError for repeated ones and for anything else."
-    if not np.iterable(attackers):
-        raise ValueError(f"attackers={attackers!r}: expected a list, such as [{attackers!r}]")
+    expected = "a Protocol, such as dp_dsgd(W, T)"
+    check_kind("protocol", protocol, (Protocol, MatrixProtocol), expected)
+    if not np.iterable(attackers) or isinstance(attackers, str | bytes):
+        raise ValueError(f"attackers={brief(attackers)}: expected a list, such as [{brief(attackers)}]")
     trusts = list(attackers)
     if not trusts: raise ValueError("attackers=[]: expected at least one trust model")
     if len({str(node) for node in protocol.nodes}) < len(protocol.nodes):
         raise ValueError("protocol: two of its nodes have the same text, such as 1 and '1'; "
                          "expected other labels")
     for model in trusts:
-        Attack(protocol, model).coalition  # noqa: B018, which is refused if there is none
+        try:
+            Attack(protocol, model).coalition  # noqa: B018, which is refused if there is none
+        except ValueError as error:
+            raise ValueError(re.sub("^trust(?=[=:])", "attackers: trust", str(error))) from None
     if len({model.kind for model in trusts}) > 1:
         raise ValueError("attackers: expected trust models of one kind")
     places = {_places(protocol, model) for model in trusts}
@@ -363,7 +373,11 @@ def exposure(
     refuse(_MANY, protocol)
     one = partial(_one_attacker, participation=participation, method=method, updates=updates,
                   memory_limit=memory_limit)
-    path = None if results is None else Path(results)
+    if updates is not None:
+        check_lipschitz(updates, protocol.T, protocol.n)
+    if client is not None and not hasattr(client, "scatter"):
+        raise ValueError(f"client={brief(client)}: expected a distributed.Client, or None")
+    path = None if results is None else Path(check_path("results", results))
     about = _about(protocol, participation, method, updates, trusts)
     lines = [] if path is None else _read_lines(path, about)
     done = {line["places"]: line for line in lines}

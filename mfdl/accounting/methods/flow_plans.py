@@ -17,7 +17,7 @@ from .best_plans import best_plans
 from .lipschitz import Lipschitz, numbers_or_nan
 from ..sensitivity import worst_sensitivities
 from .signed import SIGNED, Multipliers, all_cases, best_signed, signed_pass
-from ...base.arguments import Bools, Floats, Ints
+from ...base.arguments import Bools, Floats, Ints, brief
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
@@ -154,7 +154,7 @@ def relative_rates(rates: ArrayLike, T: int) -> Floats:
     "Learning rates as multiples of their mean."
     values = numbers_or_nan(rates)
     if values.shape != (T,) or not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(f"rates={rates!r}: expected {T} positive numbers, one for each step")
+        raise ValueError(f"rates={brief(rates)}: expected {T} positive numbers, one for each step")
     return np.asarray(values / values.mean())
 
 def check_lipschitz(
@@ -162,7 +162,7 @@ def check_lipschitz(
 ) -> Lipschitz:
     "Return the Lipschitz constants of the steps of a run."
     if not isinstance(updates, Lipschitz):
-        raise ValueError(f"updates={updates!r}: expected Lipschitz(c), such as Lipschitz(1) "
+        raise ValueError(f"updates={brief(updates)}: expected Lipschitz(c), such as Lipschitz(1) "
                          "for clipped convex losses of one output (chapter 13)")
     updates.check_size(T, n)
     return updates.at(rates)

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ..gaussian_dp import GaussianDP
-from ...base.arguments import Floats, Ints, check_count, real_number
+from ...base.arguments import Floats, Ints, brief, check_count, real_number
 from mfdl.base.files import (
     map_with_bar, progress_bar, seal, unseal, worker_threads,
 )
@@ -193,10 +193,10 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if check_count("samples", self.samples) < 2:
-            raise ValueError(f"samples={self.samples!r}: expected at least 2")
+            raise ValueError(f"samples={brief(self.samples)}: expected at least 2")
         check_seed("seed", self.seed)
         if not 0 < real_number(self.failure) < 1:
-            raise ValueError(f"failure={self.failure!r}: expected a probability in (0, 1)")
+            raise ValueError(f"failure={brief(self.failure)}: expected a probability in (0, 1)")
         if self.keep is not None and not Path(self.keep).is_dir():
             raise ValueError(f"keep={str(self.keep)!r}: expected a folder that exists")
 
@@ -387,7 +387,7 @@ def _first_below(curve: _Single | _Chained, delta: float) -> int | None:
 def _room(delta: float, failure: float) -> float:
     "What is left of delta after the probability that samples mislead."
     if delta - failure < _LEAST_DELTA:
-        raise ValueError(f"delta={delta!r}: holds the probability {failure:g} that samples "
+        raise ValueError(f"delta={brief(delta)}: holds the probability {failure:g} that samples "
                          f"mislead; expected at least {failure + _LEAST_DELTA:g}, or a smaller "
                          "failure")
     return delta - failure
@@ -409,7 +409,7 @@ def _epsilon(curve: _Single | _Chained, sampling: Sampling, delta: float) -> flo
         epsilon = last + math.log1p(wide * math.expm1(epsilon - last))
     if epsilon >= known: return known
     if sampling.samples < after.enough:
-        raise ValueError(f"samples={sampling.samples}: too few to tell delta={delta!r}; expected "
+        raise ValueError(f"samples={sampling.samples}: too few to tell delta={brief(delta)}; expected "
                          f"about {after.enough:.1g} or more")
     return epsilon
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .paths import Paths
-from ...base.arguments import Floats, check_choice, check_flag, real_number
+from ...base.arguments import Floats, brief, check_choice, check_count, check_flag, real_number
 
 # %% auto #0
 __all__ = ['Lipschitz']
@@ -29,7 +29,7 @@ def numbers_or_nan(given: object) -> Floats:
     "What is given, as float64; nan, which fails every comparison, for no numbers."
     try:
         return np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.array(np.nan)
 
 def _read_constants(c: object, centre: object) -> tuple[Floats, Floats]:  # both of the shape of c
@@ -37,11 +37,11 @@ def _read_constants(c: object, centre: object) -> tuple[Floats, Floats]:  # both
     values = numbers_or_nan(c)
     middle = numbers_or_nan(centre)
     if not values.size or values.ndim > 2 or not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(f"c={c!r}: expected a number >= 0, one for each node, or one for each "
+        raise ValueError(f"c={brief(c)}: expected a number >= 0, one for each node, or one for each "
                          "step and node")
     fits = middle.shape in ((), values.shape)
     if not fits or not (np.abs(middle) <= values).all():
-        raise ValueError(f"centre={centre!r}: expected a number between -c and c, "
+        raise ValueError(f"centre={brief(centre)}: expected a number between -c and c, "
                          "or one for each c")
     return values, np.broadcast_to(middle, values.shape)
 
@@ -59,10 +59,10 @@ class GradientSteps:
         check_choice("loss", self.loss, SMOOTHNESS)
         for name in ("feature_norm", "step"):
             value = getattr(self, name)
-            if not 0 < real_number(value) < np.inf:
-                raise ValueError(f"{name}={value!r}: expected a finite number > 0")
+            if not 0 < real_number(value) < 1e100:  # whose square is a number
+                raise ValueError(f"{name}={brief(value)}: expected a number > 0, below 1e100")
         if not 0 <= real_number(self.ridge) < np.inf:
-            raise ValueError(f"ridge={self.ridge!r}: expected a finite number >= 0")
+            raise ValueError(f"ridge={brief(self.ridge)}: expected a finite number >= 0")
         check_flag("clip_active", self.clip_active)
 
     def constants(self, rates: Floats) -> tuple[Floats, Floats]:
@@ -196,8 +196,11 @@ class Lipschitz:
         ----------
         chapter 13.
         """
-        if self.steps is None or rates is None: return self
+        if rates is None: return self
         values = numbers_or_nan(rates)
+        if values.ndim != 1 or not values.size or not np.isfinite(values).all():
+            raise ValueError(f"rates={brief(rates)}: expected learning rates, one for each step")
+        if self.steps is None: return self
         if not abs(values.max() - self.steps.step) <= 1e-9 * self.steps.step:
             raise ValueError(
                 f"rates: up to {values.max():.4g}, but updates are for step="
@@ -222,7 +225,8 @@ class Lipschitz:
         ----------
         chapter 13.
         """
-        return Lipschitz(self.c[:step], self.centre[:step]) if self.c.ndim == 2 else self
+        kept = check_count("step", step, "a number of steps")
+        return Lipschitz(self.c[:kept], self.centre[:kept]) if self.c.ndim == 2 else self
 
     def check_size(self, T: int, n: int) -> None:
         """Refuse constants that are not for so many steps and nodes.
@@ -244,6 +248,8 @@ class Lipschitz:
         ----------
         chapter 13.
         """
+        check_count("T", T, "a number of steps")
+        check_count("n", n, "a number of nodes")
         if self.c.shape not in ((), (n,), (T, n), (T, 1)):
             raise ValueError(f"updates: constants of shape {self.c.shape} for {T} steps of {n} "
                              "nodes; expected one for each node, or for each step and node")
@@ -272,6 +278,8 @@ class Lipschitz:
         ----------
         chapter 13.
         """
+        if not hasattr(paths, "blocked"):
+            raise ValueError(f"paths={brief(paths)}: expected the Paths of a run (chapter 13)")
         T, n = paths.blocked.shape
         self.check_size(T, n)
         if self.steps is not None and np.ptp(paths.moves):

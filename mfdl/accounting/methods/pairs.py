@@ -22,7 +22,7 @@ from mfdl.accounting.methods.ways import (
     AT_ONCE, Adaptive, Asked, ByThemselves, Known, Unclear, learned_if_clear,
 )
 from ..sensitivity import check_method, worst_sensitivities
-from ...base.arguments import Floats, Ints
+from ...base.arguments import Floats, Ints, brief
 from ...base.files import bars_shown, map_with_bar, progress_bar, worker_threads
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
@@ -55,7 +55,7 @@ def check_account(
 ) -> list[TrustModel]:
     "Check the arguments of `account`."
     if not isinstance(run, Protocol | MatrixProtocol):
-        raise ValueError(f"protocol={run!r:.60}: expected a Protocol, such as dp_dsgd(W, T)")
+        raise ValueError(f"protocol={brief(run)}: expected a Protocol, such as dp_dsgd(W, T)")
     trusts = _trust_models(run, trust)
     check_participation(participation)
     if participation.T != run.T:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base.arguments import Bools, Floats, check_choice, check_count
+from ...base.arguments import Bools, Floats, brief, check_choice, check_count
 from ...protocol.methods.checked_gossip import check_gossip
 
 # %% auto #0
@@ -33,7 +33,7 @@ def message_by_message(W: Floats, T: int, attacker: int, variant: str = "squared
     W = check_gossip(W)
     integer = isinstance(attacker, int | np.integer) and not isinstance(attacker, bool)
     if not integer or not 0 <= attacker < len(W):
-        raise ValueError(f"attacker={attacker!r}: expected an index from 0 to {len(W) - 1}")
+        raise ValueError(f"attacker={brief(attacker)}: expected an index from 0 to {len(W) - 1}")
     check_count("T", T, "a number of steps")
     hears = (W[attacker] > 0) | (np.arange(len(W)) == attacker)
     power = np.eye(len(W))

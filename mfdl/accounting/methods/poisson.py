@@ -20,7 +20,7 @@ from mfdl.accounting.methods.eavesdropper import (
 from mfdl.accounting.gaussian_dp import (
     ADJACENCY, GaussianDP, calibrate_sigma, check_delta, row_sensitivity,
 )
-from ...base.arguments import Floats, Ints, real_number
+from ...base.arguments import Floats, Ints, brief, check_count, real_number
 from ...base.files import needed_for
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import LDP, TrustModel
@@ -210,7 +210,7 @@ def _epsilon(chances: _Chances, coin: Coin, sigma: float, adjacency: str, delta:
     sure = _gaussian(chances, sigma).epsilon(delta)
     if _is_sure(chances, coin, sigma): return sure
     if delta < _LEAST_DELTA:
-        raise ValueError(f"delta={delta!r}: losses are added up in floating point, which does not "
+        raise ValueError(f"delta={brief(delta)}: losses are added up in floating point, which does not "
                          f"tell such a probability; expected at least {_LEAST_DELTA:g}, or q=1")
     left = delta - _rounding(chances)
     if left <= 0: return sure
@@ -291,7 +291,7 @@ def _series(found: _ByChance, name: str, values: Floats) -> pd.Series:
 def _finite(name: str, value: float) -> float:
     "A finite number that is not negative."
     if not 0 <= real_number(value) < math.inf:
-        raise ValueError(f"{name}={value!r}: expected a finite number >= 0")
+        raise ValueError(f"{name}={brief(value)}: expected a finite number >= 0")
     return real_number(value)
 
 # %% ../../../nbs/accounting/methods/poisson.ipynb #83abed7f
@@ -356,7 +356,7 @@ class AmplifiedReport(_ByChance):
     def beta(self, alpha: float) -> pd.Series:
         "Trade-off of each victim: how often the best test of level alpha misses."
         if not 0 <= real_number(alpha) <= 1:
-            raise ValueError(f"alpha={alpha!r}: expected a probability from 0 to 1")
+            raise ValueError(f"alpha={brief(alpha)}: expected a probability from 0 to 1")
         return _series(self, "beta", self.measured("beta", real_number(alpha), min))
 
     def advantage(self) -> pd.Series:
@@ -365,6 +365,7 @@ class AmplifiedReport(_ByChance):
 
     def in_units(self, clip: float, batch: int, adjacency: str) -> AmplifiedReport:
         "The same report for clipped gradients, in their units, for one adjacency."
+        check_count("batch", batch, "a number of records")
         moves = row_sensitivity(clip, batch, adjacency)
         return replace(self, adjacency=adjacency, row_sensitivity=moves)
 
@@ -388,15 +389,16 @@ _USUAL = {"method": "exact"}
 def refuse_options(**options: object) -> None:
     "Refuse options of `account` that mean nothing for random participation."
     for name, value in options.items():
-        if value is None or value == _USUAL.get(name): continue
-        raise ValueError(f"{name}={value!r}: means nothing for records that take part at random; "
+        usual = _USUAL.get(name)
+        if value is None or isinstance(value, str) and value == usual: continue
+        raise ValueError(f"{name}={brief(value)}: means nothing for records that take part at random; "
                          "expected only a protocol, LDP(), a participation and sigma")
 
 def _check_eavesdropper(trust: TrustModel | Sequence[TrustModel]) -> None:
     "Raise a ValueError for any attacker but an eavesdropper."
     given = list(trust) if isinstance(trust, list | tuple) else [trust]
     if len(given) == 1 and getattr(given[0], "eavesdrops", False): return
-    raise ValueError(f"trust={trust!r}: amplification by subsampling is proved for an "
+    raise ValueError(f"trust={brief(trust)}: amplification by subsampling is proved for an "
                      "eavesdropper, who hears every model and holds no secret; nothing is proved "
                      "about insiders; expected LDP()")
 
@@ -409,14 +411,14 @@ def check_by_chance(
 ) -> Protocol:
     "Refuse arguments for which no account of random participation is proved."
     if not isinstance(protocol, Protocol):
-        raise ValueError(f"protocol={protocol!r:.60}: expected a Protocol, such as dp_dsgd(W, "
+        raise ValueError(f"protocol={brief(protocol)}: expected a Protocol, such as dp_dsgd(W, "
                          "T); of matrices from elsewhere it is not known who draws which noise")
     _check_eavesdropper(trust)
     if participation.T != protocol.T:
         raise ValueError(f"participation covers {participation.T} steps: expected the "
                          f"T={protocol.T} of the protocol")
     if not 1e-100 < real_number(sigma) < 1e100:
-        raise ValueError(f"sigma={sigma!r}: expected a number > 0 (noise standard deviation "
+        raise ValueError(f"sigma={brief(sigma)}: expected a number > 0 (noise standard deviation "
                          "divided by row sensitivity), from 1e-100 to 1e100")
     refuse(route, protocol)
     return protocol
@@ -436,7 +438,7 @@ def amplified(
 ) -> AmplifiedReport:
     "Privacy of every node's records, which take part at random."
     if not isinstance(participation, PoissonParticipation):
-        raise ValueError(f"participation={participation!r}: expected one that is drawn at random, "
+        raise ValueError(f"participation={brief(participation)}: expected one that is drawn at random, "
                          "such as Participation.poisson(q, T)")
     run = check_by_chance(protocol, trust, participation, sigma, _BY_CHANCE)
     cases, case = different(run, participation)

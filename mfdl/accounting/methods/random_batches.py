@@ -21,7 +21,7 @@ from mfdl.accounting.methods.poisson import (
 from ..gaussian_dp import ADJACENCY, calibrate_sigma
 from .importance_sampling import Mixtures, SampledCurve, Sampling
 from .state_space import Doubtful
-from ...base.arguments import Floats, Ints
+from ...base.arguments import Floats, Ints, brief
 from ...protocol.threat_models import TrustModel
 from ..lemma14 import EPS, NOISE_FLOOR
 from ...protocol.methods.random_participation import BinsParticipation
@@ -213,7 +213,7 @@ def amplified_if_assigned(
 ) -> BinsReport:
     "Privacy of every node's records, which are assigned to batches at random."
     if not isinstance(participation, BinsParticipation):
-        raise ValueError(f"participation={participation!r}: expected records assigned to batches, "
+        raise ValueError(f"participation={brief(participation)}: expected records assigned to batches, "
                          "as by Participation.balls_in_bins(k, b)")
     run = check_by_chance(protocol, trust, participation, sigma, _BY_ASSIGNMENT)
     cases, case = _find_mixtures(run, participation)

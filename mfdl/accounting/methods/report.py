@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..gaussian_dp import GaussianDP, calibrate_sigma, row_sensitivity
-from ...base.arguments import Floats, Ints, check_choice
+from ...base.arguments import Floats, Ints, brief, check_choice, check_count, check_flag
 from ...base.cards import html_card
 from ...base.files import needed_for
 from ...protocol.participation import Participation, participation_of
@@ -340,7 +340,7 @@ def _as_proved(report: Report) -> Report:
 
 def _calibrated(report: Report, epsilon: float, delta: float, estimate: bool) -> Report:
     "The report with the least noise for a budget, by what is proved or by an estimate."
-    if estimate and report.adaptive:
+    if check_flag("estimate", estimate) and report.adaptive:
         raise ValueError("estimate=True: these numbers hold for training, and nothing is "
                          "estimated; expected estimate=False")
     numbers = report if estimate else report.proved
@@ -679,14 +679,15 @@ class Report(_Findings):
         ----------
         `accounting.methods.report`; row sensitivities are in chapter 08.
         """
+        check_count("batch", batch, "a number of records")
         moves = row_sensitivity(clip, batch, adjacency)
         whole = participation_of(protect, self.participation)
         if self.participation != whole:
             raise ValueError(
-                f"protect={protect!r}: all data of a node take part in every step; expected an "
+                f"protect={brief(protect)}: all data of a node take part in every step; expected an "
                 f"account for Participation.every_step({whole.T}), not {self.participation!r}")
         if protect == "node" and batch != 1:
-            raise ValueError(f"batch={batch!r}: the mean of a node is clipped; expected 1")
+            raise ValueError(f"batch={brief(batch)}: the mean of a node is clipped; expected 1")
         return replace(self, adjacency=adjacency, row_sensitivity=moves, protect=protect)
 
     def calibrate(self, epsilon: float, delta: float, estimate: bool = False) -> Report:
@@ -754,6 +755,8 @@ class Report(_Findings):
         draw, size = _PLOTS[kind]
         if ax is None:
             _, ax = plt.subplots(figsize=size)
+        elif not hasattr(ax, "errorbar"):
+            raise ValueError(f"ax={brief(ax)}: expected Axes of matplotlib, or None")
         draw(self.to_frame(), ax)
         return ax
 

@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, diags_array, eye_array, kron
 
 from .state_space import Doubtful
-from ...base.arguments import Bools, Floats, check_flag, real_array, real_number
+from mfdl.base.arguments import (
+    Bools, Floats, brief, check_count, check_flag, real_array, real_number,
+)
 from ..lemma14 import Factorization, View, decompose, view_of
 from ...protocol.methods.attacks import Attack
 from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
@@ -32,15 +34,15 @@ def check_rates(lr: ArrayLike, T: int, argument: str = "lr") -> Floats:  # (T,) 
     expected = f"a positive number below 1e30, or {T} of them, one for each step"
     rates = real_array(argument, lr, expected)
     if rates.shape not in ((), (T,)) or not rates.size:
-        raise ValueError(f"{argument}={lr!r}: expected {expected}")
+        raise ValueError(f"{argument}={brief(lr)}: expected {expected}")
     if not ((rates > 0) & (rates < 1e30)).all():
-        raise ValueError(f"{argument}={lr!r}: expected {expected}")
+        raise ValueError(f"{argument}={brief(lr)}: expected {expected}")
     return np.broadcast_to(rates, T)
 
 def check_damping(name: str, value: float, limit: float) -> None:
     "Refuse what is negative, or so large that a node alone would diverge."
     if 0 <= real_number(value) < limit: return
-    raise ValueError(f"{name}={value!r}: expected a number in [0, {limit:.4g}), "
+    raise ValueError(f"{name}={brief(value)}: expected a number in [0, {limit:.4g}), "
                      "for which a node alone does not overshoot more and more")
 
 # %% ../../../nbs/accounting/methods/schedules.ipynb #ecce98c7
@@ -80,10 +82,11 @@ class Schedule:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        steps = np.size(self.learning_rates)
+        given = real_array("learning_rates", self.learning_rates, "positive numbers below 1e30")
+        steps = given.size
         rates = check_rates(self.learning_rates, steps, "learning_rates")
-        given = float(rates[0]) if np.ndim(self.learning_rates) == 0 else read_only(rates.copy())
-        object.__setattr__(self, "learning_rates", given)
+        kept = float(rates[0]) if given.ndim == 0 else read_only(rates.copy())
+        object.__setattr__(self, "learning_rates", kept)
         check_damping("momentum", self.momentum, 1)
         check_flag("nesterov", self.nesterov)
         check_damping("weight_decay", self.weight_decay, 1 / float(rates.max()))
@@ -135,7 +138,8 @@ class Schedule:
         ValueError
             For learning rates of another number of steps.
         """
-        return check_rates(self.learning_rates, T, "learning_rates")
+        steps = check_count("T", T, "a number of steps")
+        return check_rates(self.learning_rates, steps, "learning_rates")
 
     def kept(self, T: int) -> Floats:
         """Return which share of the models each step keeps.
@@ -165,6 +169,7 @@ class Schedule:
         ndarray (T, T)
             Lower-triangular: entry [t, s] belongs to the gradient of step s in step t.
         """
+        check_count("T", T, "a number of steps")
         ages = np.maximum(np.subtract.outer(np.arange(T), np.arange(T)), 0)
         velocity = np.tril(self.momentum ** ages)
         direction = np.eye(T) + self.momentum * velocity if self.nesterov else velocity
@@ -183,8 +188,9 @@ class Schedule:
         Schedule
             Of these steps.
         """
+        kept = check_count("step", step, "a number of steps")
         if np.ndim(self.learning_rates) == 0: return self
-        return replace(self, learning_rates=np.asarray(self.learning_rates)[:step])
+        return replace(self, learning_rates=np.asarray(self.learning_rates)[:kept])
 
 # %% ../../../nbs/accounting/methods/schedules.ipynb #fa7dde89
 def _check_training(protocol: Protocol, schedule: Schedule) -> None:
@@ -238,7 +244,7 @@ class ScheduledProtocol(MatrixProtocol):
     def __init__(self, protocol: Protocol, schedule: Schedule) -> None:
         check_protocol_type(protocol, sparse=True)
         if not isinstance(schedule, Schedule):
-            raise ValueError(f"schedule={schedule!r}: expected a Schedule, "
+            raise ValueError(f"schedule={brief(schedule)}: expected a Schedule, "
                              "such as Schedule(0.1, momentum=0.9)")
         schedule.rates(protocol.T)
         _check_training(protocol, schedule)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .filters import WINDOW, Filter, Settling, bare_gradients, innovation_rows
 from .state_space import Doubtful, StateSpace
-from ...base.arguments import Bools, Floats, Ints, check_fits
+from ...base.arguments import Bools, Floats, Ints, brief, check_fits
 from ...base.files import progress_bar
 
 # %% auto #0
@@ -243,7 +243,7 @@ class Streamed:
         "What the view tells about the gradients of a node, or of several."
         if not np.isin(u, self.victims).all():
             raise ValueError(
-                f"u={u!r}: expected nodes outside the coalition, among {self.victims}"
+                f"u={brief(u)}: expected nodes outside the coalition, among {self.victims}"
             )
         i = np.searchsorted(self.victims, u)
         T = len(self.rows)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from scipy import stats
 
 from .poisson import RAREST, AmplifiedReport, Coin, check_by_chance, different
+from ...base.arguments import brief
 from ...base.files import needed_for
 from ...protocol.threat_models import TrustModel
 from ...protocol.methods.random_participation import TruncatedParticipation
@@ -139,7 +140,7 @@ def amplified_if_cut(
 ) -> TruncatedReport:
     "Privacy of every node's records in batches that are drawn by Poisson subsampling, and cut."
     if not isinstance(participation, TruncatedParticipation):
-        raise ValueError(f"participation={participation!r}: expected batches that are cut, such "
+        raise ValueError(f"participation={brief(participation)}: expected batches that are cut, such "
                          "as Participation.truncated_poisson(q, T, records, largest)")
     run = check_by_chance(protocol, trust, participation, sigma, _IF_CUT)
     cases, case = different(run, participation)

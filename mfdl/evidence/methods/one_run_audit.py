@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...accounting.gaussian_dp import check_delta
-from ...base.arguments import check_count, real_number
+from ...base.arguments import brief, check_count, real_number
 
 # %% auto #0
 __all__ = []
@@ -36,7 +36,7 @@ def epsilon_guessed(
     from scipy.optimize import brentq
     check_delta(delta)
     if not 0 < real_number(confidence) < 1:
-        raise ValueError(f"confidence={confidence!r}: expected a number in (0, 1), such as 0.95")
+        raise ValueError(f"confidence={brief(confidence)}: expected a number in (0, 1), such as 0.95")
     check_count("guesses", guesses, "a number of guesses")
     if not 0 <= correct <= guesses <= canaries:
         raise ValueError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base.arguments import Bools, Floats, check_count, real_array, real_number
+from ...base.arguments import Bools, Floats, brief, check_count, real_array, real_number
 from ...accounting.lemma14 import NOISE_FLOOR, Factorization, View, decompose
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
@@ -87,7 +87,7 @@ def estimate(
             "a row for each of the view"
         )
     if not 0 <= real_number(scale) < np.inf:
-        raise ValueError(f"scale={scale!r}: expected a finite number >= 0")
+        raise ValueError(f"scale={brief(scale)}: expected a finite number >= 0")
     n = len(v.nodes)
     same = np.tile(np.eye(b * n), (v.T // b, 1))
     v = replace(v, A=v.A @ same, B=v.B if scale else v.B[:, :0], T=b)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...accounting.gaussian_dp import row_sensitivity
-from ...base.arguments import Bools, Floats, check_count, real_number
+from ...base.arguments import Bools, Floats, brief, check_count, real_number
 from ...base.files import needed_for
 from ...base.randomness import block_size, derive_seed, draw_block
 from .worst_inputs import WorstCase
@@ -241,7 +241,7 @@ def check_unit(protect: str, participation: Participation) -> None:
     whole = participation_of(protect, participation)
     if participation != whole:
         raise ValueError(
-            f"participation={participation}: all data of a node (protect={protect!r}) take part "
+            f"participation={participation}: all data of a node (protect={brief(protect)}) take part "
             f"in every step, whatever its batches; expected Participation.every_step({whole.T})")
 
 def check_test(participation: Participation, replays: int, claimed: float | None) -> None:
@@ -252,7 +252,7 @@ def check_test(participation: Participation, replays: int, claimed: float | None
     if check_count("replays", replays, "a number of runs") < 8:
         raise ValueError(f"replays={replays}: expected at least 8")
     if claimed is not None and not real_number(claimed) >= 0:
-        raise ValueError(f"claimed={claimed!r}: expected a number >= 0 (inf for no protection)")
+        raise ValueError(f"claimed={brief(claimed)}: expected a number >= 0 (inf for no protection)")
 
 def noise_scale(sigma: float, protect: str, adjacency: str) -> float:
     "Standard deviation of a noise variable, for gradients that are clipped to 1."
@@ -260,7 +260,7 @@ def noise_scale(sigma: float, protect: str, adjacency: str) -> float:
     scale = sigma * row_sensitivity(1.0, places, adjacency)
     if not 1e-6 <= scale <= 1e6:
         raise ValueError(
-            f"sigma={sigma!r}: beside or under noise of this size float32 has no digits "
+            f"sigma={brief(sigma)}: beside or under noise of this size float32 has no digits "
             "left; expected a number between about 1e-5 and 1e6"
         )
     return scale

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...accounting.lemma14 import Factorization, decompose
 from ...accounting.methods.solver import certify
-from ...base.arguments import Bools, Floats
+from ...base.arguments import Bools, Floats, brief
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
 from ...protocol.threat_models import TrustModel
@@ -107,7 +107,7 @@ def worst_case(
     covered = decompose(seen)
     candidates = seen.victims.tolist() if victim is None else protocol.index([victim], "victim")
     if seen.coalition[candidates].any():
-        raise ValueError(f"victim={victim!r}: is an attacker; expected another node")
+        raise ValueError(f"victim={brief(victim)}: is an attacker; expected another node")
     u, pattern, D = _hardest(covered, candidates, participation)
     change = seen.A @ stacked(D, pattern, u, protocol.T, protocol.n)
     inverse = np.linalg.pinv(seen.B)

@@ -5,6 +5,7 @@
 # %% ../../../nbs/learning/methods/checkpoints.ipynb #ck000002
 from __future__ import annotations
 
+import hmac
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...base.arguments import check_flag
 from ...base.files import UNFINISHED, package_code, seal, unseal
+from ...base.randomness import derive_seed
 from .learner import Learner, describe_protocol
 from .noise_supply import Run
 from ...protocol.methods.steps import fingerprint
@@ -25,10 +28,12 @@ if TYPE_CHECKING:
 __all__ = []
 
 # %% ../../../nbs/learning/methods/checkpoints.ipynb #a6600017
-_FORMAT = 2  # of checkpoints; 1, without a number: `train` could calibrate by an estimate
+_FORMAT = 3  # of checkpoints; 1, without a number: `train` could calibrate by an estimate; 2: no code
+_CHECKPOINTS = 2**127  # for what a secret is used here, and for nothing else
 
 def digest_of(learner: Learner, runs: Sequence[Run], exact: bool) -> str:
     "A SHA-256 of all that must agree when a run is resumed."
+    check_flag("exact", exact)
     parts = [*learner.describe(), learner.rates, *learner.schedule.beyond_rates]
     for run in runs:
         parts += [run.label, int(run.seed), *describe_protocol(run.plain, exact)]
@@ -37,22 +42,31 @@ def digest_of(learner: Learner, runs: Sequence[Run], exact: bool) -> str:
         parts += ["secure"] if run.secure else []
     return fingerprint(*parts)
 
+def _code_of(digest: str, step: object, arrays: dict[str, np.ndarray], runs: Sequence[Run]) -> str:
+    "What binds a step to models and history, by a key that follows from the secrets of the noise."
+    secrets = [derive_seed(run.noise_secret, _CHECKPOINTS) for run in runs]
+    content = fingerprint(digest, step, *(part for pair in sorted(arrays.items()) for part in pair))
+    return hmac.digest(repr(secrets).encode(), content.encode(), "sha256").hex()
+
 class Checkpoint:
     "A file from which a training goes on, if it is the same training."
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, runs: Sequence[Run]) -> None:
         self.path = path
+        self.runs = runs
 
     def save(self, digest: str, learner: Learner) -> Path:
         "Write models, step and history, completely or not at all."
-        about = {"training": digest, "step": learner.t, "format": _FORMAT}
-        return seal(self.path, about, learner.state())
+        arrays = learner.state()
+        code = _code_of(digest, learner.t, arrays, self.runs)
+        about = {"training": digest, "step": learner.t, "format": _FORMAT, "code": code}
+        return seal(self.path, about, arrays)
 
     def load(self, digest: str) -> tuple[int, dict[str, np.ndarray]]:
         "Read step, models and history of a training with this digest."
         about, arrays = unseal(self.path)
         path = f"path={str(self.path)!r}"
         if about.get("training") != digest:
-            earlier = "" if about.get("format") == _FORMAT else (
+            earlier = "" if "format" in about else (
                 "; it is of an earlier version, in which train() could calibrate noise against "
                 "insiders by an estimate, so that it may keep less than its budget")
             raise ValueError(
@@ -62,6 +76,11 @@ class Checkpoint:
         step = about.get("step")
         if not isinstance(step, int):
             raise ValueError(f"{path}: is after step {step!r}; expected a number of steps")
+        code = str(about.get("code"))
+        if not hmac.compare_digest(code.encode(), _code_of(digest, step, arrays, self.runs).encode()):
+            raise ValueError(
+                f"{path}: its step {step}, models and history were not saved together (or it is of "
+                "an earlier version); expected a checkpoint as it was written")
         return step, arrays
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
-from ...base.arguments import Ints
+from ...base.arguments import Ints, brief
 
 # %% auto #0
 __all__ = []
@@ -49,9 +50,9 @@ def check_index(index: ArrayLike) -> Ints:  # (n, b, m)
 # %% ../../../nbs/learning/methods/data_checks.ipynb #holdings
 def check_holdings(holdings: Any) -> None:
     "Raise a ValueError for anything but the numbers of records of at least one node."
-    listed = np.iterable(holdings) and hasattr(holdings, "__len__")
+    listed = np.iterable(holdings) and hasattr(holdings, "__len__") and not issparse(holdings)
     if not listed or not all(map(np.iterable, holdings)):
-        raise ValueError(f"holdings={holdings!r}: expected for each node the records it holds")
+        raise ValueError(f"holdings={brief(holdings)}: expected for each node the records it holds")
     if not len(holdings):
         raise ValueError("holdings=[]: expected records of at least one node")
     for u, records in enumerate(holdings):
@@ -63,7 +64,7 @@ def check_holdings(holdings: Any) -> None:
 def generator_of(seed: Any) -> np.random.Generator:
     "Random numbers from a seed; raises ValueError for anything else."
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed={seed!r}: expected an integer >= 0")
+        raise ValueError(f"seed={brief(seed)}: expected an integer >= 0")
     return np.random.default_rng(seed)
 
 def one_for_each(name: str, values: Any) -> NDArray[Any]:  # (records,)
@@ -87,7 +88,7 @@ def _numbers(name: str, values: Any, expected: str) -> NDArray[Any]:
         found = np.asarray(values)
         found = np.array(found.tolist()) if found.dtype == object else found  # integers stay
         found = found.astype(np.float32) if found.dtype == object else found
-    except (TypeError, ValueError, RuntimeError) as error:  # such as rows of different lengths
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # such as rows of different lengths
         raise ValueError(f"{name} is no array of numbers: expected {expected} ({error})") from None
     if found.dtype.kind not in "biuf":
         raise ValueError(f"{name} has entries of type {found.dtype.name}: expected {expected}")

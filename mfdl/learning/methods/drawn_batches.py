@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.arguments import Ints, check_count
+from ...base.arguments import Ints, brief, check_count
 from ...base.randomness import derive_seed
 from ..data import Batches, cut
 from mfdl.protocol.methods.random_participation import (
@@ -94,7 +94,7 @@ def random_batches(
 ) -> RandomBatches:
     "Each node's records, in batches that the node draws at random."
     if not isinstance(scheme, RandomScheme):
-        raise ValueError(f"scheme={scheme!r}: expected random steps, such "
+        raise ValueError(f"scheme={brief(scheme)}: expected random steps, such "
                          "as Participation.poisson(q, T)")
     index = cut(holdings, 1).index
     if isinstance(scheme, TruncatedParticipation) and index.shape[2] > scheme.records:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse import csr_array
 
+from ...base.arguments import check_flag, check_kind, check_list
 from ...base.files import needed_for
 from ..data import Batches
+from .drawn_batches import RandomBatches
 from .noise_supply import MessageNoise, Run, check_run
 from ...protocol.methods.steps import Round, Step
 from ...protocol.methods.executable import check_protocol_type
@@ -122,8 +124,11 @@ class MatrixExchange:
 # %% ../../../nbs/learning/methods/exchanges.ipynb #a6600007
 def check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record: bool) -> None:
     "Raise a ValueError for runs that cannot be trained together."
-    if not runs: raise ValueError("runs=[]: expected at least one Run")
+    if not check_list("runs", runs, "a list of Run"): raise ValueError("runs=[]: expected at least one Run")
+    check_flag("record", record)
+    check_kind("batches", batches, (Batches, RandomBatches), "Batches, such as cut(holdings, b)")
     for run in runs:
+        check_kind("runs", run, Run, "a list of Run")
         check_protocol_type(run.plain, sparse=True)
     first = runs[0].plain
     for run in runs:

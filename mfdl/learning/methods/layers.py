@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ...base.arguments import brief
 from ...base.files import needed_for
 from .linear import does_more
 
@@ -69,7 +70,7 @@ def new_model(make_model: Any) -> torch.nn.Module:
     try:
         inspect.signature(make_model).bind()
     except (TypeError, ValueError):
-        shown = getattr(make_model, "__name__", repr(make_model))
+        shown = getattr(make_model, "__name__", None) or brief(make_model)
         raise ValueError(f"make_model={shown} cannot be called without arguments: "
                          f"{expected}, such as lambda: nn.Linear(64, 10)") from None
     model = make_model()

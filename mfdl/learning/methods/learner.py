@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base.arguments import check_choice, check_count, real_number
+from ...base.arguments import brief, check_choice, check_count, check_kind, real_number
 from ...base.files import bars_shown, needed_for
 from ...base.randomness import check_seed, derive_seed
 from ...protocol.participation import PROTECTS, participation_of
@@ -30,6 +30,7 @@ from mfdl.learning.methods.layers import (
 )
 from .linear import check_constant, state_of
 from .noise_supply import Run, room_for_rounding, schedule_of
+from .own_code import own_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,14 +99,21 @@ def _responses(model: torch.nn.Module, records: torch.Tensor) -> list[torch.Tens
     return [part.nan_to_num(0.0, 0.0, 0.0) for part in (outputs.detach().flatten(), by_parameter)]
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500012
+def _at_quantiles(X: torch.Tensor) -> list[torch.Tensor]:  # (records, ..) to float64 (5, ..)
+    "Records of the quantiles of all features, of at most some 10,000 records and the extremes."
+    with needed_for("training", "train"): import torch
+    some = X[::max(1, len(X) // 10_000)].cpu().numpy()
+    inner = np.quantile(some, [0.25, 0.5, 0.75], axis=0)
+    ends = [X.amin(0, keepdim=True), X.amax(0, keepdim=True)]
+    return [torch.cat([*(one.cpu().double() for one in ends), torch.from_numpy(inner).double()])]
+
 def _behaviour(
     model: torch.nn.Module,
-    record: torch.Tensor,  # (1, ..)
+    probes: list[torch.Tensor],  # float64 (records, ..) each
 ) -> np.ndarray:  # float64 (numbers,)
-    "The answers of a model to the probes, to six digits."
+    "The answers of a model to some records, to six digits."
     with needed_for("training", "train"): import torch
     twin = copy.deepcopy(model).cpu()
-    probes = _probes(record)
     try:
         found = [part for probe in probes for part in _responses(twin.double(), probe)]
     except RuntimeError:  # the model computes in float32 only
@@ -129,6 +137,7 @@ def describe_protocol(protocol: Protocol, exact: bool = True) -> list:
 ON_NONFINITE = ("stop", "zero")
 
 def _check_data(data: Dataset, batches: Batches) -> None:
+    check_kind("data", data, Dataset, "a Dataset, such as load_data('digits')")
     for name in ("X", "y", "X_test", "y_test"):
         array = getattr(data, name)
         finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
@@ -140,10 +149,10 @@ def _check_data(data: Dataset, batches: Batches) -> None:
         raise ValueError(f"batches name record {last}: data {data.name!r} has {len(data.y)}")
 
 def _check_clip(clip: float | None, on_nonfinite: str) -> None:
-    if clip is not None and not 1e-15 <= real_number(clip) < np.inf:
+    if clip is not None and not 1e-15 <= real_number(clip) <= 1e18:
         raise ValueError(
-            f"clip={clip!r}: expected a number >= 1e-15, below which squares of float32 vanish, "
-            "or None"
+            f"clip={brief(clip)}: expected a number from 1e-15 to 1e18, beyond which squares of "
+            "float32 vanish or overflow, or None"
         )
     check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
     if clip is None and on_nonfinite == "zero":
@@ -155,7 +164,7 @@ def _check_clip(clip: float | None, on_nonfinite: str) -> None:
 def choose_loss(loss: str | None, data: Dataset) -> str:
     "Return the name of a loss; by default the usual one for the data."
     usual = "squared" if data.classes is None else "cross-entropy"
-    return check_choice("loss", loss or usual, LOSSES)
+    return check_choice("loss", usual if loss is None else loss, LOSSES)
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a650001d
 def _check_buffers(model: torch.nn.Module, buffers: dict[str, torch.Tensor]) -> None:
@@ -175,8 +184,8 @@ def _first_models(
     weights: dict[int, torch.Tensor] = {}
     buffers: dict[str, torch.Tensor] = {}
     with torch.random.fork_rng(devices=[]):
-        for seed in dict.fromkeys(seeds):
-            torch.manual_seed(derive_seed(check_seed("seed", seed), 0) % 2**63)
+        for seed in dict.fromkeys(check_seed("seed", one) for one in seeds):
+            torch.manual_seed(derive_seed(seed, 0) % 2**63)
             model = new_model(make_model)
             _check_buffers(model, buffers)
             vector = torch.nn.utils.parameters_to_vector(model.parameters())
@@ -190,7 +199,7 @@ def _device_of(device: Any) -> torch.device:
         return torch.zeros(1, device=device).device
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"device={device!r}: {str(error).splitlines()[0]}; expected 'cpu', or one that torch "
+            f"device={brief(device)}: {str(error).splitlines()[0]}; expected 'cpu', or one that torch "
             "sees here, such as 'cuda:0'"
         ) from None
 
@@ -343,6 +352,7 @@ class Learner:
         seeds = [run.seed for run in runs]
         self.history = History([run.label for run in runs], seeds, list(nodes))
         weights, buffers, model = _first_models(make_model, seeds)
+        self.code = own_code(model)  # now: what a model counts while it is used is not its code
         self.model = model.float().to(self.device)
         self.models = _side_by_side(weights, seeds, batches.n).to(self.device)
         self.velocity = self.models.mul(0) if self.schedule.momentum else None
@@ -438,6 +448,9 @@ class Learner:
     def modules(self, run: int = 0) -> list[torch.nn.Module]:
         "Return the models of a run, one for each node, which share nothing with this object."
         with needed_for("training", "train"): from torch.nn.utils import vector_to_parameters
+        whole = isinstance(run, int | np.integer) and not isinstance(run, bool)
+        if not whole or not 0 <= run < len(self.theta):
+            raise ValueError(f"run={brief(run)}: expected a number from 0 to {len(self.theta) - 1}")
         found = [copy.deepcopy(self.model).cpu() for _ in range(self.batches.n)]
         for model, flat in zip(found, self.theta[run].cpu(), strict=True):
             vector_to_parameters(flat.clone(), model.parameters())
@@ -446,7 +459,12 @@ class Learner:
     @cached_property
     def behaviour(self) -> np.ndarray:
         "The answers of the model to probes, (numbers,)."
-        return _behaviour(self.model, self.X[:1])
+        return _behaviour(self.model, _probes(self.X[:1]))
+
+    @cached_property
+    def behaviour_at_data(self) -> np.ndarray:
+        "The answers of the model to records as large as those of the data, (numbers,)."
+        return _behaviour(self.model, _at_quantiles(self.X))
 
     def describe_model(self) -> list:
         "Return what distinguishes the model, for a fingerprint."
@@ -454,13 +472,14 @@ class Learner:
         code = [_forward_code(module) for module in model.modules()]
         shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
         buffers = [buffer.cpu().numpy() for buffer in model.buffers()]
-        return [str(model), code, shapes, *buffers, *self.start, self.behaviour]
+        return [str(model), code, shapes, *buffers, *self.start, self.behaviour, *self.code]
 
     def describe(self) -> list:
         "Return what has to agree in a resumed run: model, batches, data and clip."
         rule = [self.loss_kind, self.clip, self.protect, self.on_nonfinite, tuple(self.theta.shape)]
         data = [self.X.cpu().numpy(), self.y.cpu().numpy()]
-        return [*self.describe_model(), *rule, *self.batches.described, *data]
+        at_data = [self.behaviour_at_data] if self.code else []
+        return [*self.describe_model(), *rule, *self.batches.described, *data, *at_data]
 
     def state(self) -> dict[str, np.ndarray]:
         "Return models, velocities and history, as arrays."
@@ -482,10 +501,11 @@ class Learner:
         names = ["theta", *self.velocities()]
         moving = [arrays.get(name, np.zeros(0)) for name in names]
         known = all(part.shape == shape and part.dtype == np.float32 for part in moving)
-        if not 0 <= step <= self.T or not known or steps.ndim != 1 or steps.dtype.kind != "i":
+        tests = steps.ndim == 1 and steps.dtype.kind == "i" and not (steps > step).any()
+        if not 0 <= step <= self.T or not known or not tests:
             raise ValueError(
                 f"checkpoint after step {step} with models of shape {moving[0].shape}: "
-                f"expected at most {self.T} steps, and float32 {shape}"
+                f"expected at most {self.T} steps, none of them tested later, and float32 {shape}"
             )
         self.t = step
         placed = [torch.as_tensor(part, device=self.device) for part in moving]

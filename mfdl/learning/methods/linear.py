@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...accounting.methods.lipschitz import Lipschitz
-from ...base.arguments import real_number
+from ...base.arguments import brief, real_number
 from ...base.files import needed_for
 from ..data import Dataset
 
@@ -37,7 +37,7 @@ def within_norm(data: Dataset, feature_norm: float, intercept: bool) -> Dataset:
     if not least < real_number(feature_norm) < np.inf:
         with_one = ", more than the 1 of the intercept" if intercept else ""
         raise ValueError(
-            f"feature_norm={feature_norm!r}: expected a finite number > {least:g}{with_one}")
+            f"feature_norm={brief(feature_norm)}: expected a finite number > {least:g}{with_one}")
     longest = np.sqrt(feature_norm**2 - least) * (1 - 1e-6)  # room for float32
     X = _shortened(data.X, longest)
     return replace(data, X=X, X_test=_shortened(data.X_test, longest))
@@ -64,8 +64,8 @@ def updates_of(
     model: nn.Module, loss: str, feature_norm: float, step: float, clip: float,
 ) -> Lipschitz | None:
     "How far apart updates of a model can move two models, if that is known."
-    if not real_number(feature_norm) > 0:
-        raise ValueError(f"feature_norm={feature_norm!r}: expected a positive number")
+    if not 0 < real_number(feature_norm) < 1e100:  # whose square is a number
+        raise ValueError(f"feature_norm={brief(feature_norm)}: expected a positive number, below 1e100")
     layer = linear_layer(model)
     if layer is None: return None
     outputs = layer.out_features

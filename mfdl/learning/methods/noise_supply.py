@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import block_diag, csr_array, vstack
 
 from ...accounting.methods.schedules import Schedule, ScheduledProtocol, check_rates
-from ...base.arguments import check_flag, real_number
+from ...base.arguments import brief, check_flag, check_kind, real_number
 from ...base.files import needed_for
 from mfdl.base.randomness import (
     block_generator, block_size, check_seed, derive_seed, grid_spacing, to_grid,
@@ -88,6 +88,8 @@ class Run:
 # %% ../../../nbs/learning/methods/noise_supply.ipynb #a6400030
 def check_run(run: Run, batches: Batches, clip: float | None) -> None:
     "Refuse a run whose noise, steps and batches do not fit together."
+    check_kind("run", run, Run, "a Run, such as Run('private', protocol, scale=0.1)")
+    check_kind("batches", batches, (Batches, RandomBatches), "Batches, such as cut(holdings, b)")
     check_protocol_type(run.plain, sparse=True)
     check_flag(f"run {run.label!r}: secure", run.secure)
     name = run.plain.name
@@ -118,7 +120,7 @@ def schedule_of(runs: Sequence[Run], lr: Any) -> Schedule:  # (T,)
     if len(given) < len(runs) or len({one.schedule.digest for one in given}) > 1:
         raise ValueError("runs have different schedules: expected the same in all of them")
     if lr is not None:
-        raise ValueError(f"lr={lr!r}: {given[0].name} has learning rates of its own; expected None")
+        raise ValueError(f"lr={brief(lr)}: {given[0].name} has learning rates of its own; expected None")
     return given[0].schedule
 
 # %% ../../../nbs/learning/methods/noise_supply.ipynb #a640000a

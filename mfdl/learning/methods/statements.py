@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...accounting.methods.poisson import AmplifiedReport
 from ...accounting.methods.report import REVEALED, Report, in_short, worst_first
 from ...base.cards import html_card
 from ...base.figures import PALETTE
+from .handing_over import write_statement
 from .learner import History
 from .noise_supply import Run
 from ..simulator import Simulation
@@ -86,7 +88,8 @@ def _estimates(report: Report, budget: str, neighbour: str, delta: float) -> lis
 
 
 # %% ../../../nbs/learning/methods/statements.ipynb #a680000d
-def _on_nonfinite(kind: str) -> str:
+def on_nonfinite_in_words(kind: str) -> str:
+    "What happens at a gradient that is not finite."
     if kind == "zero":
         return (
             "A gradient that is not finite counts as zero, which the guarantee covers; "
@@ -97,18 +100,19 @@ def _on_nonfinite(kind: str) -> str:
         "and can tell of a record."
     )
 
-_NOT_COVERED = (
+NOT_COVERED = (
     "Not covered: what was done to the data before, such as scaling by its means, and what was "
     "learned from it elsewhere; choosing among runs, or stopping early, by private validation "
     "data; gradients that look at local models without noise, at secrets or at norms before "
     "clipping."
 )
-_ASSUMED = (
+ASSUMED = (
     "Assumed: noise is a stream computed from a key, and nobody without the key can tell it from "
     "noise that is drawn (a computational assumption)."
 )
 
-def _takes_part(scheme: Participation | RandomParticipation) -> str:
+def takes_part(scheme: Participation | RandomParticipation) -> str:
+    "In which steps a record takes part."
     if isinstance(scheme, Participation):
         return f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart"
     return f"Each node draws its batches with a secret of its own: {scheme!r}"
@@ -192,6 +196,45 @@ class Trained(_Models):
     """
     epsilon: float
 
+    def save_statement(self, path: str | Path) -> tuple[Path, Path]:
+        """Write the statement for somebody to read, and to keep: path.md and path.json.
+
+        Both have the date, the version, the sizes of the data, and in plain words what
+        epsilon means.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where, without an ending.
+
+        Returns
+        -------
+        tuple of Path
+            The page, and the same as data.
+
+        Raises
+        ------
+        FileExistsError
+            If one of the files is there: somebody may have signed it.
+
+        References
+        ----------
+        `learning.methods.handing_over`.
+
+        Examples
+        --------
+        >>> done.save_statement("statement")  # doctest: +SKIP
+        """
+        simulation, report = self.simulation, self.report
+        records = (simulation.batches.index >= 0).sum(axis=(1, 2)).tolist()
+        numbers: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
+        if not isinstance(report, AmplifiedReport): numbers["mu"] = float(report.worst.mu)
+        numbers |= {
+            "sigma": float(report.sigma), "attackers": self.attackers, "adjacency": self.adjacency,
+            "steps": simulation.t, "records": dict(zip(map(str, simulation.history.nodes), records, strict=True))}
+        title = f"What a training of {len(records)} nodes promises"
+        return write_statement(path, title, numbers, self.statement.split("\n"))
+
 # %% ../../../nbs/learning/methods/statements.ipynb #a68000b
 @dataclass(eq=False, repr=False)
 class TrainedByEstimate(_Models):
@@ -227,12 +270,12 @@ def _statement(trained: _Models) -> str:
         "together, for any data of the others.",
         *_promises(report, budget, neighbour, delta, trained.feature_norm),
         f"Against: {trained.attackers}.",
-        f"{_takes_part(scheme)}; gradients are clipped to norm {simulation.learner.clip:g} "
+        f"{takes_part(scheme)}; gradients are clipped to norm {simulation.learner.clip:g} "
         f"and averaged over {simulation.batches.size}.",
         _noise_in_words(simulation.runs[0], trained.fresh),
-        _on_nonfinite(simulation.learner.on_nonfinite),
-        _NOT_COVERED,
-        _ASSUMED,
+        on_nonfinite_in_words(simulation.learner.on_nonfinite),
+        NOT_COVERED,
+        ASSUMED,
     ])
 
 # %% ../../../nbs/learning/methods/statements.ipynb #9636ba76

@@ -18,7 +18,9 @@ from scipy.sparse import issparse
 
 from ...accounting.gaussian_dp import check_delta
 from ...accounting.methods.schedules import Schedule, check_rates
-from ...base.arguments import check_choice, check_count, check_flag, real_number
+from mfdl.base.arguments import (
+    brief, check_choice, check_count, check_flag, check_path, real_number,
+)
 from ...base.randomness import check_seed
 from ..data import Batches, Dataset, cut, round_robin
 from .data_sets import as_dataset
@@ -94,13 +96,15 @@ def completed(given: Running, parameters: Iterable[str]) -> Running:
 
 def check_options(epsilon: float, delta: float, how: Running) -> None:
     "Raise an error for a budget or options that cannot be."
+    if how["checkpoint"] is not None:
+        check_path("checkpoint", how["checkpoint"])
     if how["checkpoint"] is not None and how["secret"] is None:
         raise ValueError("checkpoint: to draw its noise again, a run needs a secret")
     if how["checkpoint"] is not None and not Path(how["checkpoint"]).parent.is_dir():
         raise FileNotFoundError(f"checkpoint={str(how['checkpoint'])!r}: no such folder")
     check_flag("progress", how["progress"])
     if not real_number(epsilon) > 0:
-        raise ValueError(f"epsilon={epsilon!r}: expected a positive number")
+        raise ValueError(f"epsilon={brief(epsilon)}: expected a positive number")
     check_delta(delta)
     check_seed("secret", 0 if how["secret"] is None else how["secret"])
     check_count("every", 1 if how["every"] is None else how["every"], "a number of steps")
@@ -125,8 +129,8 @@ def largest_coalition(attackers: Any) -> int:
 
 def refuse_later(optimizer: str, person: object) -> None:
     "Raise a ValueError for what is not accounted for yet."
-    if optimizer != "sgd":
-        raise ValueError(f"optimizer={optimizer!r}: is not accounted for yet; expected 'sgd', with "
+    if not isinstance(optimizer, str) or optimizer != "sgd":
+        raise ValueError(f"optimizer={brief(optimizer)}: is not accounted for yet; expected 'sgd', with "
                          "lr=Schedule(lr, momentum=0.9) if it is to have momentum")
     if person is not None:
         raise ValueError("person: several records of one person are not accounted for yet; "
@@ -139,12 +143,12 @@ def taking_part(participation: Any) -> Participation | RandomScheme:
     if participation is None: return Participation.cyclic(20, 16)
     if isinstance(participation, RandomScheme): return participation
     if not isinstance(participation, Participation):
-        raise ValueError(f"participation={participation!r:.80}: expected a Participation, such as "
+        raise ValueError(f"participation={brief(participation)}: expected a Participation, such as "
                          "Participation.cyclic(k, b) for k epochs of b batches")
     if participation.separation != "exactly":
         epochs = max(1, participation.T // participation.b)
         raise ValueError(
-            f"participation={participation!r}: batches are used in turn, so that steps of a record "
+            f"participation={brief(participation)}: batches are used in turn, so that steps of a record "
             f"are exactly b apart; expected Participation.cyclic({epochs}, {participation.b})")
     return participation
 
@@ -247,14 +251,14 @@ def protocol_by_name(
         names = {*KINDS, *STRATEGIES} - {"identity"}
         matrix = MATRICES.get(check_choice("noise", noise, names), noise)
         if curious and noise in ONE_SEED:
-            raise ValueError(f"noise={noise!r}: every node holds its seed, and sees through it; "
+            raise ValueError(f"noise={brief(noise)}: every node holds its seed, and sees through it; "
                              "against insiders expected noise='pairwise' or 'mafalda'")
         try:
             if matrix not in STRATEGIES: return KINDS[noise](W, scheme, nodes, curious).protocol
             return mf_dsgd(W, scheme.T, named_strategy(matrix, scheme, W).C, nodes=nodes)
         except ValueError:
             if scheme.separation == "exactly": raise
-            raise ValueError(f"noise={noise!r}: it is made for steps exactly b apart, and those of "
+            raise ValueError(f"noise={brief(noise)}: it is made for steps exactly b apart, and those of "
                              "random batches are not; expected noise='independent'") from None
     expected = "a kind of which_noise, a name of mfdl.strategy, or a Protocol, such as optimize_pairwise(..).protocol(W)"
     try:

@@ -9,7 +9,9 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 
-from ...base.arguments import Floats, real_number
+import numpy as np
+
+from ...base.arguments import Floats, brief, real_number
 from ...base.cards import draw_matrix, html_card
 from ...protocol.protocols import Protocol
 
@@ -141,15 +143,15 @@ class NotConverged(RuntimeError):
 # %% ../../../nbs/noise/methods/certificates.ipynb #00000008
 def check_steps(T: int | None, planned: int) -> int:
     "Return the steps for which noise was made; refuse another number of them."
-    if T is None or T == planned: return planned
-    raise ValueError(f"T={T!r}: this noise is for {planned} steps; expected that, or nothing")
+    if T is None or isinstance(T, int | np.integer) and T == planned: return planned
+    raise ValueError(f"T={brief(T)}: this noise is for {planned} steps; expected that, or nothing")
 
 def check_tolerance(tol: float) -> None:
     "Refuse a tolerance that is not between 0 and 1."
     if not 0 < real_number(tol) < 1:
-        raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
+        raise ValueError(f"tol={brief(tol)}: expected a number between 0 and 1")
 
 def check_trace_bound(bound: float) -> None:
     "Refuse a bound on the trace of a covariance that is below 2 or infinite."
     if not 2 <= real_number(bound) < math.inf:
-        raise ValueError(f"bound={bound!r}: expected a finite number, at least 2")
+        raise ValueError(f"bound={brief(bound)}: expected a finite number, at least 2")

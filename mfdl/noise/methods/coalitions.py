@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.arguments import Bools, Floats, Ints, check_choice, check_count
+from ...base.arguments import Bools, Floats, Ints, brief, check_choice, check_count
 from ...base.files import needed_for
 from ...protocol.methods.group_seeds import corn
 from ...protocol.methods.checked_gossip import check_gossip
@@ -124,7 +124,7 @@ def _check_groups(groups: Iterable[Any], n: int) -> list[list[int]]:
     """Return groups as sorted lists of nodes, none of them empty."""
     if isinstance(groups, str) or not np.iterable(groups):
         raise ValueError(
-            f"groups={groups!r}: expected a list of groups, such as [[0, 1], [1, 2]]"
+            f"groups={brief(groups)}: expected a list of groups, such as [[0, 1], [1, 2]]"
         )
     found = [list(group) if np.iterable(group) else group for group in groups]
     for k, group in enumerate(found):
@@ -402,7 +402,7 @@ def optimize_coalition(
     seeds = _check_groups(groups, n)
     if not _is_integer(q) or not 0 <= q < n:
         expected = f"expected a number of curious nodes from 0 to {n - 1}"
-        raise ValueError(f"q={q!r}: {expected}, so that somebody is left to protect")
+        raise ValueError(f"q={brief(q)}: {expected}, so that somebody is left to protect")
     check_tolerance(tol)
     check_trace_bound(bound)
     victims = hidden_groups(seeds, n, int(q))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.arguments import Floats
+from ...base.arguments import Floats, brief
 from ...protocol.methods.group_seeds import corn
 from ...protocol.gossip import links
 from ...protocol.protocols import Protocol
@@ -328,7 +328,7 @@ def check_budgets(c: float | Floats, n: int) -> Floats:  # (n,) to (n,)
     except ValueError:
         values = np.array("ragged")
     if values.dtype.kind not in "iuf" or values.shape not in ((), (n,)):
-        raise ValueError(f"c={c!r}: expected a number, or {n} of them, one for each node")
+        raise ValueError(f"c={brief(c)}: expected a number, or {n} of them, one for each node")
     values = np.broadcast_to(values.astype(float), n)
     wrong = np.flatnonzero(~((values > 0) & np.isfinite(values)))
     if len(wrong):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...base.arguments import Floats, check_count, real_array
+from ...base.arguments import Floats, check_count, check_flag, real_array
 from ...base.randomness import check_seed
 from ...protocol.methods.checked_gossip import check_gossip
 from ...protocol.methods.checked_gossip import gossip_sequence
@@ -208,6 +208,7 @@ def local_gram(
     Ws = gossip_sequence(W, check_count("T", T), sparse=True)
     first = Ws[0]
     objective = _checked(objective, Ws)
+    check_flag("per_node", per_node)
     if probes is not None or any(isinstance(one, csr_array) for one in Ws):
         if per_node:
             raise ValueError("W: probes estimate the sum over all nodes, and no matrix for each; "

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...accounting.account import account
 from ...accounting.methods.pairs import check_account
-from ...base.arguments import Bools, Floats, Ints, check_count
+from ...base.arguments import Bools, Floats, Ints, brief, check_count, check_flag
 from ...protocol.algorithms import dp_dsgd, mf_dsgd
 from ...accounting.lemma14 import view
 from ...protocol.methods.attacks import Attack
@@ -87,7 +87,7 @@ def _checked_budgets(mu: object, coalitions: Bools) -> Floats:  # (attackers, n)
     except ValueError:
         budgets = np.array("ragged")
     if budgets.dtype.kind not in "iuf":
-        raise ValueError(f"mu={mu!r}: expected a number, or one for each attacker and node")
+        raise ValueError(f"mu={brief(mu)}: expected a number, or one for each attacker and node")
     if budgets.shape not in ((), coalitions.shape):
         raise ValueError(f"mu has shape {budgets.shape}: expected a number, "
                          f"or {coalitions.shape}, one for each attacker and node")
@@ -105,7 +105,7 @@ def _check_attackers(run: Protocol, trusts: list[TrustModel], coalitions: Bools)
     for trust, coalition in zip(trusts, coalitions, strict=True):
         noise = trust.knows_noise(run.variables, coalition)
         if (noise != trust.knows_gradient(owner, coalition)).any():
-            raise ValueError(f"trust={trust!r}: "
+            raise ValueError(f"trust={brief(trust)}: "
                              "expected attackers who know as much of gradients as of noise")
 
 # %% ../../../nbs/noise/methods/insiders.ipynb #observe2
@@ -347,7 +347,7 @@ def optimize_local(
     Ws = gossip_sequence(W, participation.T)
     plain = dp_dsgd(Ws, participation.T, nodes)
     trusts = check_account(plain, trust, participation, 1.0, "exact")
-    program = _program(Ws, plain, participation, trusts, mu, alike)
+    program = _program(Ws, plain, participation, trusts, mu, check_flag("alike", alike))
     try:
         found = _search(program, tol, max_iter)
         S = _within_budgets(found.S, program)

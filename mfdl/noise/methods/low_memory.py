@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from ...base.arguments import Floats, Ints, check_count, real_array, real_number
+from ...base.arguments import Floats, Ints, brief, check_count, real_array, real_number
 from ...protocol.participation import Participation, check_participation
 
 # %% auto #0
@@ -18,7 +18,7 @@ __all__ = []
 def inverse_root(bands: int, momentum: float = 0.0) -> Floats:  # (bands,)
     "First coefficients of the inverse root of the prefix workload: 1, -1/2, -1/8, ..."
     if not 0 <= real_number(momentum) < 1:
-        raise ValueError(f"momentum={momentum!r}: expected a number in [0, 1)")
+        raise ValueError(f"momentum={brief(momentum)}: expected a number in [0, 1)")
     j = np.arange(1, check_count("bands", bands))
     root = np.append(1.0, np.cumprod(1 - 3 / (2 * j)))
     return np.convolve(root, root * momentum ** np.arange(bands))[:bands]

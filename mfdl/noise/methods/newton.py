@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...accounting.sensitivity import MAX_PATTERNS, worst_sensitivity
-from ...base.arguments import Bools, Floats, Ints, check_count, real_array
+from ...base.arguments import Bools, Floats, Ints, check_count, check_flag, real_array
 from ...base.files import progress_bar
 from ...protocol.algorithms import mf_dsgd
 from ...protocol.participation import Participation, check_participation
@@ -355,7 +355,7 @@ def _optimal_shape(participation: Participation, bands: int | None, equal_norm: 
     """All X with orthogonal co-participating columns, or those with so many bands."""
     T = participation.T
     free = ~_co_participating(participation) if bands is None else np.abs(_lags(T)) < bands
-    same = participation.separation == "at least" or equal_norm
+    same = participation.separation == "at least" or check_flag("equal_norm", equal_norm)
     group = np.arange(T) if same else np.arange(T) % participation.b
     return Shape(free, group, participation.k)
 

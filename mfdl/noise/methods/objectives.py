@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...accounting.methods.schedules import check_damping
-from ...base.arguments import Floats, check_count, check_flag, real_array
+from ...base.arguments import Floats, brief, check_count, check_flag, real_array
 from ...protocol.methods.steps import read_only
 from ...protocol.methods.checked_gossip import gossip_sequence
 
@@ -218,6 +218,8 @@ class Objective:
         ValueError
             For other numbers of them.
         """
+        check_count("T", T, "a number of steps")
+        check_count("n", n, "a number of nodes")
         for name in ("weights", "learning_rates"):
             _check_length(name, getattr(self, name), T, "step")
         _check_length("weights", _columns(self.weights), n, "node")
@@ -227,7 +229,7 @@ class Objective:
 def check_objective(objective: object) -> None:
     "Raise a ValueError for what is neither an objective nor None."
     if objective is None or isinstance(objective, Objective): return
-    raise ValueError(f"objective={objective!r:.60}: expected an Objective, such as "
+    raise ValueError(f"objective={brief(objective)}: expected an Objective, such as "
                      "Objective.last(T)")
 
 # %% ../../../nbs/noise/methods/objectives.ipynb #d84a3f3d

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from ...base.arguments import Floats, Ints
+from ...base.arguments import Floats, Ints, brief, check_list
 from .expected_error import is_circulant
 from ...protocol.gossip import links
 
@@ -326,8 +326,8 @@ def check_curious(curious: object, most: int, why: str) -> None:
     "Raise a ValueError for what is not a number of curious nodes."
     if most < 0: raise ValueError("W has a single node: expected at least two")
     if isinstance(curious, bool) or not isinstance(curious, int | np.integer) or curious < 0:
-        raise ValueError(f"curious={curious!r}: expected a number of nodes from 0 to {most}")
-    if curious > most: raise ValueError(f"curious={curious!r}: expected a number of nodes from 0 to {most}; {why}")
+        raise ValueError(f"curious={brief(curious)}: expected a number of nodes from 0 to {most}")
+    if curious > most: raise ValueError(f"curious={brief(curious)}: expected a number of nodes from 0 to {most}; {why}")
 
 def check_coalitions(n: int, curious: int) -> None:
     "Raise a ValueError for more coalitions than memory has room for."
@@ -342,16 +342,15 @@ def checked_groups(groups: object, W: Floats) -> list[list[int]]:
     alone = [[u] for u in range(n)]
     if isinstance(groups, str):
         if groups not in ("pairs", "edges"):
-            raise ValueError(f"groups={groups!r}: expected 'pairs', 'edges' or lists of nodes")
+            raise ValueError(f"groups={brief(groups)}: expected 'pairs', 'edges' or lists of nodes")
         linked = np.ones((n, n), dtype=bool) if groups == "pairs" else links(W) | links(W).T
         return [*alone, *np.argwhere(np.triu(linked, 1)).tolist()]
-    if not isinstance(groups, Iterable):
-        raise ValueError(f"groups={groups!r}: expected 'pairs', 'edges' or lists of nodes")
-    given = [list(group) if isinstance(group, Iterable) and not isinstance(group, str) else None for group in groups]
-    for one, group in zip(groups, given, strict=True):
-        if not group or len(set(group)) < len(group) or not all(
-                isinstance(u, int | np.integer) and not isinstance(u, bool) and 0 <= u < n for u in group):
-            raise ValueError(f"groups: {one!r} is no group; expected a list of different numbers of nodes from 0 to {n - 1}")
+    listed = check_list("groups", groups, "'pairs', 'edges' or lists of nodes")
+    given = [list(group) if np.iterable(group) and not isinstance(group, str) else None for group in listed]
+    for one, group in zip(listed, given, strict=True):
+        if not group or not all(
+                isinstance(u, int | np.integer) and not isinstance(u, bool) and 0 <= u < n for u in group) or len(set(group)) < len(group):
+            raise ValueError(f"groups: {brief(one)} is no group; expected a list of different numbers of nodes from 0 to {n - 1}")
     return [*alone, *(sorted(map(int, group)) for group in given if group and len(group) > 1)]
 
 def checked_mu(budgets: Floats | None, n: int) -> Floats:  # (n,)
@@ -359,10 +358,10 @@ def checked_mu(budgets: Floats | None, n: int) -> Floats:  # (n,)
     if budgets is None: return np.ones(n)
     try:
         found = np.broadcast_to(np.asarray(budgets, dtype=float), (n,)).copy()
-    except (TypeError, ValueError):
-        raise ValueError(f"budgets={budgets!r}: expected a number, or {n} numbers, the largest mu of each node") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"budgets={brief(budgets)}: expected a number, or {n} numbers, the largest mu of each node") from None
     if not ((found >= 1e-6) & (found <= 1e6)).all():
-        raise ValueError(f"budgets={budgets!r}: expected numbers from 1e-6 to 1e6, the largest mu of each node")
+        raise ValueError(f"budgets={brief(budgets)}: expected numbers from 1e-6 to 1e6, the largest mu of each node")
     return found
 
 def fitting_search(W: Floats, M: Floats, groups: object, curious: int, mu: Floats) -> Secrets:

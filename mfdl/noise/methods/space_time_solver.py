@@ -12,7 +12,7 @@ from operator import index
 import numpy as np
 
 from ...accounting.methods.solver import certify
-from ...base.arguments import Floats, Ints, check_count, real_number
+from ...base.arguments import Floats, Ints, brief, check_count, real_number
 from ...protocol.participation import Participation
 from .certificates import NotConverged
 from .objectives import Objective
@@ -96,12 +96,12 @@ def check_optimizer(
 ) -> None:
     "Raise a ValueError for what no optimizer of noise in time and space accepts."
     if not isinstance(participation, Participation) or participation.separation != "exactly":
-        raise ValueError(f"participation={participation!r}: expected patterns that do not overlap, "
+        raise ValueError(f"participation={brief(participation)}: expected patterns that do not overlap, "
                          "Participation.cyclic, every_step or single")
     if trace_penalty is not None and not 0 <= real_number(trace_penalty) < 1e100:
-        raise ValueError(f"trace_penalty={trace_penalty!r}: expected a number >= 0")
+        raise ValueError(f"trace_penalty={brief(trace_penalty)}: expected a number >= 0")
     if not 0 < real_number(tol) < 1:
-        raise ValueError(f"tol={tol!r}: expected a number between 0 and 1")
+        raise ValueError(f"tol={brief(tol)}: expected a number between 0 and 1")
 
 def check_partition(groups: Iterable[Iterable[int]] | None, n: int) -> tuple[list[int], ...]:
     "Groups of nodes as lists; raises a ValueError unless each node is in one of them."
@@ -112,7 +112,7 @@ def check_partition(groups: Iterable[Iterable[int]] | None, n: int) -> tuple[lis
         found = [[]]
     named = sorted(u for group in found for u in group)
     if not all(found) or named != list(range(n)):
-        raise ValueError(f"groups={groups!r}: "
+        raise ValueError(f"groups={brief(groups)}: "
                          f"expected lists of nodes that name each of 0 .. {n - 1} once")
     return tuple(found)
 

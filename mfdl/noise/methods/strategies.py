@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from ...base.arguments import Floats, check_choice, check_count
+from ...base.arguments import Floats, check_choice, check_count, check_kind, check_path
 from ...base.files import bars_shown, progress_bar, seal, unseal
 from ...protocol.methods.checked_gossip import check_gossip, gossip_kinds, gossip_sequence
 from ...protocol.participation import Participation, check_participation
@@ -424,6 +424,8 @@ def save_strategy(
     ...     save_strategy(strategy("bsr", Participation.every_step(6)), f"{folder}/noise").name
     'noise'
     """
+    check_kind("one", one, Strategy, "a Strategy, such as strategy('bsr', participation)")
+    check_path("path", path)
     p = one.participation
     if W is not None:
         gossip_kinds(W, p.T, sparse=True)
@@ -514,6 +516,7 @@ def load_strategy(
     >>> kept.C.shape
     (6, 6)
     """
+    check_path("path", path)
     found, network = _parse_strategy(path)
     where = f"path={str(path)!r}"
     made_for = found.participation

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array
 
-from ...base.arguments import Bools, Floats, real_number
+from ...base.arguments import Bools, Floats, brief, real_number
 from ...base.randomness import check_seed, derive_seed
 from .checked_gossip import GossipSequence
 
@@ -45,7 +45,7 @@ def node_sets(
     "For each step which nodes are in its set; a ValueError for other sets."
     if isinstance(sets, int | float | np.number):
         if not 0 <= real_number(sets) <= 1:
-            raise ValueError(f"{argument}={sets!r}: expected a probability, or {T} lists of nodes")
+            raise ValueError(f"{argument}={brief(sets)}: expected a probability, or {T} lists of nodes")
         own_seed = derive_seed(check_seed("seed", seed), len(argument))
         return np.random.default_rng(own_seed).random((T, len(nodes))) < sets
     steps = list(sets) if np.iterable(sets) else []

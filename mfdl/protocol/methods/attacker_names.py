@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable
 
-from ...base.arguments import check_count, composed
+from ...base.arguments import brief, check_count, composed
 from ...base.randomness import check_seed
 from .graphs import parse_spec
 from ..threat_models import PNDP
@@ -82,15 +82,15 @@ _MOST_COALITIONS = 5000
 def curious_in(against: object, n: int) -> int:
     "How many of n nodes are curious at the same time, in words; 0 for an eavesdropper."
     expected = "expected 'eavesdropper', 'one insider', '2 insiders' and so on"
-    if not isinstance(against, str): raise ValueError(f"against={against!r:.80}: {expected}")
+    if not isinstance(against, str): raise ValueError(f"against={brief(against)}: {expected}")
     if against == "eavesdropper": return 0
     found = re.fullmatch("([0-9]{1,9}|[a-z]+) insiders?", against)
     if not found or not (found[1].isdigit() or found[1] in _NUMBERS[1:]):
-        raise ValueError(f"against={against!r:.80}: {expected}")
+        raise ValueError(f"against={brief(against)}: {expected}")
     curious = int(found[1]) if found[1].isdigit() else _NUMBERS.index(found[1])
     if not 0 < curious < n:
-        raise ValueError(f"against={against!r}: expected from one insider to {n - 1} of the {n} nodes")
+        raise ValueError(f"against={brief(against)}: expected from one insider to {n - 1} of the {n} nodes")
     if math.comb(n, curious) > _MOST_COALITIONS:
-        raise ValueError(f"against={against!r}: {math.comb(n, curious)} coalitions of {n} nodes, "
+        raise ValueError(f"against={brief(against)}: {math.comb(n, curious)} coalitions of {n} nodes, "
                          f"expected at most {_MOST_COALITIONS}: fewer insiders")
     return curious

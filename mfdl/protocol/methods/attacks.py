@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...base.arguments import Bools, Ints
+from ...base.arguments import Bools, Ints, brief
 from .steps import Step
 from .matrices_from_elsewhere import MatrixProtocol
 from ..protocols import Protocol
@@ -30,7 +30,7 @@ class Attack:
 
     def __post_init__(self) -> None:
         if not isinstance(self.trust, TrustModel):
-            raise ValueError(f"trust={self.trust!r}: expected a trust model, such as LDP() or "
+            raise ValueError(f"trust={brief(self.trust)}: expected a trust model, such as LDP() or "
                              "PNDP([node])")
 
     def on(self, run: Protocol | MatrixProtocol) -> Attack:
@@ -78,7 +78,7 @@ class Attack:
         taken = np.flatnonzero(self.known_gradients & ~np.tile(self.coalition, self.run.T))
         if len(taken):
             whose = self.run.nodes[taken[0] % self.run.n]
-            raise ValueError(f"trust={self.trust!r}: knows a gradient of {whose!r}, which is "
+            raise ValueError(f"trust={brief(self.trust)}: knows a gradient of {whose!r}, which is "
                              "none of its nodes; expected it among them")
 
     @cached_property

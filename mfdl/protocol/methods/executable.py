@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from scipy.sparse import csr_array
 
+from ...base.arguments import brief
 from .matrices_from_elsewhere import MatrixProtocol
 from .run_checks import NEEDS_FULL, RUNNING
 from .steps import Round, Step, refuse
@@ -43,6 +44,6 @@ def check_protocol_type(
     if isinstance(protocol, MatrixProtocol):
         raise ValueError(f"protocol={protocol.name!r} {protocol.lacks}; expected {expected}")
     if not isinstance(protocol, Protocol):
-        raise ValueError(f"protocol={protocol!r}: expected {expected}")
+        raise ValueError(f"protocol={brief(protocol)}: expected {expected}")
     if protocol.sparse and not sparse: raise ValueError(NEEDS_FULL.format(protocol.name))
     refuse(RUNNING, protocol)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
-from ...base.arguments import check_choice, check_count, check_fits, real_number
+from ...base.arguments import brief, check_choice, check_count, check_fits, real_number
 from ...base.downloads import fetch, find_file, unpacked
 from ...base.files import needed_for
 from ...base.graph_files import read_frame, read_graph, simple_graph
@@ -53,11 +53,11 @@ def erdos_renyi(n: int = 100, p: float | None = None, seed: int = 0) -> nx.Graph
     if check_count("n", n, "a number of nodes") < 2:
         raise ValueError(f"n={n} is a number of nodes: expected an integer >= 2")
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-        raise ValueError(f"seed={seed!r}: expected an integer")
+        raise ValueError(f"seed={brief(seed)}: expected an integer")
     threshold = math.log(n) / n
     p = threshold if p is None else p
     if not 0 < real_number(p) <= 1:
-        raise ValueError(f"p={p!r} is a probability of an edge: expected 0 < p <= 1")
+        raise ValueError(f"p={brief(p)} is a probability of an edge: expected 0 < p <= 1")
     for tried in range(seed, seed + 1000):
         graph = nx.gnp_random_graph(n, p, seed=tried)
         if nx.is_connected(graph):
@@ -379,10 +379,10 @@ def load_graph(
     if not isinstance(name, str | Path): return read_frame(name, columns)
     if _is_path(name): return read_graph(name, columns)
     if columns is not None:
-        raise ValueError(f"columns={columns!r}: expected them for a table only")
+        raise ValueError(f"columns={brief(columns)}: expected them for a table only")
     key, parameters = parse_spec(str(name))
     check_choice("graph", key, GRAPHS)
     if path is not None and GRAPHS[key].file is None:
         message = f"graph {key!r} is not read from a file; expected no path"
-        raise ValueError(f"path={str(path)!r}: {message}")
+        raise ValueError(f"path={brief(path)}: {message}")
     return _named_graph(str(name), key, parameters, path)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...base.arguments import Bools, Floats, real_array
+from ...base.arguments import Bools, Floats, brief, real_array
 from ..algorithms import gossip_run
 from .checked_gossip import gossip_sequence
 from .steps import Noise, fresh_noise
@@ -43,8 +43,9 @@ def _covariance_root(R: ArrayLike, n: int, name: str = "R") -> Floats:  # (n, n)
 # %% ../../../nbs/protocol/methods/group_seeds.ipynb #b95e2a70
 def _members(groups: list[list[Hashable]], labels: tuple[Hashable, ...]) -> Bools:
     "Who is in which group, (groups, n); a ValueError for a node that is in none."
-    unknown = [node for group in groups for node in group if node not in labels]
-    if unknown: raise ValueError(f"groups: {unknown[0]!r} is not a node")
+    named = [node for group in groups for node in group]
+    known = [isinstance(node, Hashable) and node in labels for node in named]
+    if not all(known): raise ValueError(f"groups: {brief(named[known.index(False)])} is not a node")
     nodes = np.arange(len(labels))
     members = np.array([np.isin(nodes, [labels.index(v) for v in group]) for group in groups])
     missing = [labels[u] for u in np.flatnonzero(~members.any(axis=0))]
@@ -82,10 +83,10 @@ def _checked_groups(R: Any, groups: Any) -> tuple[list[ArrayLike], list[list[Has
     "Covariances, and as many groups of nodes; a ValueError for anything else."
     for argument, value in (("R", R), ("groups", groups)):
         if isinstance(value, str) or not np.iterable(value):
-            raise ValueError(f"{argument}={value!r}: expected a list, one entry for each group")
+            raise ValueError(f"{argument}={brief(value)}: expected a list, one entry for each group")
     for k, group in enumerate(groups):
         if isinstance(group, str) or not np.iterable(group):
-            raise ValueError(f"groups[{k}]={group!r}: expected a list of nodes")
+            raise ValueError(f"groups[{k}]={brief(group)}: expected a list of nodes")
     covariances = list(R)
     named = [list(group) for group in groups]
     if len(covariances) != len(named):

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...base.arguments import Bools, Floats, composed
+from ...base.arguments import Bools, Floats, brief, check_list, composed
 from ...base.cards import network_card
 from ..gossip import hops
 
@@ -24,10 +24,10 @@ def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...
     "Labels of n nodes."
     if nodes is None: return tuple(range(n))
     if not np.iterable(nodes):
-        raise ValueError(f"nodes={nodes!r}: expected {n} labels, one for each row of W")
+        raise ValueError(f"nodes={brief(nodes)}: expected {n} labels, one for each row of W")
     labels = tuple(nodes)
     if not all(isinstance(node, Hashable) for node in labels):
-        raise ValueError(f"nodes={list(labels)!r}: expected labels such as numbers and texts")
+        raise ValueError(f"nodes={brief(list(labels))}: expected labels such as numbers and texts")
     if len(labels) != n:
         raise ValueError(f"nodes has {len(labels)} labels: expected {n}, one for each row of W")
     if len(set(map(composed, labels))) != n:
@@ -83,11 +83,11 @@ class Labelled:
             For a label that no node has.
         """
         position = self._positions
-        wanted = [*map(composed, labels)]
+        wanted = [*map(composed, check_list(argument, labels, "a list of nodes"))]
         for label in wanted:
             if isinstance(label, Hashable) and label in position: continue
             shown = ", ".join(map(repr, self.nodes[:6])) + (", ..." if self.n > 6 else "")
-            raise ValueError(f"{argument}: {label!r} is not a node: expected some of {shown}")
+            raise ValueError(f"{argument}: {brief(label)} is not a node: expected some of {shown}")
         return [position[label] for label in wanted]
 
     def distances(self, attackers: Iterable[Hashable]) -> Floats:
@@ -103,7 +103,7 @@ class Labelled:
         ndarray (n,)
             Numbers of hops; inf if messages never arrive.
         """
-        return hops(self.hears, np.isin(np.arange(self.n), self.index(attackers)))
+        return hops(self.hears, np.isin(np.arange(self.n), self.index(attackers, "attackers")))
 
     def _repr_html_(self) -> str:
         return network_card(self)

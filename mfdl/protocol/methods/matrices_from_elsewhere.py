@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...base.arguments import Bools, Floats, check_count
+from ...base.arguments import Bools, Floats, check_count, check_kind, real_array
 from .labels import Labelled, check_nodes
 from .steps import features_of, read_only
 from .tables import Messages, Variables
@@ -94,11 +94,9 @@ TOLD_BY_MATRICES: dict[type, dict[str, Callable[[Any], Iterable[str]]]] = {
 # %% ../../../nbs/protocol/methods/matrices_from_elsewhere.ipynb #e15e0008
 def _checked_matrix(label: str, given: ArrayLike, shape: tuple[int, int]) -> Floats:
     "A copy of finite numbers of that shape; a ValueError for anything else."
-    M = np.array(given, dtype=np.float64)
+    M = real_array(label, given).copy()
     if M.shape != shape:
         raise ValueError(f"{label} has shape {M.shape}: expected {shape}")
-    if not np.isfinite(M).all():
-        raise ValueError(f"{label} has an entry that is not finite: expected numbers")
     return M
 
 def run_of_matrices(
@@ -142,6 +140,8 @@ def run_of_matrices(
     ----------
     arXiv 2510.17480, Definition 4; chapter 04.
     """
+    check_kind("messages", messages, Messages, "a table of messages, such as run.messages")
+    check_kind("variables", variables, Variables, "a table of variables, such as run.variables")
     n = messages.receiver_sets.shape[1]
     m = len(messages.step)
     gradients = n * check_count("T", T)

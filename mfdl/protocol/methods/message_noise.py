@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...base.arguments import Floats
+from ...base.arguments import Floats, brief
 from ..gossip import links
 from .checked_gossip import gossip_kinds
 from .steps import Noise, Round, Step
@@ -86,8 +86,8 @@ def zip_dl(
     >>> zip_dl(W, 4).name
     'Zip-DL'
     """
-    if self_noise not in (0, 1):
-        raise ValueError(f"self_noise={self_noise!r}: expected True or False")
+    if not isinstance(self_noise, int | np.bool_) or self_noise not in (0, 1):
+        raise ValueError(f"self_noise={brief(self_noise)}: expected True or False")
     Ws, kinds = gossip_kinds(W, T)
     made = [_zip_step(one, self_noise) for one in Ws]
     return Protocol(nodes, [made[kind] for kind in kinds], "Zip-DL")

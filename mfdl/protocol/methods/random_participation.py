@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...base.arguments import Bools, check_count, check_flag, real_number
-from ...base.randomness import secure_uniform
+from ...base.arguments import Bools, brief, check_count, check_flag, real_number
+from ...base.randomness import check_seed, secure_uniform
 
 # %% auto #0
 __all__ = []
@@ -44,8 +44,12 @@ def _check_random(scheme: Any, *counts: str) -> None:
     for name in counts:
         object.__setattr__(scheme, name, check_count(name, getattr(scheme, name)))
     if not 0 < real_number(scheme.q) <= 1:
-        raise ValueError(f"q={scheme.q!r}: expected a probability in (0, 1]")
+        raise ValueError(f"q={brief(scheme.q)}: expected a probability in (0, 1]")
     object.__setattr__(scheme, "q", real_number(scheme.q))
+
+def _checked_draw(records: int, seed: int) -> tuple[int, int]:
+    "The number of records and the seed of a drawing."
+    return check_count("records", records, "a number of records"), check_seed("seed", seed)
 
 @dataclass(frozen=True)
 class PoissonParticipation(RandomParticipation):
@@ -64,6 +68,7 @@ class PoissonParticipation(RandomParticipation):
 
     def draw(self, records: int, seed: int) -> Bools:  # (T, records)
         "Draw the steps of some records, of which record i is in group i mod groups."
+        records, seed = _checked_draw(records, seed)
         numbers = secure_uniform(seed, 0, self.chances * records).reshape(self.chances, 1, records)
         in_turn = np.arange(self.groups)[:, None] == np.arange(records) % self.groups
         return np.asarray((in_turn & (numbers < self.q)).reshape(self.T, records))
@@ -94,6 +99,7 @@ class TruncatedParticipation(RandomParticipation):
 
     def draw(self, records: int, seed: int) -> Bools:  # (T, records)
         "Draw the steps of some records, of which record i is in group i mod groups."
+        records, seed = _checked_draw(records, seed)
         if records > self.records:
             raise ValueError(f"records={records}: expected at most {self.records}, for which "
                              "batches are cut")
@@ -125,6 +131,7 @@ class BinsParticipation(RandomParticipation):
 
     def draw(self, records: int, seed: int) -> Bools:  # (T, records)
         "Draw the batches of some records."
+        records, seed = _checked_draw(records, seed)
         numbers = secure_uniform(seed, 0, (self.epochs if self.anew else 1) * records)
         drawn = np.floor(numbers * self.bins).reshape(-1, 1, records)
         taken = np.broadcast_to(
@@ -143,7 +150,7 @@ class RandomSchemes:
     @classmethod
     def cyclic_poisson(cls, k: int, b: int, q: float) -> PoissonParticipation:
         "In each of the steps j, j+b, .., j+(k-1)b with probability q; T = k*b."
-        return PoissonParticipation(k, b, q)
+        return PoissonParticipation(check_count("k", k), check_count("b", b), q)
 
     @classmethod
     def truncated_poisson(
@@ -159,9 +166,9 @@ class RandomSchemes:
     @classmethod
     def balls_in_bins(cls, k: int, b: int) -> BinsParticipation:
         "In steps j, j+b, .., j+(k-1)b, where j is drawn once; T = k*b."
-        return BinsParticipation(k, b)
+        return BinsParticipation(check_count("k", k), check_count("b", b))
 
     @classmethod
     def balls_in_new_bins(cls, k: int, b: int) -> BinsParticipation:
         "In one step of each of k epochs of b steps, drawn anew in each; T = k*b."
-        return BinsParticipation(k, b, anew=True)
+        return BinsParticipation(check_count("k", k), check_count("b", b), anew=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.arguments import Ints
+from ...base.arguments import Ints, check_list
 from .steps import Route, Step, fingerprint
 
 # %% auto #0
@@ -19,7 +19,7 @@ __all__ = []
 # %% ../../../nbs/protocol/methods/run_checks.ipynb #1c60d5fa
 def checked_steps(steps: Iterable[Step]) -> tuple[Step, ...]:
     "The steps of a run, equal ones as one object; a ValueError for anything else."
-    given = tuple(steps) if isinstance(steps, Iterable) else (steps,)
+    given = [steps] if isinstance(steps, Step) else check_list("steps", steps, "a list of Step")
     for t, step in enumerate(given):
         if not isinstance(step, Step):
             raise ValueError(f"steps[{t}] is a {type(step).__name__}: expected a Step")

@@ -14,7 +14,7 @@ from ...base.arguments import Bools
 from .steps import Round
 from .matrices_from_elsewhere import MatrixProtocol
 from ..protocols import Protocol
-from ..threat_models import PNDP
+from ..threat_models import PNDP, check_observed
 
 # %% auto #0
 __all__ = ['SecureSum']
@@ -68,6 +68,7 @@ class SecureSum(PNDP):
 
     def observation(self, run: Protocol | MatrixProtocol, coalition: Bools) -> csr_array:
         "One row for each attacking node and round, (o, m)."
+        check_observed(run, coalition)
         if not isinstance(run, Protocol):
             has_none = f"sums need the weights of a Protocol; {run.name!r} has none"
             raise ValueError(f"trust={self!r}: {has_none}; expected PNDP({list(self.nodes)!r}), "

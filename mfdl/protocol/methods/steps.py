@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property, lru_cache
@@ -17,7 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, eye_array, kron, triu
 
-from ...base.arguments import Bools, Floats, Ints, check_plain, real_array
+from mfdl.base.arguments import (
+    Bools, Floats, Ints, brief, check_count, check_flag, check_kind, check_list, check_plain,
+    real_array,
+)
 from ..gossip import links
 from .checked_gossip import check_gossip
 
@@ -90,6 +94,9 @@ def _coefficients(
     "Noise coefficients in canonical form, without the zero columns at the beginning."
     check_plain(name, given)
     is_sparse = isinstance(given, csr_array) and given.dtype == np.float64
+    if not is_sparse and not isinstance(given, csr_array): given = real_array(name, given)
+    if np.ndim(given) != 2:
+        raise ValueError(f"{name} has shape {np.shape(given)}: expected {rows} rows of noise coefficients")
     M: csr_array = given if is_sparse else csr_array(given, dtype=np.float64)
     if M.ndim != 2 or M.shape[0] != rows:
         raise ValueError(f"{name} has shape {M.shape}: expected {rows} rows of noise coefficients")
@@ -163,6 +170,7 @@ class Round(ByContent):
     @classmethod
     def checked(cls, W: Floats | csr_array) -> Round:
         "An exchange by a gossip matrix that was checked, and is not checked again."
+        check_kind("W", W, (np.ndarray, csr_array), "a gossip matrix, such as gossip_matrix(graph)")
         one = cls.__new__(cls)
         one._set(W=frozen(W), share=None)
         return one
@@ -210,8 +218,10 @@ class Round(ByContent):
 # %% ../../../nbs/protocol/methods/steps.ipynb #b8205d4e
 def _checked_holders(holders: ArrayLike | csr_array) -> Bools | csr_array:  # (q, n)
     "Who holds each variable; a ValueError for a variable that nobody holds."
-    held = holders.astype(bool) if isinstance(holders, csr_array) else np.array(
-        holders, dtype=bool, ndmin=2)
+    if not isinstance(holders, csr_array): holders = np.atleast_2d(real_array("holders", holders))
+    held = holders.astype(bool)
+    if held.ndim != 2:
+        raise ValueError(f"holders has shape {held.shape}: expected a row for each variable")
     if isinstance(held, csr_array):
         held.sum_duplicates()
         held.eliminate_zeros()
@@ -232,10 +242,9 @@ def _checked_back(back: ArrayLike | csr_array, n: int) -> csr_array:  # (n, r)
 
 def _checked_basis(basis: ArrayLike, n: int) -> Floats:  # (n, n)
     "How nodes recombine what they add; a ValueError for another shape."
-    across = np.array(basis, dtype=np.float64)
+    across = real_array("basis", basis).copy()
     if across.shape != (n, n):
         raise ValueError(f"basis has shape {across.shape}: expected ({n}, {n})")
-    if not np.isfinite(across).all(): raise ValueError("basis is not finite: expected numbers")
     return read_only(across)
 
 # %% ../../../nbs/protocol/methods/steps.ipynb #85ab34d2
@@ -315,7 +324,8 @@ class Noise(ByContent):
         Noise
             The noise of a step in which nothing is drawn.
         """
-        return cls(np.zeros((0, n), dtype=bool), csr_array((n, 0)))
+        nodes = check_count("n", n, "a number of nodes")
+        return cls(np.zeros((0, nodes), dtype=bool), csr_array((nodes, 0)))
 
     @property
     def n(self) -> int:
@@ -399,8 +409,13 @@ def fresh_noise(F: ArrayLike | csr_array, holders: ArrayLike | None = None) -> N
     """
     if not isinstance(F, csr_array):
         F = real_array("F", F)
+    if np.ndim(F) != 2:
+        raise ValueError(f"F has shape {np.shape(F)}: expected a row for each node")
     held = csr_array(F.T != 0) if isinstance(F, csr_array) else F.T != 0
-    return Noise(held if holders is None else holders, csr_array(F))
+    try:
+        return Noise(held if holders is None else holders, csr_array(F))
+    except ValueError as error:
+        raise ValueError(re.sub("^mix(?= )", "F", str(error))) from None
 
 # %% ../../../nbs/protocol/methods/steps.ipynb #61d3a026
 @lru_cache(maxsize=64)
@@ -465,7 +480,8 @@ class NoiseInTime(Noise):
 # %% ../../../nbs/protocol/methods/steps.ipynb #e6190b7d
 def _checked_rounds(rounds: Iterable[Round], n: int) -> tuple[Round, ...]:
     "The exchanges of a step of n nodes; a ValueError for anything else."
-    given = tuple(rounds) if isinstance(rounds, Iterable) else (rounds,)
+    given = (rounds,) if isinstance(rounds, Round) else check_list(
+        "rounds", rounds, "Round objects, such as Round(W)")
     wrong = [one for one in given if not isinstance(one, Round)]
     if wrong:
         kind = type(wrong[0]).__name__
@@ -474,14 +490,17 @@ def _checked_rounds(rounds: Iterable[Round], n: int) -> tuple[Round, ...]:
     if other:
         raise ValueError(
             f"rounds: W of {other[0].n} nodes, noise of {n}; expected the same")
-    return given
+    return tuple(given)
 
 def _checked_trains(trains: bool | ArrayLike, n: int) -> Bools:  # (n,)
     "Who trains, of n nodes; a ValueError for anything else."
-    given = np.full(n, trains) if np.ndim(trains) == 0 else np.array(trains)
+    try:
+        given = np.full(n, trains) if np.ndim(trains) == 0 else np.array(trains)
+    except ValueError:  # rows of different lengths
+        given = np.zeros(0)
     if given.shape != (n,) or given.dtype != bool:
         raise ValueError(
-            f"trains={trains!r}: expected True, or a bool for each of the {n} nodes")
+            f"trains={brief(trains)}: expected True, or a bool for each of the {n} nodes")
     return read_only(given)
 
 # %% ../../../nbs/protocol/methods/steps.ipynb #a91f6e02
@@ -532,7 +551,7 @@ class Step(ByContent):
 
     def __init__(self, trains: bool | ArrayLike, noise: Noise, rounds: Iterable[Round]) -> None:
         if not isinstance(noise, Noise):
-            raise ValueError(f"noise={noise!r}: expected a Noise, such as fresh_noise(np.eye(n))")
+            raise ValueError(f"noise={brief(noise)}: expected a Noise, such as fresh_noise(np.eye(n))")
         self._set(noise=noise, rounds=_checked_rounds(rounds, noise.n))
         self._set(trains=_checked_trains(trains, noise.n))
 
@@ -592,7 +611,7 @@ class Step(ByContent):
         nodes, variables : ndarray of int64, (pairs,) each
             The variables are counted from the last: 1, 2, ..
         """
-        by_nodes = _used_by_all if shared or not self.noise.alone else _used_by_rows
+        by_nodes = _used_by_all if check_flag("shared", shared) or not self.noise.alone else _used_by_rows
         pairs = [by_nodes(self.noise.mix, self.n)]
         pairs += [_used_by_rows(one.share, self.n) for one in self.rounds if one.share is not None]
         nodes, back = zip(*pairs, strict=True)

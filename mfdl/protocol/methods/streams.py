@@ -10,7 +10,7 @@ from collections.abc import Hashable
 import numpy as np
 from scipy.sparse import csc_array, csr_array
 
-from ...base.arguments import Floats, Ints, check_flag
+from ...base.arguments import Floats, Ints, brief, check_flag
 from ...base.randomness import block_size, check_seed, derive_seed, draw_block, fresh_secret
 from ..protocols import Protocol
 from .executable import check_protocol_type
@@ -110,7 +110,7 @@ def _last_uses(
     last: dict[_Block, int] = {}
     for t, variable, block in zip(steps, variables, source.blocks(entries.col), strict=True):
         if block[0] not in source.seeds:
-            raise ValueError(f"node {node!r} lacks the seed of noise variable {variable}, "
+            raise ValueError(f"seeds: node {node!r} lacks the seed of noise variable {variable}, "
                              f"which it would have to add in step {t}")
         last[block] = max(t, last.get(block, 0))
     return last
@@ -159,7 +159,7 @@ class NoiseSupply:
         "What is added in a step."
         if not 0 <= t < self.T:
             raise ValueError(
-                f"t={t!r}: the noise is that of steps 0 to {self.T - 1}; expected one of them")
+                f"t={brief(t)}: the noise is that of steps 0 to {self.T - 1}; expected one of them")
         if self.L is None:
             added = self.mixed(t)
         else:

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
-from ...base.arguments import Floats
+from ...base.arguments import Floats, brief, check_list
 from ...base.randomness import check_seed
 from .checked_gossip import gossip_sequence
 from .steps import Round, Step, fresh_noise
@@ -37,12 +37,13 @@ def _drawn_path(Ws: Sequence[Floats], rng: np.random.Generator) -> list[int]:  #
 
 def _given_path(path: Sequence[Hashable], T: int, labels: tuple[Hashable, ...]) -> list[int]:
     "Where the token goes, (T + 1,); a ValueError for anything but T + 1 nodes."
-    listed = np.iterable(path) and hasattr(path, "__len__") and not isinstance(path, str)
-    if not listed or len(path) != T + 1:
-        raise ValueError(f"path={path!r}: expected T + 1 = {T + 1} nodes")
-    unknown = [node for node in path if node not in labels]
-    if unknown: raise ValueError(f"path: {unknown[0]!r} is not a node")
-    return [labels.index(node) for node in path]
+    listed = hasattr(path, "__len__") and not isinstance(path, str)
+    places = check_list("path", path, f"T + 1 = {T + 1} nodes") if listed else []
+    if len(places) != T + 1:
+        raise ValueError(f"path={brief(path)}: expected T + 1 = {T + 1} nodes")
+    known = [isinstance(node, Hashable) and node in labels for node in places]
+    if not all(known): raise ValueError(f"path: {brief(places[known.index(False)])} is not a node")
+    return [labels.index(node) for node in places]
 
 # %% ../../../nbs/protocol/methods/token.ipynb #f03a8d64
 def random_walk(
