@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import Ints, brief, check_count
+from ..base.arguments import Ints, check_count
 from mfdl.learning.methods.data_checks import (
-    check_holdings, check_index, generator_of, records_of,
+    check_holdings, check_index, check_step, generator_of, records_of,
 )
 from ..protocol.participation import Participation
 
@@ -143,8 +143,7 @@ class Batches:
         -------
         ndarray of int64, (n, m)
         """
-        if isinstance(step, bool) or not isinstance(step, int | np.integer):
-            raise ValueError(f"step={brief(step)}: expected the number of a step")
+        check_step(step)
         return self.index[:, step % self.b]
 
 # %% ../../nbs/learning/21_data.ipynb #00000005

@@ -60,6 +60,11 @@ def check_holdings(holdings: Any) -> None:
         if found.size and found.dtype.kind not in "iu":
             raise ValueError(f"holdings[{u}]: expected the numbers of records, got {found.dtype}")
 
+def check_step(step: Any) -> None:
+    "Raise a ValueError for what is not the number of a step."
+    if isinstance(step, bool) or not isinstance(step, int | np.integer):
+        raise ValueError(f"step={brief(step)}: expected the number of a step")
+
 # %% ../../../nbs/learning/methods/data_checks.ipynb #0000000b
 def generator_of(seed: Any) -> np.random.Generator:
     "Random numbers from a seed; raises ValueError for anything else."
