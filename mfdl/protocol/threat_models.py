@@ -28,18 +28,14 @@ def _check_coalition(coalition: object, n: int) -> None:
         return
     raise ValueError(f"coalition={brief(coalition)}: expected a bool for each of {n} nodes")
 
-def _check_messages(messages: object, coalition: object) -> None:
+def _check_messages(messages: Any, coalition: object) -> None:
     "Refuse what is no table of messages, or another coalition."
-    expected = "the messages of a run, such as run.messages"
-    check_kind("messages", messages, Messages, expected)
-    assert isinstance(messages, Messages)
+    check_kind("messages", messages, Messages, "the messages of a run, such as run.messages")
     _check_coalition(coalition, messages.receiver_sets.shape[1])
 
-def _check_variables(variables: object, coalition: object) -> None:
+def _check_variables(variables: Any, coalition: object) -> None:
     "Refuse what is no table of variables, or another coalition."
-    expected = "the noise variables of a run, such as run.variables"
-    check_kind("variables", variables, Variables, expected)
-    assert isinstance(variables, Variables)
+    check_kind("variables", variables, Variables, "the noise variables of a run, such as run.variables")
     _check_coalition(coalition, variables.holder_sets.shape[1])
 
 def _check_owners(owner: Any, coalition: Any) -> None:

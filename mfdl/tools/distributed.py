@@ -498,10 +498,7 @@ class Peer(Training):
         self.protocol = protocol = run.plain
         check_protocol_type(protocol)
         check_run(run, batches, clip)
-        if budget is not None:
-            check_kind("budget", budget, Budget, "a Budget, as `learning.methods.halting` makes it, or None")
-            budget.check(run, batches)
-            budget.last()  # accounts for all rounds, before anybody waits
+        if budget is not None: check_kind("budget", budget, Budget, "a Budget, as `learning.methods.halting` makes it, or None")
         if not network.lines.waits: check_absences(protocol)
         self.network = network
         self.budget = budget
@@ -512,6 +509,9 @@ class Peer(Training):
         committed = _committed(run, batches, seeds, network.rank)
         self.learner = Learner(
             make_model, data, batches, [run], labels, lr, clip, protect, loss, device)
+        if budget is not None:
+            budget.check(run, clip, batches.size, protect, self.participation, network.lines.waits)
+            budget.last()  # accounts for all rounds, before anybody waits
         self.learner.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]
         where, d = self.learner.device, self.models.shape[2]
         self.noise = HostedNoise(run, seeds, labels, d, clip, where)
@@ -540,7 +540,7 @@ class Peer(Training):
         if folder is not None:
             name = fingerprint(settings, sorted(committed.items()), *self.learner.describe())
             self.journal = self.exchange.journal = Journal(folder, network.rank, name)
-        goes_on = self.journal is not None and self.journal.known
+        self.goes_on = goes_on = self.journal is not None and self.journal.known
         used = UsedSeeds()
         spent = used.look_up(committed) if committed and not goes_on else []
         nonce = secrets.token_hex(16)
@@ -592,6 +592,22 @@ class Peer(Training):
             self.journal.write("half", self.t, arrays)
             self.journal.trace(self.t + 1)  # in case that file is lost
 
+    def step(self) -> None:
+        """Take one step, as a Simulation does.
+
+        Raises
+        ------
+        RuntimeError
+            After an interrupted step.
+        StopIteration
+            After the last step, and where the next round would exceed the budget.
+        PeerLost
+            If a neighbour that is waited for is gone.
+        """
+        if self.done and self.t < self.T:
+            raise StopIteration(f"step {self.t}: {self.budget} is spent, and this run has ended")
+        super().step()
+
     @property
     def done(self) -> bool:
         """Whether no step may follow."""
@@ -606,7 +622,6 @@ class Peer(Training):
         self.journal.write("half", self.t, {name: part.cpu().numpy() for name, part in outcome.items()})
 
     def _take_step(self) -> None:
-        if self.done: raise StopIteration(f"step {self.t}: {self.budget} is spent, and this run has ended")
         if self.network.lines.ahead(self.t) > self.t: return self._skip()
         self._compute()
         t, now = self.t, self.protocol.steps[self.t]
@@ -689,13 +704,16 @@ class Peer(Training):
     def as_run(self) -> Protocol:
         """The run as it took place: its steps until now, without messages that were not heard.
 
-        Of ranks that have not said what they heard, it has all messages, and all gradients.
+        Of ranks that have not said what they heard, it has all messages, and all gradients;
+        and after a restart it has those of all ranks, as nobody knows any more what was
+        missing before.
 
         Returns
         -------
         Protocol
         """
         so_far = self.protocol if self.t == self.T else self.protocol.until(self.t)
+        if self.goes_on: return so_far
         told = [self.network.look("finished", rank) or {"t": self.t, "skipped": [], "missed": []}
                 for rank in range(self.network.size)]
         if not all(map(_is_told, told)): raise Forged("finished: no rank writes such a notice")

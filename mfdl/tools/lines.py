@@ -69,8 +69,9 @@ class PatientLines:
             waiting.append(content)
             self.news.notify_all()
 
-    def take(self, other: int, content: Mapping[str, Any]) -> None:
-        "Take what a rank has sent; a notice in the name of another rank is left aside."
+    def take(self, other: int, content: Any) -> None:
+        "Take what a rank has sent; what no rank sends, or sends in the name of another, is left aside."
+        if not isinstance(content, Mapping): return
         said = content.get("said")
         with self.news:
             key, step = content.get("key"), content.get("step")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -16,9 +17,9 @@ import numpy as np
 
 from ..accounting.gaussian_dp import ADJACENCY, row_sensitivity
 from ..accounting.methods.schedules import check_rates
-from ..base.arguments import check_choice, check_flag, real_number
+from ..base.arguments import brief, check_choice, check_flag, real_number
 from ..base.files import needed_for, write_whole
-from ..learning.methods.budgets import Claim, calibrated_noise
+from ..learning.methods.budgets import Claim, calibrated_noise, check_claim
 from ..learning.methods.data_sets import as_dataset
 from ..learning.methods.halting import Budget
 from ..learning.methods.handing_over import write_statement
@@ -59,6 +60,10 @@ class Plan:
     timeout: float
     secure: bool
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.run, str) or not re.fullmatch(r"\w{1,64}", self.run):  # a folder is called so
+            raise ValueError(f"plan: run={brief(self.run)}; expected a name of letters and digits, as plan_swarm makes it")
+
     @property
     def participation(self) -> Participation:
         "In which steps a record takes part."
@@ -67,7 +72,7 @@ class Plan:
     def budget(self, protocol: Protocol) -> Budget:
         "What the run may spend."
         claim = Claim(protocol, attackers_given(self.against, protocol.nodes), self.participation)
-        return Budget(claim, self.sigma, self.epsilon, self.delta)
+        return Budget(claim, self.sigma, self.epsilon, self.delta, self.adjacency)
 
     def to_json(self) -> str:
         "The plan as text."
@@ -106,6 +111,7 @@ def plan_swarm(
     for name, value in (("deadline", deadline), ("timeout", timeout)):
         if not 0 < real_number(value) < 1e6: raise ValueError(f"{name}={value!r}: expected a number of seconds")
     claim = Claim(protocol, attackers_given(against, protocol.nodes), scheme)
+    if isinstance(against, str): check_claim(claim, check_flag("secure", secure))
     if not isinstance(against, str) or not claim.seen_by_all:
         raise ValueError(f"against={against!r}: the promise would depend on who is late; expected attackers who hear every message, "
                          "'eavesdropper', 'one insider', '2 insiders' and so on")
@@ -134,6 +140,8 @@ def agree_on_seeds(
     return found
 
 # %% ../../nbs/tools/swarm.ipynb #sw000009
+_GRID = " It was drawn by a cryptographic generator, on one grid with the gradients."
+
 def _watchers(against: str) -> str:
     "The attackers of a plan in words."
     if against == "eavesdropper": return "an eavesdropper, who hears every message"
@@ -146,6 +154,7 @@ def site_statement(plan: Plan, peer: Peer, site: str) -> list[str]:
     spent = budget.spent(peer.t)
     neighbour = "one record is replaced by another" if plan.adjacency == "replace-one" else "one record is left out (its gradients are zero)"
     late = sorted({str(protocol.nodes[rank]) for _, rank in peer.exchange.missed})
+    again = ["The run was started again; who was late before that is not told here."] if peer.goes_on else []
     absent = [f"In {len(peer.skipped)} steps {site} was behind, and did not take part."] if peer.skipped else []
     absent += [f"{', '.join(late)} missed steps here, and the run went on without."] if late else []
     return [
@@ -154,9 +163,9 @@ def site_statement(plan: Plan, peer: Peer, site: str) -> list[str]:
         f"Against: {_watchers(plan.against)}. The server that relays messages hears all of them, as an eavesdropper does.",
         f"{takes_part(plan.participation)}; gradients are clipped to norm {plan.clip:g} and averaged over {peer.batches.size}.",
         f"Noise: {protocol.name}, {plan.sigma:.4g} times what one record moves, from seeds that this site drew or agreed on with one "
-        "other site. Nobody dealt them.",
+        f"other site. Nobody dealt them.{_GRID if plan.secure else ''}",
         "What happened is in run.jsonl, which mfdl account --log accounts for again.",
-        *absent,
+        *again, *absent,
         "Assumed: who is late does not depend on data. All batches have one size, and so take equally long.",
         on_nonfinite_in_words("stop"), NOT_COVERED, ASSUMED,
     ]

@@ -296,7 +296,7 @@ CALLS = {  # what is called, and good arguments, of which one after the other is
     "which_noise": (which_noise, {"W": W, "participation": SCHEME, "epsilon": 1.0, "delta": 1e-5, "against": "eavesdropper"}), "workload": (workload, {"W": W, "T": 4}),
     "Peer": (peer, {"make_model": model, "data": DATA, "batches": BATCHES, "run": Run("toy", RUN, 0.1), "lr": 0.1, "clip": 1.0,
                     "placement": None, "protect": "record", "loss": None, "device": "cpu", "folder": None, "record": False,
-                    "budget": Budget(Claim(RUN, LDP(), SCHEME), 1.0, 50.0, 1e-5)}),
+                    "budget": Budget(Claim(RUN, LDP(), SCHEME), 0.1, 1e4, 1e-5)}),
     "Peer.run": (lambda **given: of_peer("run", **given), {"every": 2, "records": 2, "progress": False, "tell": lambda t, numbers: None}),
     "Peer.modules": (lambda **given: of_peer("modules", **given), {"run": 0}), "Peer.test": (lambda **given: of_peer("test", **given), {"records": 2}),
 }

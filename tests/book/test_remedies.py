@@ -4,6 +4,7 @@ import json
 import os
 import re
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -642,6 +643,9 @@ def pinned(homes, lines=None):
 def planned(protocol=SITES, scheme=TWICE, **how): return lambda: plan_swarm(protocol, scheme, 8.0, **how)
 
 
+def budgeted(scale): return lambda: planned()().budget(SITES).check(Run("run", SITES, scale * planned()().sigma), 1.0, 2, "record", TWICE, False)
+
+
 def job(protocol=SITES, code=CODE):
     def write(homes):
         (homes[0] / "code.py").write_text(code)
@@ -659,6 +663,8 @@ SWARMS = [
      planned(against=LDP()), lambda: [planned(against=against)() for against in ("eavesdropper", "one insider", "2 insiders")]),
     ("expected batches of one size in turn, Participation.cyclic(k, b)", planned(scheme=POISSON), planned(scheme=Participation.cyclic(TWICE.k, TWICE.b))),
     ("expected one exchange in each step and noise in models only, such as mf_dsgd(..)", planned(zip_dl(W, T)), planned(mf_dsgd(W, T, np.eye(T)))),
+    ("expected a name of letters and digits, as plan_swarm makes it", lambda: replace(planned()(), run="../elsewhere"), lambda: replace(planned()(), run="again")),
+    ("is weaker noise than the budget counts; expected at least {}, sigma={} times what one {} moves", budgeted(0.4), budgeted(1.0)),
     ("as Plan.to_json writes them", lambda: Plan.from_json("{}"), lambda: Plan.from_json(planned()().to_json())),
     ("expected that of plan_swarm(protocol, ..)", job(protocol=dp_dsgd(W, 2 * T, nodes=SITES.nodes)), job()),
     ("expected model() and load(home)", job(code="def model(): pass\n"), job()),

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch import nn
 
 from mfdl.accounting.account import account
+from mfdl.accounting.gaussian_dp import row_sensitivity
 from mfdl.learning.data import Dataset, cut
 from mfdl.learning.methods.budgets import Claim
 from mfdl.learning.methods.halting import Budget
@@ -305,12 +306,28 @@ def test_a_budget_halts_before_every_round_that_would_exceed_it():
         just_enough = Budget(claim, sigma, spent[r - 1] * (1 + 1e-6), 1e-6) if r else Budget(claim, sigma, spent[0] * (1 - 1e-6), 1e-6)
         if r < 4: assert Budget(claim, sigma, spent[r] * (1 - 1e-6), 1e-6).last() == just_enough.last() == 4 * r
         with join(5.0, store=dist.HashStore(), **alone) as net:
-            peer = Peer(net, model, data, cut([range(20), range(20, 32), range(32, 41)], 4), Run("run", pairs(), 0.1), deal_seeds(pairs()), 0.1, 1.0, budget=just_enough)
+            run = Run("run", pairs(), sigma * row_sensitivity(1.0, 5, "replace-one"))
+            peer = Peer(net, model, data, cut([range(20), range(20, 32), range(32, 41)], 4), run, deal_seeds(pairs()), 0.1, 1.0, budget=just_enough)
             told = []
             peer.run(tell=lambda t, numbers: told.append((t, numbers["epsilon"])))  # noqa: B023
             assert peer.t == 4 * r and peer.done and told == [(4 * k, spent[k - 1]) for k in range(1, r + 1)]
             with pytest.raises(StopIteration, match="is spent|has 16 steps"): peer.step()
             if r: assert abs(account(peer.as_run(), WATCHERS, Participation.cyclic(r, 4), sigma=sigma).worst.epsilon(1e-6) - spent[r - 1]) < 1e-6
+
+
+def test_a_budget_counts_no_noise_that_is_not_there():
+    """Of a run with weaker noise, other units or other attackers it would count another quantity."""
+    sigma, _ = most_spent()
+    rng, strong = np.random.default_rng(0), sigma * row_sensitivity(1.0, 5, "replace-one")
+    data = Dataset("random", rng.normal(size=(41, 3)), rng.integers(2, size=41), rng.normal(size=(4, 3)), np.array([0, 1, 0, 1]))
+    batches = cut([range(20), range(20, 32), range(32, 41)], 4)
+    counted = Budget(Claim(pairs(), WATCHERS, SCHEME), sigma, 8.0, 1e-6)
+    others = [("weaker noise", 0.9 * strong, {}), ("weaker noise", strong, {"clip": 1.2}), ("weaker noise", 0.0, {"clip": None}), ("for Participation", 9.0, {"protect": "node"})]
+    for said, scale, how in others:
+        with join(5.0, store=dist.HashStore(), rank=0, size=1) as net, pytest.raises(ValueError, match=said):
+            Peer(net, model, data, batches, Run("run", pairs(), scale), deal_seeds(pairs()), 0.1, **{"clip": 1.0, "budget": counted, **how})
+    for wrong in ({"sigma": 0.0}, {"epsilon": np.inf}, {"delta": 0.0}, {"adjacency": "none"}, {"claim": None}, {"claim": Claim(pairs(), LDP(), Participation.min_sep(4, 4, 16))}):
+        with pytest.raises(ValueError, match=next(iter(wrong))): replace(counted, **wrong)
 
 
 def test_a_restart_neither_forgets_nor_doubles_what_was_spent(tmp_path):
@@ -342,6 +359,9 @@ def test_plans_that_would_depend_on_who_is_late_are_refused():
     with pytest.raises(ValueError, match="has 16 steps"): plan_swarm(dp_dsgd(W, 12), SCHEME, 8.0)
     with pytest.raises(ValueError, match="deadline=0"): plan_swarm(dp_dsgd(W, 16), SCHEME, 8.0, deadline=0)
     with pytest.raises(ValueError, match="Plan.to_json"): Plan.from_json("{}")
+    with pytest.raises(ValueError, match="nothing ever comes"): plan_swarm(dp_dsgd(np.ones((1, 1)), 16), SCHEME, 8.0)
+    plan = plan_swarm(dp_dsgd(W, 16), SCHEME, 8.0)
+    with pytest.raises(ValueError, match="a name of letters and digits"): replace(plan, run="../elsewhere")
 
 
 @pytest.mark.parametrize("graph", [nx.complete_graph(2), nx.star_graph(3), nx.path_graph(4), nx.cycle_graph(5)], ids=str)
@@ -362,6 +382,46 @@ def test_absences_tell_no_more_on_ordinary_graphs(graph):
             known = dict(zip(zip(map(str, planned.attackers), planned.victims, strict=True), planned.mu, strict=True))
             for attacker, victim, mu in zip(map(str, there.attackers), there.victims, there.mu, strict=True):
                 assert mu <= known[attacker, victim] * (1 + 1e-9), (run.name, attacker, victim)
+
+
+DIRECTED = np.array([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0.5, 0, 0, 0.5]])
+SWARMS = {
+    "star": gossip_matrix(nx.star_graph(3)), "directed ring": DIRECTED, "singular": np.full((4, 4), 0.25),
+    "ring of 6": gossip_matrix(nx.cycle_graph(6)), "pair": gossip_matrix(nx.complete_graph(2)),
+}
+
+
+@pytest.mark.parametrize("name", [name if i < 2 else pytest.param(name, marks=pytest.mark.nightly) for i, name in enumerate(SWARMS)])
+def test_swarms_on_ordinary_graphs_spend_what_was_planned(tmp_path, monkeypatch, name):
+    """Sites in another order than that of their names, unequal, one of them with fewer records than batches."""
+    monkeypatch.setenv("MFDL_STATE", str(tmp_path))
+    V, scheme = SWARMS[name], Participation.cyclic(2, 3)
+    sites = [f"site-{k}" for k in reversed(range(len(V)))]
+    protocol = mf_dsgd(V, 6, np.eye(6) + 0.6 * np.eye(6, k=-1), nodes=sites)
+    plan = plan_swarm(protocol, scheme, 3.0, against="one insider", deadline=10.0, timeout=20.0)
+    rng, homes = np.random.default_rng(0), {site: tmp_path / site for site in sites}
+    for k, home in enumerate(homes.values()):
+        home.mkdir()
+        X, y = rng.normal(size=(2 + 3 * k + 4, 3)), rng.integers(2, size=2 + 3 * k + 4)
+        np.savez(home / "records.npz", X=X[4:], y=y[4:], X_test=X[:4], y_test=[0, 1, 0, 1])
+    lines = {site: make_keys(home) for site, home in homes.items()}
+    for home in homes.values(): pin_keys(home, dict(sorted(lines.items())))
+    posts, ended = {}, {}
+
+    def one(rank, site):
+        posts[rank] = mine = PatientLines(rank, len(sites), plan.deadline, lambda other, content: other in posts and (posts[other].take(rank, content), True)[1])
+        try: ended[site] = train_site(plan, protocol, mine, homes[site], model, load)
+        except Exception as error: ended[site] = error
+        mine.close(2.0)
+    threads = [Thread(target=one, args=pair) for pair in enumerate(sites)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert all(isinstance(peer, Peer) and peer.t == 6 and not peer.exchange.missed for peer in ended.values()), ended
+    watchers = attackers_given("one insider", sites)
+    for k, site in enumerate(sites):
+        said = json.loads((homes[site] / "runs" / plan.run / "statement.json").read_text())
+        assert (said["site"], said["records"]) == (site, 2 + 3 * k) and abs(said["epsilon"] - 3) < 1e-6
+        assert abs(read_log(homes[site] / "runs" / plan.run / "run.jsonl").account(watchers).proved.worst.epsilon(1e-6) - 3) < 1e-6
 
 
 def test_unequal_sites_cut_alike(tmp_path):

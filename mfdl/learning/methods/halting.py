@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from ...accounting.gaussian_dp import GaussianDP
-from ...base.arguments import real_number
-from ..data import Batches
+from ...accounting.gaussian_dp import ADJACENCY, GaussianDP, check_sigma, row_sensitivity
+from ...base.arguments import check_choice, check_kind, real_number
 from .budgets import Claim
 from .noise_supply import Run
+from ...protocol.participation import Participation
 
 # %% auto #0
 __all__ = []
@@ -28,22 +29,40 @@ class Budget:
     sigma: float  # standard deviation of noise, over the row sensitivity
     epsilon: float
     delta: float
+    adjacency: str = "replace-one"
     _found: dict[int, float] = field(default_factory=dict, init=False, repr=False)  # mu, by the last step of a round
 
     def __post_init__(self) -> None:
         for name, least, most in (("epsilon", 0, np.inf), ("delta", 0, 1)):
             if not least < real_number(getattr(self, name)) < most:
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected a number between {least} and {most}")
+        check_sigma(self.sigma)
+        check_choice("adjacency", self.adjacency, ADJACENCY)
+        check_kind("claim", self.claim, Claim, "a Claim of a run, its attackers and its participation")
+        scheme = self.claim.participation
+        if not isinstance(scheme, Participation) or scheme.separation != "exactly":
+            raise ValueError(f"claim: {scheme!r}; expected batches in turn, Participation.cyclic(k, b), so that a round ends after b steps")
+        if self.claim.estimate or self.claim.updates is not None:
+            raise ValueError("claim: holds for some gradients only, and no run can be checked for them; "
+                             "expected one without an estimate and without a constant of updates")
 
     def __str__(self) -> str:
         return f"budget of epsilon {self.epsilon:g} at delta {self.delta:g}"
 
-    def check(self, run: Run, batches: Batches) -> None:
+    def check(
+        self, run: Run, clip: float | None, size: int, protect: str, participation: Any, waits: bool,
+    ) -> None:
         "Raise a ValueError for a run that is not the one that is accounted for."
         if self.claim.protocol is not run.protocol and self.claim.protocol.digest != run.protocol.digest:
             raise ValueError("budget: is for another protocol; expected that of the run")
-        if batches.participation(self.claim.protocol.T // batches.b) != self.claim.participation:
-            raise ValueError(f"budget: is for {self.claim.participation!r}; expected that of the batches")
+        if participation != self.claim.participation:
+            raise ValueError(f"budget: is for {self.claim.participation!r}; expected {participation!r}, in which a {protect} takes part here")
+        moved = np.inf if clip is None else row_sensitivity(clip, 1 if protect == "node" else size, self.adjacency)
+        if run.scale < self.sigma * moved * (1 - _ROUNDING):
+            raise ValueError(f"run: scale={run.scale:g} is weaker noise than the budget counts; expected at least {self.sigma * moved:g}, "
+                             f"sigma={self.sigma:g} times what one {protect} moves")
+        if not waits and not self.claim.seen_by_all:
+            raise ValueError("budget: what these attackers learn depends on who is late; expected attackers who hear every message")
 
     def _round(self, t: int) -> int:
         "The last step of the round that the t-th step belongs to; 0 before the first."
