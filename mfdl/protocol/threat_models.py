@@ -7,51 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ..base.arguments import Bools, Ints, brief, check_choice, check_count, check_kind
 from ..base.randomness import check_seed
+from .methods.labels import check_attackers
 from .methods.matrices_from_elsewhere import MatrixProtocol
-from .methods.tables import Messages, Variables
+from .methods.tables import Messages, Variables, check_coalition, check_messages, check_owners, check_variables
 from .protocols import Protocol
 
 # %% auto #0
 __all__ = ['LDP', 'PNDP', 'SecLDP']
-
-# %% ../../nbs/protocol/06_threat_models.ipynb #maskchk1
-def _check_coalition(coalition: object, n: int) -> None:
-    "Refuse what does not say of each of n nodes whether it attacks."
-    if isinstance(coalition, np.ndarray) and coalition.shape == (n,) and coalition.dtype == bool:
-        return
-    raise ValueError(f"coalition={brief(coalition)}: expected a bool for each of {n} nodes")
-
-def _check_messages(messages: Any, coalition: object) -> None:
-    "Refuse what is no table of messages, or another coalition."
-    check_kind("messages", messages, Messages, "the messages of a run, such as run.messages")
-    _check_coalition(coalition, messages.receiver_sets.shape[1])
-
-def _check_variables(variables: Any, coalition: object) -> None:
-    "Refuse what is no table of variables, or another coalition."
-    check_kind("variables", variables, Variables, "the noise variables of a run, such as run.variables")
-    _check_coalition(coalition, variables.holder_sets.shape[1])
-
-def _check_owners(owner: Any, coalition: Any) -> None:
-    "Refuse what does not name the node of each gradient, or another coalition."
-    n = coalition.size if isinstance(coalition, np.ndarray) else 1
-    _check_coalition(coalition, n)
-    named = isinstance(owner, np.ndarray) and owner.ndim == 1 and owner.dtype.kind in "iu"
-    if not named or not ((owner >= 0) & (owner < n)).all():
-        raise ValueError(f"owner={brief(owner)}: expected for each gradient a node from 0 to "
-                         f"{n - 1}")
-
-def check_observed(run: object, coalition: object) -> None:
-    "Refuse what is no run, or another coalition."
-    check_kind("run", run, (Protocol, MatrixProtocol), "a Protocol, such as dp_dsgd(W, T)")
-    assert isinstance(run, Protocol | MatrixProtocol)
-    _check_coalition(coalition, run.n)
 
 # %% ../../nbs/protocol/06_threat_models.ipynb #00000009
 class TrustModel:
@@ -119,7 +87,8 @@ class TrustModel:
 
     def observation(self, run: Protocol | MatrixProtocol, coalition: Bools) -> csr_array:
         "What the attacker observes, as combinations of the m messages, (o, m)."
-        check_observed(run, coalition)
+        check_kind("run", run, (Protocol, MatrixProtocol), "a Protocol, such as dp_dsgd(W, T)")
+        check_coalition(coalition, run.n)
         seen = np.flatnonzero(self.sees(run.messages, coalition))
         shape = len(seen), len(run.messages.step)
         return csr_array((np.ones(len(seen)), seen, np.arange(len(seen) + 1)), shape=shape)
@@ -160,37 +129,20 @@ class LDP(TrustModel):
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "All of them, (m,)."
-        _check_messages(messages, coalition)
+        check_messages(messages, coalition)
         return np.ones(len(messages.step), dtype=bool)
 
     def knows_gradient(self, owner: Ints, coalition: Bools) -> Bools:
         "None, (nT,)."
-        _check_owners(owner, coalition)
+        check_owners(owner, coalition)
         return np.zeros(len(owner), dtype=bool)
 
     def knows_noise(self, variables: Variables, coalition: Bools) -> Bools:
         "None, (q,)."
-        _check_variables(variables, coalition)
+        check_variables(variables, coalition)
         return np.zeros(len(variables.step), dtype=bool)
 
 # %% ../../nbs/protocol/06_threat_models.ipynb #pndpchk1
-def _check_attackers(nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    "Labels of attacking nodes: at least one, and each of them once."
-    if isinstance(nodes, str) or not np.iterable(nodes):
-        raise ValueError(f"attackers={brief(nodes)}: expected a list of nodes, such as [{brief(nodes)}]")
-    labels = tuple(nodes)
-    if not labels:
-        raise ValueError("attackers=[]: expected at least one node; "
-                         "without attackers in the network use LDP()")
-    shown = f"attackers={brief(list(labels))}"
-    if not all(isinstance(node, Hashable) for node in labels):
-        raise ValueError(f"{shown}: expected labels of nodes")
-    if any(node in labels[:i] for i, node in enumerate(labels)):
-        raise ValueError(f"{shown}: expected each node once")
-    if any(isinstance(node, bool | np.bool_) for node in labels):
-        raise ValueError(f"{shown}: expected labels of nodes, not which of them attack")
-    return labels
-
 def _sits_at(nodes: Iterable[Hashable], sees: str) -> str:
     "Colluding nodes in words."
     where = ", ".join(map(str, nodes))
@@ -233,7 +185,7 @@ class PNDP(TrustModel):
     _sees_in_words = "the messages sent there"
 
     def __init__(self, nodes: Iterable[Hashable]):
-        object.__setattr__(self, "nodes", _check_attackers(nodes))
+        object.__setattr__(self, "nodes", check_attackers(nodes))
 
     def describe(self) -> str:
         "In words."
@@ -258,22 +210,18 @@ class PNDP(TrustModel):
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "The messages that one of them receives, (m,)."
-        _check_messages(messages, coalition)
-        received = np.asarray(messages.receiver_sets[:, coalition].sum(axis=1)) > 0
-        seen: Bools = received[messages.receiver_set]
-        return seen
+        check_messages(messages, coalition)
+        return messages.received_by(coalition)
 
     def knows_gradient(self, owner: Ints, coalition: Bools) -> Bools:
         "Their own gradients, (nT,)."
-        _check_owners(owner, coalition)
+        check_owners(owner, coalition)
         return coalition[owner]
 
     def knows_noise(self, variables: Variables, coalition: Bools) -> Bools:
         "The noise that one of them holds, (q,)."
-        _check_variables(variables, coalition)
-        held = np.asarray(variables.holder_sets[:, coalition].sum(axis=1)) > 0
-        known: Bools = held[variables.holder_set]
-        return known
+        check_variables(variables, coalition)
+        return variables.held_by(coalition)
 
 # %% ../../nbs/protocol/06_threat_models.ipynb #0000000e
 _OBSERVES = ("all", "received")
@@ -328,6 +276,6 @@ class SecLDP(PNDP):
 
     def sees(self, messages: Messages, coalition: Bools) -> Bools:
         "All messages, or those that one of them receives, (m,)."
-        _check_messages(messages, coalition)
+        check_messages(messages, coalition)
         if not self.hears_all: return super().sees(messages, coalition)
         return np.ones(len(messages.step), dtype=bool)

@@ -8,6 +8,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 import nbformat
+import pytest
 from conftest import CHAPTERS, CORE, MODULES, ROOT, defined
 
 NOTEBOOKS = sorted((ROOT / "nbs").glob("**/[!.]*.ipynb"))
@@ -105,6 +106,17 @@ def test_the_core_is_read_in_order():
     assert not links["forward_links"]()
     text = "[a](02_gossip.ipynb), [b](../noise/14_lemma12.ipynb#A), [c](methods/solver.ipynb), [d](../27_threat_model.ipynb)\n\nNext: [16](../noise/16_mafalda.ipynb)."
     assert links["forward"](13, text) == {14, 27} and links["forward"](14, text) == {27}
+
+
+def in_sight(path):
+    """Lines of code of a page, without blank ones and cells that only set it up."""
+    shown = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code" and not re.search(r"^#\| (hide$|default_exp)", cell.source, re.M)]
+    return sum(bool(line.strip()) for source in shown for line in source.splitlines())
+
+
+@pytest.mark.parametrize("path", sorted(CORE), ids=lambda path: path.stem)
+def test_a_chapter_of_the_core_shows_no_more_code_than_a_person_reads(path):
+    assert in_sight(path) <= 300
 
 
 def test_a_chapter_exports_the_module_of_its_name():

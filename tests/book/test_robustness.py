@@ -93,7 +93,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "tests/noise/test_space_time.py, tests/noise/test_covariance.py, nbs/noise/methods/certificates.ipynb": "certificates.*",
     "thousands of random runs against exact fractions: tests/accounting/test_fortress.py": "exact.*",
     "writers and commands that are killed or interrupted: tests/base/test_leftovers.py": "files.clear_unfinished",
-    "what nobody should give: tests/book/test_hostile.py": "arguments.brief arguments.check_kind arguments.check_path arguments.check_list threat_models.check_observed",
+    "what nobody should give: tests/book/test_hostile.py": "arguments.brief arguments.check_kind arguments.check_path arguments.check_list",
     "wrong arrays and flags by name: tests/accounting/test_fortress.py": "arguments.check_plain arguments.check_flag files.version",
     "searches and expectations, against a generic solver and enumeration: `noise.methods.expected_error`, tests/noise/test_pairwise.py": "shared_secrets.* expected_error.*",
     "the account and the exact optimum: `noise.methods.any_secrets`": "any_secrets.*", "agreement and refusals: `tools.agreement`": "agreement.*",
@@ -406,7 +406,7 @@ def alike(one: dict, other: dict, careful: bool) -> bool:
 @campaign(140, "account.account report.Report "
                "algorithms.dp_dsgd variants.anti_pgd variants.muffliato algorithms.mf_dsgd algorithms.decor group_seeds.corn message_noise.zip_dl "
                "variants.local_dsgd token.random_walk "
-               "tables.* labels.check_nodes labels.Labelled protocols.Protocol matrices_from_elsewhere.* run_checks.* "
+               "tables.* labels.check_nodes labels.check_attackers labels.Labelled protocols.Protocol matrices_from_elsewhere.* run_checks.* "
                "executable.check_protocol_type checked_gossip.gossip_kinds "
                "algorithms.gossip_run strategy_rows.time_blocks strategy_rows.noise_of_strategy absences.each_its_own absences.left_alone absences.node_sets "
                "attacks.follow attacks.seen_alone attacks.Attack lemma14.view_of "

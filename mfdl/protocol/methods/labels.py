@@ -34,6 +34,24 @@ def check_nodes(nodes: Iterable[Hashable] | None, n: int) -> tuple[Hashable, ...
         raise ValueError("nodes has repeated labels: expected each node once")
     return labels
 
+# %% ../../../nbs/protocol/methods/labels.ipynb #1abe0007
+def check_attackers(nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    "Labels of attacking nodes: at least one, and each of them once."
+    if isinstance(nodes, str) or not np.iterable(nodes):
+        raise ValueError(f"attackers={brief(nodes)}: expected a list of nodes, such as [{brief(nodes)}]")
+    labels = tuple(nodes)
+    if not labels:
+        raise ValueError("attackers=[]: expected at least one node; "
+                         "without attackers in the network use LDP()")
+    shown = f"attackers={brief(list(labels))}"
+    if not all(isinstance(node, Hashable) for node in labels):
+        raise ValueError(f"{shown}: expected labels of nodes")
+    if any(node in labels[:i] for i, node in enumerate(labels)):
+        raise ValueError(f"{shown}: expected each node once")
+    if any(isinstance(node, bool | np.bool_) for node in labels):
+        raise ValueError(f"{shown}: expected labels of nodes, not which of them attack")
+    return labels
+
 # %% ../../../nbs/protocol/methods/labels.ipynb #59d8c3f0
 class Labelled:
     "What has nodes with labels, steps, and messages between the nodes."

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import block_diag, csr_array
 
-from ...base.arguments import Bools
+from ...base.arguments import Bools, check_kind
 from .steps import Round
 from .matrices_from_elsewhere import MatrixProtocol
 from ..protocols import Protocol
-from ..threat_models import PNDP, check_observed
+from .tables import check_coalition
+from ..threat_models import PNDP
 
 # %% auto #0
 __all__ = ['SecureSum']
@@ -68,7 +69,8 @@ class SecureSum(PNDP):
 
     def observation(self, run: Protocol | MatrixProtocol, coalition: Bools) -> csr_array:
         "One row for each attacking node and round, (o, m)."
-        check_observed(run, coalition)
+        check_kind("run", run, (Protocol, MatrixProtocol), "a Protocol, such as dp_dsgd(W, T)")
+        check_coalition(coalition, run.n)
         if not isinstance(run, Protocol):
             has_none = f"sums need the weights of a Protocol; {run.name!r} has none"
             raise ValueError(f"trust={self!r}: {has_none}; expected PNDP({list(self.nodes)!r}), "

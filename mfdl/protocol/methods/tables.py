@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, eye_array, kron, vstack
 
-from ...base.arguments import Bools, Floats, Ints
+from ...base.arguments import Bools, Floats, Ints, brief, check_kind
 from .steps import Step
 
 # %% auto #0
@@ -33,6 +34,11 @@ class Messages:
         "Who gets each message, (m, n)."
         return self.receiver_sets[self.receiver_set]
 
+    def received_by(self, coalition: Bools) -> Bools:
+        "Which messages come to some node of a coalition, (m,); the coalition is a mask, (n,)."
+        received: Bools = np.asarray(self.receiver_sets[:, coalition].sum(axis=1)) > 0
+        return received[self.receiver_set]
+
 # %% ../../../nbs/protocol/methods/tables.ipynb #c95a10f2
 @dataclass(frozen=True, eq=False)
 class Variables:
@@ -48,6 +54,11 @@ class Variables:
     def holders(self) -> Bools | csr_array:
         "The nodes that can draw each variable again, (q, n)."
         return self.holder_sets[self.holder_set]
+
+    def held_by(self, coalition: Bools) -> Bools:
+        "Which variables some node of a coalition holds, (q,); the coalition is a mask, (n,)."
+        held: Bools = np.asarray(self.holder_sets[:, coalition].sum(axis=1)) > 0
+        return held[self.holder_set]
 
     @property
     def held_alone(self) -> bool:
@@ -109,6 +120,31 @@ class NoiseMixing:
             from scipy.sparse.linalg import spsolve_triangular
             N = csr_array(spsolve_triangular(self.L, self.D.toarray(), lower=True))
         return N if self.basis is None else _recombined(N, self.round < 0, self.basis)
+
+# %% ../../../nbs/protocol/methods/tables.ipynb #c0a11002
+def check_coalition(coalition: object, n: int) -> None:
+    "Refuse what does not say of each of n nodes whether it attacks."
+    if isinstance(coalition, np.ndarray) and coalition.shape == (n,) and coalition.dtype == bool:
+        return
+    raise ValueError(f"coalition={brief(coalition)}: expected a bool for each of {n} nodes")
+
+def check_messages(messages: Any, coalition: object) -> None:
+    "Refuse what is no table of messages, or another coalition."
+    check_kind("messages", messages, Messages, "the messages of a run, such as run.messages")
+    check_coalition(coalition, messages.receiver_sets.shape[1])
+
+def check_variables(variables: Any, coalition: object) -> None:
+    "Refuse what is no table of variables, or another coalition."
+    check_kind("variables", variables, Variables, "the noise variables of a run, such as run.variables")
+    check_coalition(coalition, variables.holder_sets.shape[1])
+
+def check_owners(owner: Any, coalition: Any) -> None:
+    "Refuse what does not name the node of each gradient, or another coalition."
+    n = coalition.size if isinstance(coalition, np.ndarray) else 1
+    check_coalition(coalition, n)
+    named = isinstance(owner, np.ndarray) and owner.ndim == 1 and owner.dtype.kind in "iu"
+    if not named or not ((owner >= 0) & (owner < n)).all():
+        raise ValueError(f"owner={brief(owner)}: expected for each gradient a node from 0 to {n - 1}")
 
 # %% ../../../nbs/protocol/methods/tables.ipynb #00000015
 def _joined(parts: list[Ints]) -> Ints:
