@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from mfdl.learning.methods.noise_supply import Run as Run
     from mfdl.learning.simulator import Simulation as Simulation
     from mfdl.learning.methods.statements import Trained as Trained
+    from mfdl.learning.methods.replaced_layers import replace_batch_norm as replace_batch_norm
     from mfdl.learning.training import train as train
     from mfdl.noise.methods.certificates import NotConverged as NotConverged
     from mfdl.noise.pairwise import optimize_pairwise as optimize_pairwise
@@ -124,6 +125,7 @@ _HOME |= {
     "noise.space_time": "SpaceTime",
     "learning.training": "train",
     "learning.methods.statements": "Trained",
+    "learning.methods.replaced_layers": "replace_batch_norm",
     "learning.methods.checking": "check_protocol",
     "learning.data": "Dataset Batches cut round_robin",
     "learning.methods.data_sets": "load_data",

@@ -73,3 +73,5 @@ class Batch(NamedTuple):
     X: torch.Tensor  # (nodes, records, ..), features
     y: torch.Tensor  # (nodes, records) and (nodes, records, outputs), classes, or numbers
     mask: torch.Tensor  # (nodes, records), 1 where there is a record, 0 for an empty place
+    # of layers that drop something, (nodes, runs, records, ..) by name (`learning.methods.replaced_layers`)
+    dropped: Any = None

@@ -55,6 +55,7 @@ from mfdl import (
     optimize_covariance,
     optimize_local,
     optimize_pairwise,
+    replace_batch_norm,
     strategy,
     train,
     which_noise,
@@ -212,13 +213,25 @@ class UniformWithReplacementSampler(list):
     def __init__(self, n): super().__init__([[u] for u in range(n)])
 
 
-class Sorted(nn.Module):
-    "A model whose gradient has no rule for each record."
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
+class Shaken(nn.Linear):
+    "A layer that draws."
+    def __init__(self): super().__init__(2, 2)
+    def forward(self, x): return super().forward(x) + torch.rand(len(x), 2)
 
-    def forward(self, x): return self.linear(x * float(x.sum().detach().item() > 0))
+
+class DroppedTwice(nn.Linear):
+    "A layer that uses a dropout twice."
+    def __init__(self, drop):
+        super().__init__(2, 2)
+        self.drop = drop
+
+    def forward(self, x): return self.drop(super().forward(self.drop(x)))
+
+
+def half_frozen(): return nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 2))
+
+
+def simulates_two(model): return Simulation(model, RECORDS, BATCHES, [Run("a", RUN, 0.1), Run("b", RUN, 0.1, 1)], 0.1, 1.0)
 
 
 class Forgetful(PNDP):
@@ -478,13 +491,19 @@ TRAINING = [
     ("expected an exchange in the last step", trains(noise=local_dsgd(W, T, 3)), trains(noise=LOCAL)),
     ("expected 'cpu', or one that torch sees here, such as 'cuda:0'", trains(device="cuda:99"), trains(device="cpu")),
     ("to draw its noise again, a run needs a secret", trains(checkpoint="kept.mfdl"), trains(checkpoint="kept.mfdl", secret=7)),
-    ("expected requires_grad=True", lambda: new_model(lambda: nn.Linear(2, 2).requires_grad_(False)), lambda: new_model(lambda: nn.Linear(2, 2).requires_grad_(True))),
-    ("has a gradient of its own to clip; use GroupNorm", lambda: new_model(lambda: nn.BatchNorm1d(4)), lambda: new_model(lambda: nn.GroupNorm(2, 4))),
+    ("expected some with requires_grad=True", lambda: new_model(lambda: nn.Linear(2, 2).requires_grad_(False)), lambda: new_model(lambda: nn.Linear(2, 2).requires_grad_(True))),
+    ("expected GroupNorm, as replace_batch_norm(model) puts it there",
+     lambda: new_model(lambda: nn.BatchNorm1d(4)), lambda: new_model(lambda: replace_batch_norm(nn.BatchNorm1d(4)))),
+    ("expected nn.Dropout as a layer of its own",
+     lambda: new_model(lambda: nn.LSTM(2, 2, 2, dropout=0.5)), lambda: new_model(lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)))),
     ("such as lambda: nn.Linear(64, 10)", lambda: new_model(nn.Linear), lambda: new_model(lambda: nn.Linear(64, 10))),
     ("expected random steps, such as Participation.poisson(q, T)",
      lambda: random_batches(round_robin(36, 3), TWICE), lambda: random_batches(round_robin(36, 3), Participation.poisson(0.5, T))),
-    ("expected layers that draw no random numbers and change nothing, such as Linear, Conv2d and GroupNorm",
-     trains(model=Sorted), trains(model=lambda: nn.Sequential(nn.Linear(2, 4), nn.GroupNorm(2, 4), nn.Linear(4, 2)))),
+    ("expected the same each time, such as weights that are loaded", lambda: simulates_two(half_frozen), lambda: simulates_two(lambda: nn.Linear(2, 2))),
+    ("expected one layer for each use, and records first",
+     trains(model=lambda: DroppedTwice(nn.Dropout(0.5))), trains(model=lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2)))),
+    ("expected layers that draw no random numbers but by nn.Dropout, and change nothing, such as Linear, Conv2d and GroupNorm",
+     trains(model=Shaken), trains(model=lambda: nn.Sequential(nn.Linear(2, 4), nn.GroupNorm(2, 4), nn.Linear(4, 2)))),
     ("expected record=False", lambda: simulates(record=True).resume(checkpoint()), lambda: simulates(record=False).resume(checkpoint())),
     ("simulation keeps no messages: expected one with record=True", lambda: play(simulates(record=False)), lambda: play(simulates(record=True))),
     ("such as view(dsgd(W, T), PNDP([node]))", lambda: estimate(RUN, np.zeros((8, 2))), lambda: estimate(SEEN, np.zeros((len(SEEN.A), 2)))),

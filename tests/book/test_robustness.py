@@ -123,7 +123,8 @@ ELSEWHERE = {  # why -> names without a campaign here
     "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.account_by pairs.* ways.* "
     "eavesdropper.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivity.check_method shifts.best_signs",
-    "single gradients against autograd, and models of any kind: tests/learning/test_training.py": "clipping.* clipped_gradients.* layers.* learner.* own_code.* "
+    "single gradients against autograd, and models of any kind: tests/learning/test_layers.py, tests/learning/test_training.py": "clipping.* clipped_gradients.* layers.* "
+    "replaced_layers.* learner.* own_code.* "
     "noise_supply.* simulator.* exchanges.* checkpoints.*",
     "plain loops, with which the simulator is compared: tests/start/test_first_run.py": "first_run.*",
     "parts of optimisers, whose certificates are checked: tests/noise/test_covariance.py, tests/noise/test_space_time.py": "coalitions.hidden_groups "

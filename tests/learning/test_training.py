@@ -317,7 +317,7 @@ def test_what_is_refused():
     def wrong(message, make_model=perceptron, data=CLASSES, batches=BATCHES, runs=(run,), lr=0.1, clip=1.0, error=ValueError, **options):
         with pytest.raises(error, match=message): Simulation(make_model, data, batches, list(runs), lr, clip, **options).step()
     wrong("BatchNorm1d.*GroupNorm", make_model=lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
-    wrong("Dropout", make_model=lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)))
+    wrong("AlphaDropout", make_model=lambda: nn.Sequential(nn.Linear(4, 3), nn.AlphaDropout(0.5)))
     wrong("T=6 steps are no multiple of the b=4 batches", batches=cut(round_robin(23, N), 4))
     wrong("batches are for 4 nodes", batches=cut(round_robin(23, 4), 3))
     wrong("batches name record 29", batches=Batches(np.arange(30).reshape(5, 3, 2)))
@@ -692,7 +692,7 @@ def test_models_and_data_that_are_refused():
         model = perceptron()
         model[0].weight.requires_grad_(False)
         return model
-    with pytest.raises(ValueError, match="frozen parameter, '0.weight'"): make(frozen)
+    with pytest.raises(ValueError, match="a constant '0.weight' that differs from seed to seed"): make(frozen)
     with pytest.raises(ValueError, match="differs from seed to seed"): make(lambda: Counts(torch.randn(1)))
     with pytest.raises(ValueError, match="changes its buffer 'seen'"): make(lambda: Counts(torch.zeros(1)))
     with pytest.raises(ValueError, match=r"outputs of shape \(1, 2\)"): make(lambda: nn.Linear(4, 2))

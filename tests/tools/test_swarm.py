@@ -223,6 +223,15 @@ def test_sites_that_are_killed_go_on_and_send_nothing_else_with_the_same_noise(t
     check_spent(tmp_path, plan)
 
 
+EACH = {(t, u, v) for t in range(16) for u in range(3) for v in range(3) if u != v}
+
+
+def heard_in(path):
+    "Who has heard whom in which step, by a log."
+    steps = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    return {(step["step"], SITES.index(u), SITES.index(v)) for step in steps for one in step["rounds"] for u, v, _ in one if u != v}
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 10))])
 def test_a_frozen_site_is_left_behind_and_follows(tmp_path, seed):
     plan, chance = prepare(tmp_path), random.Random(100 + seed)
@@ -238,7 +247,12 @@ def test_a_frozen_site_is_left_behind_and_follows(tmp_path, seed):
     assert all(any(rank == victim for _, rank in found[other]["missed"]) for other in others)
     check_unique(tmp_path)
     check_spent(tmp_path, plan)
-    assert len({(tmp_path / site / "runs" / plan.run / "run.jsonl").read_text() for site in SITES}) == 1
+    apart = {(t, u, v) for v, one in found.items() for t, u in one["missed"]}
+    apart |= {(t, u, v) for w, one in found.items() for t in one["skipped"] for u in range(3) for v in range(3) if w in (u, v)}
+    for rank, site in enumerate(SITES):  # who ended before another had said what it missed has all of its messages in the log
+        logged = heard_in(tmp_path / site / "runs" / plan.run / "run.jsonl")
+        assert EACH - apart <= logged <= EACH
+        assert not logged & {(t, u, v) for t, u, v in apart if rank == v}
 
 
 def flipped(said): return said[:5] + bytes([said[5] ^ 64]) + said[6:]

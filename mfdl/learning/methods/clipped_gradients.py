@@ -12,7 +12,8 @@ import numpy as np
 
 from ...base.files import needed_for
 from ..clipping import Batch, ClippingRule, clip_factors
-from .layers import apply_layers, entering_norm, squared_norm
+from .layers import apply_layers, entering_norm, squared_norm, trained
+from .replaced_layers import masks_in
 
 if TYPE_CHECKING:
     import torch
@@ -44,35 +45,69 @@ def _clipping(
     return factors, ~torch.isfinite(squares)
 
 # %% ../../../nbs/learning/methods/clipped_gradients.ipynb #a630001f
-def as_function(model: torch.nn.Module) -> Callable[..., torch.Tensor]:
-    "Return the outputs of a model as a function of all its parameters, as one vector."
-    with needed_for("training", "train"): from torch.func import functional_call
-    shapes = {name: p.shape for name, p in model.named_parameters()}
-    sizes = [shape.numel() for shape in shapes.values()]
+def places_of(model: torch.nn.Module) -> list[tuple[list[str], torch.Size]]:
+    "Where each trained parameter is: one name for each layer that has it, and its shape."
+    owners = [(name, layer) for name, layer in model.named_modules()]  # each once, however often it is used
+    found = [(f"{name}.{own}".lstrip("."), p) for name, layer in owners for own, p in layer.named_parameters(recurse=False)]
+    return [([name for name, one in found if one is p], p.shape) for p in trained(model).values()]
 
-    def outputs(flat: torch.Tensor, records: torch.Tensor) -> torch.Tensor:
-        split = zip(shapes.items(), flat.split(sizes), strict=True)
-        parts = {name: part.view(shape) for (name, shape), part in split}
-        found: torch.Tensor = functional_call(model, parts, (records,))
+def as_function(model: torch.nn.Module) -> Callable[..., torch.Tensor]:
+    "The outputs of a model as a function of what is trained, as one vector, of records, and of masks by name."
+    with needed_for("training", "train"): from torch.func import functional_call
+    places = places_of(model)
+    sizes = [shape.numel() for _, shape in places]
+    drops = masks_in(model)
+
+    def outputs(flat: torch.Tensor, records: torch.Tensor, dropped: Any = None) -> torch.Tensor:
+        split = zip(places, flat.split(sizes), strict=True)
+        parts = {name: part.view(shape) for (names, shape), part in split for name in names}
+        for name in dropped or ():
+            drops[name].value = dropped[name]
+        try:
+            found: torch.Tensor = functional_call(model, parts, (records,), tie_weights=False)
+        finally:
+            for mask in drops.values(): mask.value = None
         return found
 
     return outputs
+
+# %% ../../../nbs/learning/methods/clipped_gradients.ipynb #over0002
+def over(function: Callable[..., Any], dims: tuple[int | None, ...], together: bool) -> Callable[..., Any]:
+    "A function of many, in one call or in a loop; dims say over which arguments it runs, as for vmap."
+    with needed_for("training", "train"):
+        import torch
+        from torch.utils._pytree import tree_map
+    if together: return torch.func.vmap(function, in_dims=dims)
+
+    def looped(*arguments):
+        count = next(len(one) for one, dim in zip(arguments, dims, strict=True) if dim == 0)
+        found = [function(*(one if dim is None else tree_map(lambda x: x[k], one)  # noqa: B023
+                            for one, dim in zip(arguments, dims, strict=True))) for k in range(count)]
+        if isinstance(found[0], tuple): return tuple(map(torch.stack, zip(*found, strict=True)))
+        return torch.stack(found)
+
+    return looped
+
+def _in_front(dropped: Any) -> Any:
+    "Masks of one record, as those of a batch of one."
+    return {name: mask[None] for name, mask in (dropped or {}).items()}
 
 # %% ../../../nbs/learning/methods/clipped_gradients.ipynb #a6300021
 def _clipped_records(
     outputs: Callable[..., torch.Tensor],
     rule: ClippingRule,
+    together: bool,
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     "A function of one model: the clipped mean, and which records were left out."
     with needed_for("training", "train"):
         import torch
-        from torch.func import grad, vmap
+        from torch.func import grad
 
-    def one_loss(flat, record, target):
-        return rule.loss(outputs(flat, record[None]), target[None])[0]
+    def one_loss(flat, record, target, dropped):
+        return rule.loss(outputs(flat, record[None], _in_front(dropped)), target[None])[0]
 
-    def clipped_mean(flat, records, targets, mask):
-        each = vmap(grad(one_loss), in_dims=(None, 0, 0))(flat, records, targets)
+    def clipped_mean(flat, records, targets, mask, dropped):
+        each = over(grad(one_loss), (None, 0, 0, 0), together)(flat, records, targets, dropped)
         squares = squared_norm(each, -1)
         kept = torch.isfinite(squares)
         factors = clip_factors(squares, mask, rule.clip, rule.size)
@@ -83,18 +118,19 @@ def _clipped_records(
 def _plain_mean(
     outputs: Callable[..., torch.Tensor],
     rule: ClippingRule,
+    together: bool,
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     "A function of one model: the mean gradient, and that no record was left out."
     with needed_for("training", "train"):
         import torch
         from torch.func import grad
 
-    def mean_loss(flat, records, targets, mask):
-        losses = rule.loss(outputs(flat, records), targets)
+    def mean_loss(flat, records, targets, mask, dropped):
+        losses = rule.loss(outputs(flat, records, dropped), targets)
         return (losses * mask).sum() / mask.sum().clamp_min(1)
 
-    def mean(flat, records, targets, mask):
-        gradient = grad(mean_loss)(flat, records, targets, mask)
+    def mean(flat, records, targets, mask, dropped):
+        gradient = grad(mean_loss)(flat, records, targets, mask, dropped)
         return gradient, torch.zeros_like(mask, dtype=torch.bool)
 
     return mean
@@ -105,15 +141,15 @@ def any_gradients(
     theta: torch.Tensor,  # (nodes, runs, parameters)
     batch: Batch,
     rule: ClippingRule,
+    together: tuple[bool, bool] = (True, True),  # all models, and all records of one
 ) -> tuple[torch.Tensor, torch.Tensor]:  # (nodes, runs, parameters), (nodes, runs, records)
     "Clip the gradients of any model, by forming them."
-    with needed_for("training", "train"):
-        import torch
-        from torch.func import vmap
+    with needed_for("training", "train"): import torch
     of_one = _clipped_records if rule.protect == "record" else _plain_mean
-    of_runs = vmap(of_one(as_function(model), rule), in_dims=(0, None, None, None))
+    models, records = together
+    of_runs = over(of_one(as_function(model), rule, records), (0, None, None, None, 0), models)
     with torch.no_grad():
-        return vmap(of_runs)(theta, *batch)
+        return over(of_runs, (0, 0, 0, 0, 0), models)(theta, *batch[:3], batch.dropped or {})
 
 # %% ../../../nbs/learning/methods/clipped_gradients.ipynb #a630001d
 def _layer_gradients(
@@ -338,6 +374,7 @@ def gradients(
     batch: Batch,
     rule: ClippingRule,
     scratch: Scratch,
+    together: tuple[bool, bool] = (True, True),
 ) -> tuple[torch.Tensor, torch.Tensor]:  # (nodes, runs, parameters), (nodes, runs)
     "Compute what each node adds in a step, before noise and learning rate."
     pairs = _dense_pairs(layers) if layers else None
@@ -346,7 +383,7 @@ def gradients(
     elif layers:
         change, bad = _layer_gradients(layers, theta, batch, rule)
     else:
-        change, bad = any_gradients(model, theta, batch, rule)
+        change, bad = any_gradients(model, theta, batch, rule, together)
     if rule.protect == "record": return change, bad.sum(-1)
     squares = squared_norm(change, -1)
     factors = clip_factors(squares, change.new_ones(()), rule.clip, 1)

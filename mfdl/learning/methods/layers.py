@@ -29,35 +29,49 @@ def _check_parameter(name: str, value: torch.nn.Parameter) -> None:
         raise ValueError(
             f"model has a lazy parameter, {name!r}: expected layers with their numbers of features"
         )
-    if not value.requires_grad:
-        raise ValueError(
-            f"model has a frozen parameter, {name!r}: all parameters are trained here; "
-            "expected requires_grad=True"
-        )
 
 def _check_module(name: str, module: torch.nn.Module) -> None:
     with needed_for("training", "train"): from torch import nn
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         raise ValueError(
             f"model has {type(module).__name__} at {name!r}: its statistics mix the records of a "
-            "batch, so that no record has a gradient of its own to clip; use GroupNorm"
+            "batch, so that no record has a gradient of its own to clip; expected GroupNorm, as "
+            "replace_batch_norm(model) puts it there"
         )
-    if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+    inside = module.dropout if isinstance(module, nn.RNNBase | nn.MultiheadAttention) else 0
+    if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout) or inside:
         raise ValueError(
-            f"model has {type(module).__name__} at {name!r}: it draws random numbers that are not "
-            "part of the account; expected a deterministic model"
+            f"model has {type(module).__name__} at {name!r}: it draws random numbers inside, which "
+            "nobody else can draw again; expected nn.Dropout as a layer of its own"
         )
 
 # %% ../../../nbs/learning/methods/layers.ipynb #a620000a
+def trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    "The parameters of a model that are trained, by name; frozen ones are left out."
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+def _whole(module: torch.nn.Module, arguments: tuple) -> tuple:
+    "What enters an embedding, as whole numbers."
+    return (arguments[0].long(), *arguments[1:])
+
+def words_of(model: torch.nn.Module) -> int | None:
+    "How many words the smallest embedding of a model knows; None if it has none."
+    with needed_for("training", "train"): from torch import nn
+    known = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    return min(known, default=None)
+
 def check_model(model: torch.nn.Module) -> None:
     "Refuse a model whose records have no gradients of their own."
-    if not any(True for _ in model.parameters()):
-        raise ValueError("model has no parameter: expected some to train")
+    with needed_for("training", "train"): from torch import nn
+    if not trained(model):
+        raise ValueError("model has no parameter to train: expected some with requires_grad=True")
     for name, value in model.named_parameters():
         _check_parameter(name, value)
     for name, module in model.named_modules():
         if getattr(module, "inplace", False):
             module.inplace = False
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.register_forward_pre_hook(_whole)
         _check_module(name, module)
 
 # %% ../../../nbs/learning/methods/layers.ipynb #5af41224
@@ -256,7 +270,7 @@ _PARTS: dict[str, type[Any]] = {
 def _free_layers() -> tuple[type[torch.nn.Module], ...]:
     "Layers without parameters that treat each record by itself."
     with needed_for("training", "train"): from torch import nn
-    pointwise = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Identity)
+    pointwise = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Identity, nn.Dropout)
     return (*pointwise, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten)
 
 def _fits(layer: Any, dimensions: int) -> bool:
@@ -283,6 +297,7 @@ def chain(
         from torch import nn
     if type(model) is not nn.Sequential: return None
     if any(does_more(layer) for layer in (model, *model)): return None
+    if not all(p.requires_grad for p in model.parameters()): return None
     expected = []
     for k, layer in enumerate(model):
         own = [name for name in ("weight", "bias") if getattr(layer, name, None) is not None]

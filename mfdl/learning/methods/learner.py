@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,14 +24,15 @@ from ...protocol.methods.steps import fingerprint
 from ..clipping import LOSSES, NUMERIC, Batch, ClippingRule, record_loss
 from ..data import Batches, Dataset
 from mfdl.learning.methods.clipped_gradients import (
-    Scratch, any_gradients, as_function, gradients,
+    Scratch, any_gradients, as_function, gradients, over,
 )
 from mfdl.learning.methods.layers import (
-    apply_layers, chain, how_many_fit, new_model, numbers_of, outputs_shape, parts_of, slices,
+    apply_layers, chain, how_many_fit, new_model, numbers_of, outputs_shape, parts_of, slices, trained, words_of,
 )
 from .linear import check_constant, state_of
 from .noise_supply import Run, room_for_rounding, schedule_of
 from .own_code import own_code
+from .replaced_layers import draw_masks, with_masks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,11 +76,13 @@ def _forward_code(module: torch.nn.Module) -> tuple:
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500010
 def _probes(
     record: torch.Tensor,  # (1, ..)
+    words: int | None = None,
 ) -> list[torch.Tensor]:  # float64 (4, ..)
-    "Fixed records in the shape of this one, of three sizes."
+    "Fixed records in the shape of this one, of three sizes, or numbers of words."
     with needed_for("training", "train"): import torch
     generator = torch.Generator().manual_seed(0)
     shape = (4, *record.shape[1:])
+    if words: return [torch.randint(words, shape, generator=generator).double()]
     drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3)]
     return [size * records for size, records in zip((0.1, 1.0, 10.0), drawn, strict=True)]
 
@@ -91,7 +95,7 @@ def _responses(model: torch.nn.Module, records: torch.Tensor) -> list[torch.Tens
     with needed_for("training", "train"): import torch
     outputs = model(records)
     weighted = outputs * _weights(outputs.numel(), outputs.dtype).view(outputs.shape)
-    parameters = list(model.parameters())
+    parameters = list(trained(model).values())
     derivatives = torch.autograd.grad(weighted.sum(), parameters, allow_unused=True)
     used = [one for one in derivatives if one is not None]
     along = [one.flatten() @ _weights(one.numel(), one.dtype) for one in used]
@@ -167,30 +171,36 @@ def choose_loss(loss: str | None, data: Dataset) -> str:
     return check_choice("loss", usual if loss is None else loss, LOSSES)
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a650001d
-def _check_buffers(model: torch.nn.Module, buffers: dict[str, torch.Tensor]) -> None:
-    "Refuse buffers that differ from those seen before; remember them."
+def _constants(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    "What of a model is not trained, by name: buffers and frozen parameters."
+    frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
+    return dict(model.named_buffers()) | frozen
+
+def _check_constants(model: torch.nn.Module, known: dict[str, torch.Tensor]) -> None:
+    "Refuse constants that differ from those seen before; remember them."
     with needed_for("training", "train"): import torch
-    for name, value in model.named_buffers():
-        if not torch.equal(value, buffers.setdefault(name, value.clone())):
+    for name, value in _constants(model).items():
+        if not torch.equal(value, known.setdefault(name, value.clone())):
             raise ValueError(
-                f"model has a buffer {name!r} that differs from seed to seed: expected a constant")
+                f"model has a constant {name!r} that differs from seed to seed, though it is not "
+                "trained: expected the same each time, such as weights that are loaded")
 
 def _first_models(
     make_model: Callable,
     seeds: Sequence[int],
 ) -> tuple[dict[int, torch.Tensor], dict[str, torch.Tensor], torch.nn.Module]:
-    "The weights (parameters,) of each seed, the buffers by name, and a model."
+    "The weights (parameters,) of each seed, the constants by name, and a model."
     with needed_for("training", "train"): import torch
     weights: dict[int, torch.Tensor] = {}
-    buffers: dict[str, torch.Tensor] = {}
+    known: dict[str, torch.Tensor] = {}
     with torch.random.fork_rng(devices=[]):
         for seed in dict.fromkeys(check_seed("seed", one) for one in seeds):
             torch.manual_seed(derive_seed(seed, 0) % 2**63)
             model = new_model(make_model)
-            _check_buffers(model, buffers)
-            vector = torch.nn.utils.parameters_to_vector(model.parameters())
+            _check_constants(model, known)
+            vector = torch.nn.utils.parameters_to_vector(trained(model).values())
             weights[seed] = vector.detach().float()
-    return weights, buffers, model
+    return weights, known, model
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a650001f
 def _device_of(device: Any) -> torch.device:
@@ -203,29 +213,46 @@ def _device_of(device: Any) -> torch.device:
             "sees here, such as 'cuda:0'"
         ) from None
 
-def _check_differentiable(
+def _ways(
     model: torch.nn.Module,
-    models: torch.Tensor,  # (nodes, runs, parameters)
-    X: torch.Tensor,  # (records, ..)
-    y: torch.Tensor,  # (records, ..)
+    theta: torch.Tensor,  # (1, models, parameters)
+    batch: Batch,
     loss: Callable,
-) -> None:
-    "Refuse a model whose gradient cannot be taken record by record."
-    with needed_for("training", "train"): import torch
-    batch = Batch(X[None, :1], y[None, :1], torch.ones(1, 1, device=X.device))
+) -> tuple[bool, bool]:
+    "Whether all models, and all records of a model, can be computed in one call, with the numbers of a loop."
+    def tried(together: tuple[bool, bool]) -> list[torch.Tensor]:
+        rule = ClippingRule(loss, 1.0, 1)
+        outputs = over(as_function(model), (0, None), together[0])(theta[0], batch.X[0])
+        return [any_gradients(model, theta, batch, rule, together)[0], outputs]
+
+    def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+        return all(one.allclose(other, 1e-3, 1e-6, equal_nan=True) for one, other in zip(some, others, strict=True))
+
     try:
-        any_gradients(model, models[:1, :1], batch, ClippingRule(loss, 1.0, 1))
-    except (RuntimeError, NotImplementedError) as error:
+        alone = tried((False, False))
+        if not same(alone, tried((False, False))): raise ValueError("it draws random numbers")
+    except (RuntimeError, NotImplementedError, ValueError) as error:
         raise ValueError(
             f"model: its gradient cannot be taken record by record ({str(error).splitlines()[0]}); "
-            "expected layers that draw no random numbers and change nothing, such as Linear, "
-            "Conv2d and GroupNorm"
-        ) from None
+            "expected layers that draw no random numbers but by nn.Dropout, and change nothing, such as Linear, "
+            "Conv2d and GroupNorm") from None
+    for together in ((True, True), (False, True)):
+        try:
+            if same(alone, tried(together)): break
+        except (RuntimeError, NotImplementedError, ValueError):
+            pass
+    else:
+        together = (False, False)
+    if not all(together):
+        warnings.warn(
+            f"model: torch.func cannot batch its layers; gradients are computed {'model' if together[1] else 'record'} by "
+            f"{'model' if together[1] else 'record'}, which is slower and gives the same", stacklevel=2)
+    return together
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500021
 def _check_outputs(
     model: torch.nn.Module,
-    buffers: dict[str, torch.Tensor],
+    known: dict[str, torch.Tensor],  # constants
     data: Dataset,
     record: torch.Tensor,  # (1, ..)
     y: torch.Tensor,  # (records, outputs), or classes (records,)
@@ -235,9 +262,12 @@ def _check_outputs(
     expected = y.shape[1] if loss in NUMERIC else data.classes
     given = record.clone()
     before = state_of(model)
+    parts = [data.X, data.X_test] if words_of(model) else []
+    ends = [torch.as_tensor(end(part, axis=0)[None]).to(record) for part in parts for end in (np.min, np.max)]
     try:
         with torch.no_grad():
             returned = model(given)
+            for one in ends: model(one)  # no word that the embedding does not know
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise ValueError(
             f"model does not take a record of data {data.name!r}, of shape {tuple(record.shape)}: "
@@ -246,7 +276,7 @@ def _check_outputs(
     if given._version:  # something was written into it
         raise ValueError(
             "model changes the records that it is given: expected one that leaves them as they are")
-    check_constant(model, buffers, before)
+    check_constant(model, known, before)
     made: Any = outputs_shape(returned)
     fits = len(made) == 2 and expected is not None
     fits = fits and (made[1] == expected if loss in NUMERIC else made[1] >= expected)
@@ -264,16 +294,17 @@ def _measure(
     X: torch.Tensor,  # (records, ..)
     y: torch.Tensor,  # (records, ..)
     kind: str,  # of loss
+    together: bool = True,  # whether all models can be computed in one call
 ) -> dict[str, np.ndarray]:  # float (models,)
     "Mean loss, and for classes accuracy, of all models on all records."
     with needed_for("training", "train"): import torch
     loss = record_loss(kind)
     metrics = ["loss"] if kind in NUMERIC else ["loss", "accuracy"]
     found = {name: np.zeros(len(flat)) for name in metrics}
-    largest = max(p.numel() for p in model.parameters())
+    largest = max(p.numel() for p in trained(model).values())
     one = numbers_of(layers, X[:1]) if layers else max(X[0].numel(), largest)
     limit = how_many_fit(layers, flat.device, one)  # records of all models
-    any_model = torch.func.vmap(as_function(model), in_dims=(0, None))
+    any_model = over(as_function(model), (0, None), together)
     with torch.no_grad():
         for these in slices(len(y), min(limit, 1024)):
             targets = y[these]
@@ -336,6 +367,7 @@ class Learner:
         nodes: Sequence[Hashable], lr: Any, clip: float | None, protect: str = "record",
         loss: str | None = None, device: Any = "cpu", on_nonfinite: str = "stop",
     ) -> None:
+        with needed_for("training", "train"): pass
         self.schedule = schedule_of(runs, lr)
         self.rates = self.schedule.rates(runs[0].protocol.T)
         _check_clip(clip, on_nonfinite)
@@ -351,7 +383,7 @@ class Learner:
         self.loss = record_loss(kind)
         seeds = [run.seed for run in runs]
         self.history = History([run.label for run in runs], seeds, list(nodes))
-        weights, buffers, model = _first_models(make_model, seeds)
+        weights, known, model = _first_models(make_model, seeds)
         self.code = own_code(model)  # now: what a model counts while it is used is not its code
         self.model = model.float().to(self.device)
         self.models = _side_by_side(weights, seeds, batches.n).to(self.device)
@@ -359,14 +391,19 @@ class Learner:
         self.start = [_sha256(weights[seed]) for seed in seeds]
         self.X, self.y = _on_device(data.X, data.y, kind, self.device)
         self.X_test, self.y_test = _on_device(data.X_test, data.y_test, kind, self.device)
-        blank = self.X.new_ones(1, *self.X.shape[1:])  # nobody's record
+        blank = self.X.new_full((1, *self.X.shape[1:]), words_of(self.model) != 1)  # nobody's record
         target = self.y.new_zeros(1, *self.y.shape[1:])
-        _check_outputs(self.model, buffers, data, blank, self.y, kind)
+        _check_outputs(self.model, known, data, blank, self.y, kind)
+        self.twin, self.drops = with_masks(self.model, blank)
         self.scratch = Scratch()
-        self.layers = chain(self.model, blank)
-        if not self.layers:
-            _check_differentiable(self.model, self.models, blank, target, self.loss)
-        self.parts = parts_of(self.layers, self.models, blank, batches.size)
+        self.layers = chain(self.model, blank)  # of tests; in training something may be dropped
+        self.together = (True, True)
+        if self.drops or not self.layers:
+            dropped = draw_masks(self.drops, [0, 1], [0], 0, 3, self.device)
+            three = _probes(blank, words_of(self.model))[-1][None, :3].to(self.X)
+            batch = Batch(three, target.repeat(1, 3, *[1] * (target.ndim - 1)), three.new_ones(1, 3), dropped)
+            self.together = _ways(self.twin, self.models[:1, :1] * self.X.new_tensor([[[1.0], [1.1]]]), batch, self.loss)
+        self.parts = parts_of(self.chained, self.models, blank, batches.size)
 
     @property
     def T(self) -> int:
@@ -382,6 +419,11 @@ class Learner:
     def theta(self) -> torch.Tensor:
         "All models, (runs, nodes, parameters)."
         return self.models.swapaxes(0, 1)
+
+    @property
+    def chained(self) -> list | None:
+        "The layers of the model, if gradients can be computed layer by layer."
+        return None if self.drops else self.layers
 
     @cached_property
     def own(self) -> np.ndarray:
@@ -399,13 +441,16 @@ class Learner:
         "Compute the clipped gradients of a step; one that is not finite counts as zero, or stops."
         with needed_for("training", "train"): import torch
         batch = _batch_of(self.X, self.y, self.batches.at(t), self.own)
+        history = self.history
+        dropped = draw_masks(self.drops, history.seeds, history.nodes, t, batch.mask.shape[1], self.device)
         rule = ClippingRule(self.loss, self.clip, self.batches.size, self.protect)
         change = torch.empty_like(self.models)
         lost = torch.zeros(change.shape[:2], dtype=torch.int64, device=self.device)
         for nodes, runs in self.parts:
             theta = self.models[nodes, runs]
-            there = Batch(*(part[nodes] for part in batch))
-            found = gradients(self.model, self.layers, theta, there, rule, self.scratch)
+            masks = {name: mask[nodes, runs] for name, mask in dropped.items()}
+            there = Batch(batch.X[nodes], batch.y[nodes], batch.mask[nodes], masks)
+            found = gradients(self.twin, self.chained, theta, there, rule, self.scratch, self.together)
             change[nodes, runs], lost[nodes, runs] = found
         self.nonfinite += int(lost.sum())
         lost += ~torch.isfinite(change.sum(dim=-1))
@@ -438,7 +483,7 @@ class Learner:
         X = self.X_test[:count]
         y = self.y_test[:count]
         flat = self.theta.flatten(0, 1)
-        measured = _measure(self.model, self.layers, flat, X, y, self.loss_kind)
+        measured = _measure(self.model, self.layers, flat, X, y, self.loss_kind, self.together[0])
         found = {name: values.reshape(self.theta.shape[:2]) for name, values in measured.items()}
         self.history.steps.append(self.t)
         for name, values in found.items():
@@ -453,13 +498,13 @@ class Learner:
             raise ValueError(f"run={brief(run)}: expected a number from 0 to {len(self.theta) - 1}")
         found = [copy.deepcopy(self.model).cpu() for _ in range(self.batches.n)]
         for model, flat in zip(found, self.theta[run].cpu(), strict=True):
-            vector_to_parameters(flat.clone(), model.parameters())
+            vector_to_parameters(flat.clone(), trained(model).values())
         return found
 
     @cached_property
     def behaviour(self) -> np.ndarray:
         "The answers of the model to probes, (numbers,)."
-        return _behaviour(self.model, _probes(self.X[:1]))
+        return _behaviour(self.model, _probes(self.X[:1], words_of(self.model)))
 
     @cached_property
     def behaviour_at_data(self) -> np.ndarray:
@@ -471,8 +516,10 @@ class Learner:
         model = self.model
         code = [_forward_code(module) for module in model.modules()]
         shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
-        buffers = [buffer.cpu().numpy() for buffer in model.buffers()]
-        return [str(model), code, shapes, *buffers, *self.start, self.behaviour, *self.code]
+        known = _constants(model)
+        frozen = [sorted(known)] if len(known) > len([*model.buffers()]) else []
+        fixed = [value.cpu().numpy() for value in known.values()]
+        return [str(model), code, shapes, *fixed, *frozen, *self.start, self.behaviour, *self.code]
 
     def describe(self) -> list:
         "Return what has to agree in a resumed run: model, batches, data and clip."
@@ -516,7 +563,6 @@ class Learner:
             name.removeprefix(_METRIC): list(values)
             for name, values in arrays.items() if name.startswith(_METRIC)
         }
-
 
 # %% ../../../nbs/learning/methods/learner.ipynb #train0py
 class Training:
