@@ -81,6 +81,12 @@ PLACEMENTS = ([0, 1, 2, 3, 4], [1, 0, 0, 1, 0])
 def network(): return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
+def dropping(): return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 3))
+
+
+def network_of(case): return dropping if case == "in time" else network
+
+
 def make_peer(net, case="independent", placement=None, folder=None, secret=SECRET, T=T, **change):
     algorithm = change.pop("algorithm", None) or CASES[case]()
     placement = list(range(N)) if placement is None else placement
@@ -88,7 +94,7 @@ def make_peer(net, case="independent", placement=None, folder=None, secret=SECRE
     seeds = {u: held for u, held in deal_seeds(algorithm.plain, secret).items() if u in here}
     if isinstance(algorithm, ScheduledProtocol): change = {"lr": None, **change}
     run = Run(case, algorithm, change.pop("scale", SCALE if case != "no noise" else 0.0), change.pop("seed", 0), secure=case == "secure")
-    return Peer(net, change.pop("make_model", network), DATA, Batches(change.pop("index", BATCHES.index)[here]), run, seeds,
+    return Peer(net, change.pop("make_model", network_of(case)), DATA, Batches(change.pop("index", BATCHES.index)[here]), run, seeds,
                 **{"lr": RATE, "clip": 0.5, "placement": placement, "folder": folder and f"{folder}/{net.rank}", **change})
 
 
@@ -135,7 +141,7 @@ def test_numbers_of_the_simulator_and_the_view_of_the_account(case, tmp_path, mo
     algorithm = CASES[case]()
     run = Run(case, algorithm, SCALE if case != "no noise" else 0.0, secret=SECRET, secure=case == "secure")
     plain, rate = algorithm.plain, RATE if algorithm is algorithm.plain else None
-    simulation, G = Simulation(network, DATA, BATCHES, [run], rate, 0.5, record=True), []
+    simulation, G = Simulation(network_of(case), DATA, BATCHES, [run], rate, 0.5, record=True), []
     start = simulation.models[0, 0].numpy().copy()
     for _ in range(T):
         G.append(simulation.learner.changes(simulation.t)[:, 0].numpy().astype(float))
