@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from mfdl.learning.methods.noise_supply import Run as Run
     from mfdl.learning.simulator import Simulation as Simulation
     from mfdl.learning.methods.statements import Trained as Trained
+    from mfdl.learning.methods.optimizers import Adam as Adam
     from mfdl.learning.methods.replaced_layers import replace_batch_norm as replace_batch_norm
     from mfdl.learning.training import train as train
     from mfdl.noise.methods.certificates import NotConverged as NotConverged
@@ -126,6 +127,7 @@ _HOME |= {
     "learning.training": "train",
     "learning.methods.statements": "Trained",
     "learning.methods.replaced_layers": "replace_batch_norm",
+    "learning.methods.optimizers": "Adam",
     "learning.methods.checking": "check_protocol",
     "learning.data": "Dataset Batches cut round_robin",
     "learning.methods.data_sets": "load_data",

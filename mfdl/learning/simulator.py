@@ -16,12 +16,11 @@ import numpy as np
 from ..base.arguments import check_count, check_flag, check_path
 from ..base.files import progress_bar
 from .data import Batches, Dataset
-from mfdl.learning.methods.checkpoints import (
-    Checkpoint, check_can_be_saved, check_can_resume, digest_of, unfinished_place,
-)
+from .methods.checkpoints import Checkpoint, check_can_be_saved, check_can_resume, digest_of, unfinished_place
 from .methods.exchanges import MatrixExchange, check_runs
 from .methods.learner import History, Learner, Training
 from .methods.noise_supply import NoiseOfRuns, Run
+from .methods.optimizers import Adam
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +65,8 @@ class Simulation(Training):
     on_nonfinite : str, optional
         'stop' to stop at a gradient that is not finite, which somebody may notice, or
         'zero' to count it as zero, which the guarantee covers.
+    optimizer : Adam, optional
+        What makes updates of noisy gradients; the account is `noisy_gradients_account`.
     record : bool, optional
         Keep all messages in `transcript`: for each step a tensor (messages, runs,
         parameters), as in protocol.messages.
@@ -102,12 +103,12 @@ class Simulation(Training):
     def __init__(
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run], lr: Any,
         clip: float | None, protect: str = "record", loss: str | None = None, device: Any = "cpu",
-        on_nonfinite: str = "stop", record: bool = False,
+        on_nonfinite: str = "stop", record: bool = False, optimizer: Adam | None = None,
     ) -> None:
         check_runs(runs, batches, clip, record)
         nodes = runs[0].plain.nodes
         self.learner = Learner(
-            make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite)
+            make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite, optimizer)
         self.runs = list(runs)
         self.noise = NoiseOfRuns(runs, self.models.shape[2], self.learner.device, clip)
         self.learner.leave_room(self.noise.spacing.get(0))
@@ -267,4 +268,3 @@ class Simulation(Training):
                 saved = time.monotonic()
         bar.close()
         return self.history
-

@@ -22,11 +22,12 @@ from mfdl.learning.methods.budgets import (
     Claim, accounted, bounded_features, calibrated_noise, check_claim, noise_key,
 )
 from .methods.noise_supply import Run
+from .methods.optimizers import Adam, optimizer_given
 from .methods.statements import Trained, TrainedByEstimate, in_words
 from mfdl.learning.methods.train_arguments import (
     MATRICES, Running, attackers_given, check_learns, check_options, check_random, completed,
     dealt, finish, in_turn, largest_coalition, network_given, protocol_by_name, refuse_later, renamed_errors,
-    scheduled_rates, taking_part,
+    taking_part,
 )
 from .simulator import Simulation
 from ..protocol.participation import Participation
@@ -51,7 +52,7 @@ def train(
     holdings: list | None = None,
     clip: float = 1.0,
     lr: float | np.ndarray | Schedule = 0.1,
-    optimizer: str = "sgd",
+    optimizer: str | Adam = "sgd",
     loss: str | None = None,
     adjacency: str = "replace-one",
     feature_norm: float | None = None,
@@ -98,8 +99,9 @@ def train(
     lr : float, array (T,) or Schedule, optional
         Learning rate, one for each step, or a schedule with momentum and weight decay
         (`accounting.methods.schedules`).
-    optimizer : str, optional
-        'sgd', steps along noisy gradients; no other is accounted for yet.
+    optimizer : str or Adam, optional
+        'sgd', 'momentum', 'adam', 'adamw' or an Adam(..), each node on its own noisy gradients. Adam
+        is paid for as if all noisy gradients were shown (`learning.methods.optimizers`).
     loss : str, optional
         'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     adjacency : str, optional
@@ -168,17 +170,17 @@ def train(
     """
     how = completed(running, inspect.signature(train).parameters)
     scheme = taking_part(participation)
-    refuse_later(optimizer, person)
+    refuse_later(person)
     nodes, W = network_given(graph)
     attackers = attackers_given(against, nodes)
     records, batches = dealt(data, len(nodes), holdings, scheme)
     check_options(epsilon, delta, how)
     row = row_sensitivity(clip, batches.size, adjacency)
-    schedule = scheduled_rates(lr, scheme.T)
+    schedule, adam = optimizer_given(optimizer, lr, scheme.T)
     rates = np.asarray(schedule.learning_rates)
     check_random(scheme, attackers, schedule, feature_norm, check_flag("estimate", estimate))
     learns: dict[str, Any] = {
-        "loss": loss, "device": how["device"], "on_nonfinite": how["on_nonfinite"]}
+        "loss": loss, "device": how["device"], "on_nonfinite": how["on_nonfinite"], "optimizer": adam}
     plain = lr.learning_rates if isinstance(lr, Schedule) else lr
     with renamed_errors():
         records, updates = bounded_features(model, records, loss, feature_norm, rates, clip)
@@ -187,7 +189,7 @@ def train(
     with bars_shown(how["progress"]), renamed_errors():
         protocol = protocol_by_name(noise, nodes, W, known, largest_coalition(attackers))
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
-        claim = Claim(scheduled, attackers, scheme, updates, estimate)
+        claim = Claim(scheduled, attackers, scheme, updates, estimate, adam)
         check_claim(claim, how["secure"])
         report = accounted(claim, feature_norm).in_units(clip, batches.size, adjacency)
         report = calibrated_noise(report, epsilon, delta, estimate)
@@ -207,4 +209,3 @@ def train(
     result = TrainedByEstimate if estimate else Trained
     return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None,
                   feature_norm, float(epsilon))
-

@@ -28,6 +28,7 @@ import mfdl
 from mfdl import (
     LDP,
     PNDP,
+    Adam,
     Audit,
     Batches,
     Covariance,
@@ -236,7 +237,8 @@ CALLS = {  # what is called, and good arguments, of which one after the other is
     "ScheduledProtocol": (ScheduledProtocol, {"protocol": RUN, "schedule": Schedule(0.1)}), "ScheduledProtocol.until": (SCHEDULED.until, {"step": 2}),
     "ScheduledProtocol.index": (SCHEDULED.index, {"labels": [0], "argument": "nodes"}), "ScheduledProtocol.distances": (SCHEDULED.distances, {"attackers": [0]}),
     "Simulation": (Simulation, {"make_model": model, "data": DATA, "batches": BATCHES, "runs": [Run("quiet", dsgd(W, T))], "lr": 0.5, "clip": 1.0, "protect": "record",
-                                "loss": "cross-entropy", "device": "cpu", "on_nonfinite": "stop", "record": False}),
+                                "loss": "cross-entropy", "device": "cpu", "on_nonfinite": "stop", "record": False, "optimizer": None}),
+    "Adam": (Adam, {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1, "corrected": True}),
     **{f"Simulation.{name}": (lambda name=name, **given: getattr(simulation(), name)(**given), given) for name, given in {
         "digest": {"exact": True}, "modules": {"run": 0}, "resume": {"path": FOLDER / "none"}, "save": {"path": FOLDER / "saved"}, "test": {"records": 2},
             "use_secret": {"secret": 1},

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from mfdl import (
     LDP,
     PNDP,
+    Adam,
     GaussianDP,
     Lipschitz,
     Noise,
@@ -229,6 +230,9 @@ class DroppedTwice(nn.Linear):
 
 
 def half_frozen(): return nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 2))
+
+
+def adam_on(schedule): return Simulation(lambda: nn.Linear(2, 2), RECORDS, BATCHES, [Run("toy", ScheduledProtocol(RUN, schedule), 0.1)], None, 1.0, optimizer=Adam())
 
 
 def simulates_two(model): return Simulation(model, RECORDS, BATCHES, [Run("a", RUN, 0.1), Run("b", RUN, 0.1, 1)], 0.1, 1.0)
@@ -470,8 +474,14 @@ TRAINING = [
     ("expected a Participation, such as Participation.cyclic(k, b) for k epochs of b batches", trains(participation=2), trains(participation=Participation.cyclic(2, 2))),
     ("so that steps of a record are exactly b apart; expected Participation.cyclic({}, {})",
      trains(participation=Participation.min_sep(1, 2, T)), trains(participation=Participation.cyclic(2, 2))),
-    ("is not accounted for yet; expected 'sgd', with lr=Schedule(lr, momentum=0.9) if it is to have momentum",
-     trains(optimizer="adam"), lambda: [trains(optimizer="sgd")(), trains(lr=Schedule(0.1, momentum=0.9))()]),
+    ("expected one of {}, or an Adam(..) of mfdl", trains(optimizer=torch.optim.Adam),
+     lambda: [trains(optimizer=one)() for one in ("adam", "adamw", "momentum", "sgd", Adam(0.5))]),
+    ("lr has momentum or weight decay of its own; expected optimizer='sgd', or learning rates only",
+     trains(optimizer="adam", lr=Schedule(0.1, momentum=0.9)), lambda: [trains(lr=Schedule(0.1, momentum=0.9))(), trains(optimizer="adam", lr=0.1)()]),
+    ("expected nodes that all train in every step, or optimizer=None", trains(optimizer="adam", noise=IDLE_FIRST), trains(noise=IDLE_FIRST)),
+    ("the runs have a schedule with momentum or weight decay; expected learning rates only",
+     lambda: adam_on(Schedule(0.1, momentum=0.9)), lambda: adam_on(Schedule(np.linspace(0.1, 0.2, T)))),
+    ("optimizer='sgd', or no feature_norm", trains(optimizer="adam", feature_norm=2.0), trains(feature_norm=2.0)),
     ("expected 'eavesdropper', 'one insider', '2 insiders' and so on", lambda: which_noise(W, TWICE, 8, 1e-6, against="two"),
      lambda: [which_noise(W, TWICE, 8, 1e-6, against=words) for words in ("eavesdropper", "one insider", "2 insiders")]),
     ("{}, or a trust model such as LDP()", trains(against="two"), lambda: [trains(against=words)() for words in ("eavesdropper", "one insider", "2 insiders", LDP())]),

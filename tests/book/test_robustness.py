@@ -123,6 +123,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "parts of the account, called by it: tests/accounting/test_accounting.py, tests/accounting/test_reactions.py": "account.account_by pairs.* ways.* "
     "eavesdropper.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivity.check_method shifts.best_signs",
+    "steps of PyTorch, budgets, an audit: tests/learning/test_optimizers.py": "optimizers.*",
     "single gradients against autograd, and models of any kind: tests/learning/test_layers.py, tests/learning/test_training.py": "clipping.* clipped_gradients.* layers.* "
     "replaced_layers.* learner.* own_code.* "
     "noise_supply.* simulator.* exchanges.* checkpoints.*",

@@ -132,7 +132,7 @@ NEW_BINS = Participation.balls_in_new_bins(2, 3)
     ({"participation": NEW_BINS, "against": mfdl.PNDP([0])}, "nothing is proved about insiders"),
     ({"participation": Participation.truncated_poisson(1 / 3, 6, 11, 5)}, r"a node holds 12 records; expected Participation.truncated_poisson\(0.333\d*, 6, 12, 5, 1\)"),
     ({"participation": Participation.min_sep(2, 3, 6)}, r"expected Participation.cyclic\(2, 3\)"), ({"against": "4 insiders"}, "expected from one insider to 3 of the 4 nodes"),
-    ({"optimizer": "adam"}, "expected 'sgd'"), ({"person": "writer"}, "several records of one person"), ({"epsilon": -1}, "expected a positive number"),
+    ({"optimizer": "adma"}, "did you mean adam"), ({"person": "writer"}, "several records of one person"), ({"epsilon": -1}, "expected a positive number"),
 ])
 def test_what_has_no_account_is_refused_before_training(change, words):
     with pytest.raises(ValueError, match=words): trained(**change)

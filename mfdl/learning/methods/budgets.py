@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...accounting.account import account
+from ...accounting.methods.eavesdropper import noisy_gradients
 from ...accounting.methods.proved_for_training import noisy_gradients_account
 from ...accounting.methods.poisson import AmplifiedReport
 from ...accounting.methods.report import Report
@@ -44,11 +45,13 @@ class Claim:
     participation: Any  # known steps, or random ones
     updates: Any = None  # how strongly updates react, if known
     estimate: bool = False  # whether an estimate is asked for, and no promise
+    optimizer: Any = None  # what makes updates of noisy gradients, if they are not linear
 
     def account(self, sigma: float | None = None) -> Any:
         "The account by which the budget is kept."
         run = (self.protocol, self.against, self.participation)
         size = 1.0 if sigma is None else sigma
+        if self.optimizer is not None: return self._of_noisy_gradients(size)
         if self.seen_by_all or isinstance(self.participation, RandomParticipation):
             return account(*run, sigma=size)
         if self.updates is not None: return account(*run, sigma=size, updates=self.updates)
@@ -57,13 +60,22 @@ class Claim:
             return noisy_gradients_account(*run, sigma=size)
         return account(*run, sigma=size).proved
 
+    def _of_noisy_gradients(self, size: float) -> Any:
+        "What is told by all noisy gradients, of which everything else is computed."
+        if not isinstance(self.participation, RandomParticipation):
+            return noisy_gradients_account(self.protocol, self.against, self.participation, sigma=size)
+        account(self.protocol, self.against, self.participation, sigma=size)  # refuses noise that is not all in gradients
+        shown = noisy_gradients(self.protocol.plain)
+        assert shown is not None  # only noise in messages hides some
+        return account(shown, self.against, self.participation, sigma=size)
+
     def spent(self, t: int, sigma: float) -> float:
         "Mu at the end of the round that step t belongs to."
         b = self.participation.b
         ends = -(-t // b) * b
         scheme = Participation.cyclic(ends // b, b)
         updates = None if self.updates is None else self.updates.until(ends)
-        so_far = Claim(self.protocol.until(ends), self.against, scheme, updates, self.estimate)
+        so_far = Claim(self.protocol.until(ends), self.against, scheme, updates, self.estimate, self.optimizer)
         return float(so_far.account(sigma).worst.mu)
 
     @property
@@ -99,11 +111,14 @@ def check_claim(claim: Claim, secure: bool) -> None:
             "without noise, and models that somebody else sees would not be protected; expected "
             "attackers who hear somebody, or a network with links (for one site alone there is "
             "DP-SGD, as in Opacus)")
-    if claim.estimate and (claim.seen_by_all or claim.updates is not None):
+    if claim.optimizer is not None and claim.updates is not None:
+        raise ValueError("feature_norm: it bounds how strongly plain steps react, and not those of an optimizer; "
+                         "expected optimizer='sgd', or no feature_norm")
+    if claim.estimate and (claim.seen_by_all or claim.updates is not None or claim.optimizer is not None):
         raise ValueError(
             "estimate=True: what these attackers learn in training is proved, and nothing has to "
             "be estimated; expected estimate=False")
-    if claim.seen_by_all: return
+    if claim.seen_by_all or claim.optimizer is not None: return
     found = [same_account(Attack(claim.protocol, attacker)).run for attacker in claim.watchers]
     if claim.estimate and any(run.schedule is not None for run in found):
         raise ValueError(
@@ -115,7 +130,6 @@ def check_claim(claim: Claim, secure: bool) -> None:
             "secure=True: gradients are rounded to a grid, and rounded updates are not Lipschitz, "
             "so that nothing is proved by their constant; "
             "expected secure=False, or no feature_norm")
-
 
 # %% ../../../nbs/learning/methods/budgets.ipynb #a6800017
 def bounded_features(

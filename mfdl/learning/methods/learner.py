@@ -31,6 +31,7 @@ from mfdl.learning.methods.layers import (
 )
 from .linear import check_constant, state_of
 from .noise_supply import Run, room_for_rounding, schedule_of
+from .optimizers import Adam, Moments, check_adam, noise_variances
 from .own_code import own_code
 from .replaced_layers import draw_masks, with_masks
 
@@ -366,6 +367,7 @@ class Learner:
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run],
         nodes: Sequence[Hashable], lr: Any, clip: float | None, protect: str = "record",
         loss: str | None = None, device: Any = "cpu", on_nonfinite: str = "stop",
+        optimizer: Adam | None = None,
     ) -> None:
         with needed_for("training", "train"): pass
         self.schedule = schedule_of(runs, lr)
@@ -388,6 +390,7 @@ class Learner:
         self.model = model.float().to(self.device)
         self.models = _side_by_side(weights, seeds, batches.n).to(self.device)
         self.velocity = self.models.mul(0) if self.schedule.momentum else None
+        self.moments = None if optimizer is None else self._moments(optimizer, runs)
         self.start = [_sha256(weights[seed]) for seed in seeds]
         self.X, self.y = _on_device(data.X, data.y, kind, self.device)
         self.X_test, self.y_test = _on_device(data.X_test, data.y_test, kind, self.device)
@@ -404,6 +407,16 @@ class Learner:
             batch = Batch(three, target.repeat(1, 3, *[1] * (target.ndim - 1)), three.new_ones(1, 3), dropped)
             self.together = _ways(self.twin, self.models[:1, :1] * self.X.new_tensor([[[1.0], [1.1]]]), batch, self.loss)
         self.parts = parts_of(self.chained, self.models, blank, batches.size)
+
+    def _moments(self, optimizer: Adam, runs: Sequence[Run]) -> Moments:
+        "What is remembered of noisy gradients, with the variance of the noise in them."
+        check_kind("optimizer", optimizer, Adam, "an Adam, or None for plain steps")
+        different = {id(run.plain): run.plain for run in runs}
+        for protocol in different.values(): check_adam(optimizer, protocol, self.schedule)
+        shape = self.T, self.models.shape[0]
+        noise = {key: noise_variances(protocol) for key, protocol in different.items() if optimizer.corrected}
+        each = [run.scale**2 * noise.get(id(run.plain), np.zeros(shape)) for run in runs]
+        return Moments(optimizer, self.models, np.stack(each, axis=-1))
 
     @property
     def T(self) -> int:
@@ -465,11 +478,13 @@ class Learner:
     def move(self, change: torch.Tensor) -> None:  # (nodes, runs, parameters)
         "Move the models along noisy gradients, and change their velocities."
         kept = float(self.schedule.kept(self.T)[self.t])  # weight decay shrinks the models
+        if self.moments is not None: kept = 1 - float(self.rates[self.t]) * self.moments.adam.weight_decay
         if kept < 1:
             self.models.mul_(kept)
         self.models.sub_(self._direction(change), alpha=float(self.rates[self.t]))
 
     def _direction(self, change: torch.Tensor) -> torch.Tensor:  # (nodes, runs, parameters)
+        if self.moments is not None: return self.moments.direction(change, self.t)
         if self.velocity is None: return change
         self.velocity = self.schedule.momentum * self.velocity + change
         if not self.schedule.nesterov: return self.velocity
@@ -526,6 +541,7 @@ class Learner:
         rule = [self.loss_kind, self.clip, self.protect, self.on_nonfinite, tuple(self.theta.shape)]
         data = [self.X.cpu().numpy(), self.y.cpu().numpy()]
         at_data = [self.behaviour_at_data] if self.code else []
+        if self.moments is not None: rule.append(repr(self.moments.adam))
         return [*self.describe_model(), *rule, *self.batches.described, *data, *at_data]
 
     def state(self) -> dict[str, np.ndarray]:
@@ -537,7 +553,8 @@ class Learner:
         return {**kept, "steps": steps, **metrics}
 
     def velocities(self) -> dict[str, torch.Tensor]:
-        "Return velocities (nodes, runs, parameters) by name, if there are any."
+        "Return velocities or moments (nodes, runs, parameters) by name, if there are any."
+        if self.moments is not None: return self.moments.arrays
         return {} if self.velocity is None else {"velocity": self.velocity}
 
     def restore(self, step: int, arrays: dict[str, np.ndarray]) -> None:
@@ -546,18 +563,19 @@ class Learner:
         steps = arrays.get("steps", np.zeros(0))
         shape = tuple(self.theta.shape)
         names = ["theta", *self.velocities()]
-        moving = [arrays.get(name, np.zeros(0)) for name in names]
-        known = all(part.shape == shape and part.dtype == np.float32 for part in moving)
+        found = [arrays.get(name, np.zeros(0)) for name in names]
+        known = all(part.shape == shape and part.dtype == np.float32 for part in found)
         tests = steps.ndim == 1 and steps.dtype.kind == "i" and not (steps > step).any()
         if not 0 <= step <= self.T or not known or not tests:
             raise ValueError(
-                f"checkpoint after step {step} with models of shape {moving[0].shape}: "
+                f"checkpoint after step {step} with models of shape {found[0].shape}: "
                 f"expected at most {self.T} steps, none of them tested later, and float32 {shape}"
             )
         self.t = step
-        placed = [torch.as_tensor(part, device=self.device) for part in moving]
-        self.models, *velocities = (part.swapaxes(0, 1).contiguous() for part in placed)
-        self.velocity = velocities[0] if velocities else None
+        placed = [torch.as_tensor(part, device=self.device) for part in found]
+        self.models, *moving = (part.swapaxes(0, 1).contiguous() for part in placed)
+        if self.moments is not None: self.moments.arrays = dict(zip(names[1:], moving, strict=True))
+        elif moving: self.velocity, = moving
         self.history.steps = steps.tolist()
         self.history.metrics = {
             name.removeprefix(_METRIC): list(values)

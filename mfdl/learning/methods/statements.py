@@ -117,6 +117,11 @@ def takes_part(scheme: Participation | RandomParticipation) -> str:
         return f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart"
     return f"Each node draws its batches with a secret of its own: {scheme!r}"
 
+def _steps_in_words(simulation: Simulation) -> str:
+    "What makes updates of noisy gradients, if steps are not plain."
+    moments = simulation.learner.moments
+    return "" if moments is None else f" Each node follows its noisy gradients as {moments.adam!r} does."
+
 def _noise_in_words(run: Run, fresh: bool) -> str:
     secret = "fresh secret, which nobody knows" if fresh else "given secret, which must stay one"
     grid = ", drawn by a cryptographic generator, on one grid with the gradients."
@@ -271,7 +276,7 @@ def _statement(trained: _Models) -> str:
         *_promises(report, budget, neighbour, delta, trained.feature_norm),
         f"Against: {trained.attackers}.",
         f"{takes_part(scheme)}; gradients are clipped to norm {simulation.learner.clip:g} "
-        f"and averaged over {simulation.batches.size}.",
+        f"and averaged over {simulation.batches.size}.{_steps_in_words(simulation)}",
         _noise_in_words(simulation.runs[0], trained.fresh),
         on_nonfinite_in_words(simulation.learner.on_nonfinite),
         NOT_COVERED,

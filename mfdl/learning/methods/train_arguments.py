@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -17,7 +16,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ...accounting.gaussian_dp import check_delta
-from ...accounting.methods.schedules import Schedule, check_rates
+from ...accounting.methods.schedules import Schedule
 from mfdl.base.arguments import (
     brief, check_choice, check_count, check_flag, check_path, real_number,
 )
@@ -127,11 +126,8 @@ def largest_coalition(attackers: Any) -> int:
     each = attackers if isinstance(attackers, list | tuple) else [attackers]
     return max(len(getattr(one, "nodes", ())) for one in each)
 
-def refuse_later(optimizer: str, person: object) -> None:
+def refuse_later(person: object) -> None:
     "Raise a ValueError for what is not accounted for yet."
-    if not isinstance(optimizer, str) or optimizer != "sgd":
-        raise ValueError(f"optimizer={brief(optimizer)}: is not accounted for yet; expected 'sgd', with "
-                         "lr=Schedule(lr, momentum=0.9) if it is to have momentum")
     if person is not None:
         raise ValueError("person: several records of one person are not accounted for yet; "
                          "expected None, and a budget for each record")
@@ -205,11 +201,6 @@ def dealt(
 
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #learns01
-def scheduled_rates(lr: Any, T: int) -> Schedule:
-    "The schedule, with one learning rate for each step."
-    given = lr if isinstance(lr, Schedule) else Schedule(check_rates(lr, T))
-    return replace(given, learning_rates=given.rates(T))
-
 def check_learns(
     make_model: Callable, data: Dataset, batches: Batches, T: int, lr: float | np.ndarray,
     clip: float, seed: int, options: dict,
