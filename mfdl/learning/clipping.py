@@ -75,3 +75,4 @@ class Batch(NamedTuple):
     mask: torch.Tensor  # (nodes, records), 1 where there is a record, 0 for an empty place
     # of layers that drop something, (nodes, runs, records, ..) by name (`learning.methods.replaced_layers`)
     dropped: Any = None
+    shares: Any = None  # (nodes, persons, records), shares in a person's mean, if X and y are (nodes, persons, records, ..)

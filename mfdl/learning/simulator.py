@@ -67,6 +67,8 @@ class Simulation(Training):
         'zero' to count it as zero, which the guarantee covers.
     optimizer : Adam, optional
         What makes updates of noisy gradients; the account is `noisy_gradients_account`.
+    members : int array (persons, most), optional
+        The records of each person, -1 where there are fewer; then `batches` are of persons.
     record : bool, optional
         Keep all messages in `transcript`: for each step a tensor (messages, runs,
         parameters), as in protocol.messages.
@@ -104,11 +106,12 @@ class Simulation(Training):
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run], lr: Any,
         clip: float | None, protect: str = "record", loss: str | None = None, device: Any = "cpu",
         on_nonfinite: str = "stop", record: bool = False, optimizer: Adam | None = None,
+        members: np.ndarray | None = None,
     ) -> None:
         check_runs(runs, batches, clip, record)
         nodes = runs[0].plain.nodes
         self.learner = Learner(
-            make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite, optimizer)
+            make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite, optimizer, members)
         self.runs = list(runs)
         self.noise = NoiseOfRuns(runs, self.models.shape[2], self.learner.device, clip)
         self.learner.leave_room(self.noise.spacing.get(0))

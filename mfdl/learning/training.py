@@ -26,7 +26,7 @@ from .methods.optimizers import Adam, optimizer_given
 from .methods.statements import Trained, TrainedByEstimate, in_words
 from mfdl.learning.methods.train_arguments import (
     MATRICES, Running, attackers_given, check_learns, check_options, check_random, completed,
-    dealt, finish, in_turn, largest_coalition, network_given, protocol_by_name, refuse_later, renamed_errors,
+    dealt, finish, in_turn, largest_coalition, network_given, protected, protocol_by_name, renamed_errors,
     taking_part,
 )
 from .simulator import Simulation
@@ -56,7 +56,8 @@ def train(
     loss: str | None = None,
     adjacency: str = "replace-one",
     feature_norm: float | None = None,
-    person: None = None,
+    person: Sequence | None = None,
+    protect: str = "record",
     estimate: bool = False,
     **running: Unpack[Running],
 ) -> Trained | TrainedByEstimate:
@@ -109,8 +110,11 @@ def train(
     feature_norm : float, optional
         Scale features down to this norm (the 1 of an intercept included), for less
         noise against insiders; the model must be linear (`learning.methods.linear`).
-    person : None, optional
-        Kept for budgets of people who hold several records; refused so far.
+    person : sequence, optional
+        The id of a person for each training record; a person's mean gradient is clipped, and
+        the budget is that of a person (`learning.methods.persons`).
+    protect : str, optional
+        'record', or 'node' for all records of a node: the mean of its batch is clipped.
     estimate : bool, optional
         Whether the noise is enough only if gradients did not react to what attackers do
         not see, which in training they do. Then `epsilon` is an estimate, and the
@@ -170,28 +174,30 @@ def train(
     """
     how = completed(running, inspect.signature(train).parameters)
     scheme = taking_part(participation)
-    refuse_later(person)
+    takes = protected(protect, scheme, person, feature_norm)
     nodes, W = network_given(graph)
     attackers = attackers_given(against, nodes)
-    records, batches = dealt(data, len(nodes), holdings, scheme)
+    records, batches, members = dealt(data, len(nodes), holdings, scheme, person)
     check_options(epsilon, delta, how)
-    row = row_sensitivity(clip, batches.size, adjacency)
+    size = 1 if protect == "node" else batches.size
+    row = row_sensitivity(clip, size, adjacency)
     schedule, adam = optimizer_given(optimizer, lr, scheme.T)
     rates = np.asarray(schedule.learning_rates)
     check_random(scheme, attackers, schedule, feature_norm, check_flag("estimate", estimate))
     learns: dict[str, Any] = {
-        "loss": loss, "device": how["device"], "on_nonfinite": how["on_nonfinite"], "optimizer": adam}
+        "protect": protect, "loss": loss, "device": how["device"], "on_nonfinite": how["on_nonfinite"],
+        "optimizer": adam, "members": members}
     plain = lr.learning_rates if isinstance(lr, Schedule) else lr
     with renamed_errors():
         records, updates = bounded_features(model, records, loss, feature_norm, rates, clip)
         check_learns(model, records, batches, scheme.T, plain, clip, how["seed"], learns)
-    known = in_turn(scheme)
+    known = in_turn(takes)
     with bars_shown(how["progress"]), renamed_errors():
         protocol = protocol_by_name(noise, nodes, W, known, largest_coalition(attackers))
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
-        claim = Claim(scheduled, attackers, scheme, updates, estimate, adam)
+        claim = Claim(scheduled, attackers, takes, updates, estimate, adam)
         check_claim(claim, how["secure"])
-        report = accounted(claim, feature_norm).in_units(clip, batches.size, adjacency)
+        report = accounted(claim, feature_norm).in_units(clip, size, adjacency)
         report = calibrated_noise(report, epsilon, delta, estimate)
 
     secret = how["secret"]
@@ -204,7 +210,7 @@ def train(
     simulation.use_secret(noise_key(simulation, what + claim.kind, named is None, secret))
     counts = how["progress"] and isinstance(scheme, Participation)
     spent = (lambda t: claim.spent(t, report.sigma)) if counts else None
-    every = how["every"] or known.b
+    every = how["every"] or in_turn(scheme).b
     finish(simulation, every, how["checkpoint"], how["progress"], spent, secret is None)
     result = TrainedByEstimate if estimate else Trained
     return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None,

@@ -24,7 +24,7 @@ from ..learning.methods.data_sets import as_dataset
 from ..learning.methods.halting import Budget
 from ..learning.methods.handing_over import write_statement
 from ..learning.methods.noise_supply import Run
-from ..learning.methods.statements import ASSUMED, NOT_COVERED, on_nonfinite_in_words, takes_part
+from ..learning.methods.statements import ASSUMED, NOT_COVERED, neighbours, on_nonfinite_in_words, takes_part
 from ..learning.methods.train_arguments import attackers_given, check_options, completed, taking_part
 from ..protocol.methods.executable import check_protocol_type
 from ..protocol.participation import Participation
@@ -152,7 +152,7 @@ def site_statement(plan: Plan, peer: Peer, site: str) -> list[str]:
     budget, protocol = peer.budget, peer.protocol
     assert budget is not None
     spent = budget.spent(peer.t)
-    neighbour = "one record is replaced by another" if plan.adjacency == "replace-one" else "one record is left out (its gradients are zero)"
+    neighbour = neighbours("record", plan.adjacency)
     late = sorted({str(protocol.nodes[rank]) for _, rank in peer.exchange.missed})
     again = ["The run was started again; who was late before that is not told here."] if peer.goes_on else []
     absent = [f"In {len(peer.skipped)} steps {site} was behind, and did not take part."] if peer.skipped else []

@@ -47,7 +47,7 @@ def test_earlier_names_say_what_is_written_now(name):
 
 def test_there_are_few_arguments_and_one_group_of_options():
     parameters = inspect.signature(train).parameters
-    assert len(parameters) - 1 == 17 and parameters["running"].kind is inspect.Parameter.VAR_KEYWORD
+    assert len(parameters) - 1 == 18 and parameters["running"].kind is inspect.Parameter.VAR_KEYWORD
     assert set(train_arguments.Running.__annotations__) == set(train_arguments.USUAL) and not set(train_arguments.USUAL) & set(parameters)
     described = train.__doc__.partition("**running")[2].partition("Returns")[0]
     for name in train_arguments.USUAL: assert f"        {name} : " in described
@@ -132,7 +132,8 @@ NEW_BINS = Participation.balls_in_new_bins(2, 3)
     ({"participation": NEW_BINS, "against": mfdl.PNDP([0])}, "nothing is proved about insiders"),
     ({"participation": Participation.truncated_poisson(1 / 3, 6, 11, 5)}, r"a node holds 12 records; expected Participation.truncated_poisson\(0.333\d*, 6, 12, 5, 1\)"),
     ({"participation": Participation.min_sep(2, 3, 6)}, r"expected Participation.cyclic\(2, 3\)"), ({"against": "4 insiders"}, "expected from one insider to 3 of the 4 nodes"),
-    ({"optimizer": "adma"}, "did you mean adam"), ({"person": "writer"}, "several records of one person"), ({"epsilon": -1}, "expected a positive number"),
+    ({"optimizer": "adma"}, "did you mean adam"), ({"person": "writer"}, "the id of a person for each of 48"),
+    ({"protect": "nodes"}, "did you mean node"), ({"epsilon": -1}, "expected a positive number"),
 ])
 def test_what_has_no_account_is_refused_before_training(change, words):
     with pytest.raises(ValueError, match=words): trained(**change)

@@ -119,7 +119,7 @@ ONE_BY_ONE = {"LSTM", "LSTM of two layers, both ways", "GRU", "RNN", "PReLU"}
 def brute(simulation, t):
     """Clipped means (nodes, runs, parameters), by one call of autograd for each record."""
     learner, found = simulation.learner, torch.zeros_like(simulation.learner.models)
-    masks = draw_masks(learner.drops, learner.history.seeds, learner.history.nodes, t, learner.batches.size, "cpu")
+    masks = draw_masks(learner.drops, learner.history.seeds, learner.history.nodes, t, (learner.batches.size,), "cpu")
     for u in range(2):
         for r, model in enumerate(simulation.modules(0)[u:u + 1] + simulation.modules(1)[u:u + 1]):
             now = {}

@@ -88,9 +88,11 @@ def over(function: Callable[..., Any], dims: tuple[int | None, ...], together: b
 
     return looped
 
-def _in_front(dropped: Any) -> Any:
-    "Masks of one record, as those of a batch of one."
-    return {name: mask[None] for name, mask in (dropped or {}).items()}
+def _with_shares(batch: Batch) -> Batch:
+    "The batch of persons, each of whom has one record if nothing else is said."
+    if batch.shares is not None: return batch
+    dropped = {name: one.unsqueeze(3) for name, one in (batch.dropped or {}).items()}
+    return Batch(batch.X.unsqueeze(2), batch.y.unsqueeze(2), batch.mask, dropped, batch.mask.new_ones(*batch.mask.shape, 1))
 
 # %% ../../../nbs/learning/methods/clipped_gradients.ipynb #a6300021
 def _clipped_records(
@@ -103,11 +105,11 @@ def _clipped_records(
         import torch
         from torch.func import grad
 
-    def one_loss(flat, record, target, dropped):
-        return rule.loss(outputs(flat, record[None], _in_front(dropped)), target[None])[0]
+    def one_loss(flat, records, targets, shares, dropped):
+        return rule.loss(outputs(flat, records, dropped), targets) @ shares
 
-    def clipped_mean(flat, records, targets, mask, dropped):
-        each = over(grad(one_loss), (None, 0, 0, 0), together)(flat, records, targets, dropped)
+    def clipped_mean(flat, records, targets, mask, shares, dropped):
+        each = over(grad(one_loss), (None, 0, 0, 0, 0), together)(flat, records, targets, shares, dropped)
         squares = squared_norm(each, -1)
         kept = torch.isfinite(squares)
         factors = clip_factors(squares, mask, rule.clip, rule.size)
@@ -125,12 +127,13 @@ def _plain_mean(
         import torch
         from torch.func import grad
 
-    def mean_loss(flat, records, targets, mask, dropped):
-        losses = rule.loss(outputs(flat, records, dropped), targets)
-        return (losses * mask).sum() / mask.sum().clamp_min(1)
+    def mean_loss(flat, records, targets, mask, shares, dropped):
+        flatly = {name: one.flatten(0, 1) for name, one in dropped.items()}
+        losses = rule.loss(outputs(flat, records.flatten(0, 1), flatly), targets.flatten(0, 1))
+        return (losses * (mask[:, None] * shares).flatten()).sum() / mask.sum().clamp_min(1)
 
-    def mean(flat, records, targets, mask, dropped):
-        gradient = grad(mean_loss)(flat, records, targets, mask, dropped)
+    def mean(flat, records, targets, mask, shares, dropped):
+        gradient = grad(mean_loss)(flat, records, targets, mask, shares, dropped)
         return gradient, torch.zeros_like(mask, dtype=torch.bool)
 
     return mean
@@ -147,9 +150,10 @@ def any_gradients(
     with needed_for("training", "train"): import torch
     of_one = _clipped_records if rule.protect == "record" else _plain_mean
     models, records = together
-    of_runs = over(of_one(as_function(model), rule, records), (0, None, None, None, 0), models)
+    of_runs = over(of_one(as_function(model), rule, records), (0, None, None, None, None, 0), models)
+    X, y, mask, dropped, shares = _with_shares(batch)
     with torch.no_grad():
-        return over(of_runs, (0, 0, 0, 0, 0), models)(theta, *batch[:3], batch.dropped or {})
+        return over(of_runs, (0,) * 6, models)(theta, X, y, mask, shares, dropped or {})
 
 # %% ../../../nbs/learning/methods/clipped_gradients.ipynb #a630001d
 def _layer_gradients(
@@ -377,6 +381,7 @@ def gradients(
     together: tuple[bool, bool] = (True, True),
 ) -> tuple[torch.Tensor, torch.Tensor]:  # (nodes, runs, parameters), (nodes, runs)
     "Compute what each node adds in a step, before noise and learning rate."
+    if batch.shares is not None: layers = None
     pairs = _dense_pairs(layers) if layers else None
     if pairs:
         change, bad = _dense_gradients(pairs, theta, batch, rule, scratch)

@@ -141,7 +141,7 @@ def describe_protocol(protocol: Protocol, exact: bool = True) -> list:
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500017
 ON_NONFINITE = ("stop", "zero")
 
-def _check_data(data: Dataset, batches: Batches) -> None:
+def _check_data(data: Dataset, batches: Batches, members: np.ndarray | None) -> None:
     check_kind("data", data, Dataset, "a Dataset, such as load_data('digits')")
     for name in ("X", "y", "X_test", "y_test"):
         array = getattr(data, name)
@@ -150,6 +150,10 @@ def _check_data(data: Dataset, batches: Batches) -> None:
         if len(bad):
             raise ValueError(f"data {data.name!r}: {name} of record {bad[0]} is not finite")
     last = batches.index.max()
+    if members is not None:
+        if last >= len(members):
+            raise ValueError(f"batches name person {last}: there are {len(members)}; expected batches of persons, such as cut(held, b)")
+        last = members.max()
     if last >= len(data.y):
         raise ValueError(f"batches name record {last}: data {data.name!r} has {len(data.y)}")
 
@@ -347,12 +351,18 @@ def _batch_of(
     y: torch.Tensor,  # (records, ..)
     index: np.ndarray,  # int (nodes, places), -1 where there is no record
     own: np.ndarray,  # int (nodes, 1)
+    members: np.ndarray | None = None,  # int (persons, most), if places are those of persons
 ) -> Batch:
     with needed_for("training", "train"): import torch
     mask = torch.as_tensor(index >= 0, dtype=torch.float32, device=X.device)
-    records = torch.as_tensor(np.where(index >= 0, index, own), device=X.device)
+    who, shares = np.where(index >= 0, index, own), None
+    if members is not None:
+        there = members[who] >= 0
+        shares = torch.as_tensor(there / there.sum(-1, keepdims=True), dtype=torch.float32, device=X.device)
+        who = np.where(there, members[who], members[who][..., :1])
+    records = torch.as_tensor(who, device=X.device)
     found = X.index_select(0, records.flatten()).view(*records.shape, *X.shape[1:])
-    return Batch(found, y[records], mask)
+    return Batch(found, y[records], mask, shares=shares)
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a650002b
 _METRIC = "metric "  # the names of arrays of metrics in a checkpoint begin with it
@@ -367,13 +377,14 @@ class Learner:
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run],
         nodes: Sequence[Hashable], lr: Any, clip: float | None, protect: str = "record",
         loss: str | None = None, device: Any = "cpu", on_nonfinite: str = "stop",
-        optimizer: Adam | None = None,
+        optimizer: Adam | None = None, members: np.ndarray | None = None,
     ) -> None:
         with needed_for("training", "train"): pass
         self.schedule = schedule_of(runs, lr)
         self.rates = self.schedule.rates(runs[0].protocol.T)
         _check_clip(clip, on_nonfinite)
-        _check_data(data, batches)
+        _check_data(data, batches, members)
+        self.members = members  # of persons, if not single records are clipped
         self.t = 0
         self.batches = batches
         self.clip = clip and float(clip)
@@ -401,12 +412,12 @@ class Learner:
         self.scratch = Scratch()
         self.layers = chain(self.model, blank)  # of tests; in training something may be dropped
         self.together = (True, True)
-        if self.drops or not self.layers:
-            dropped = draw_masks(self.drops, [0, 1], [0], 0, 3, self.device)
+        if self.drops or members is not None or not self.layers:
+            dropped = draw_masks(self.drops, [0, 1], [0], 0, (3,), self.device)
             three = _probes(blank, words_of(self.model))[-1][None, :3].to(self.X)
             batch = Batch(three, target.repeat(1, 3, *[1] * (target.ndim - 1)), three.new_ones(1, 3), dropped)
             self.together = _ways(self.twin, self.models[:1, :1] * self.X.new_tensor([[[1.0], [1.1]]]), batch, self.loss)
-        self.parts = parts_of(self.chained, self.models, blank, batches.size)
+        self.parts = parts_of(self.chained, self.models, blank, batches.size * (1 if members is None else members.shape[1]))
 
     def _moments(self, optimizer: Adam, runs: Sequence[Run]) -> Moments:
         "What is remembered of noisy gradients, with the variance of the noise in them."
@@ -436,7 +447,7 @@ class Learner:
     @property
     def chained(self) -> list | None:
         "The layers of the model, if gradients can be computed layer by layer."
-        return None if self.drops else self.layers
+        return None if self.drops or self.members is not None else self.layers
 
     @cached_property
     def own(self) -> np.ndarray:
@@ -453,16 +464,17 @@ class Learner:
     def changes(self, t: int) -> torch.Tensor:  # (nodes, runs, parameters)
         "Compute the clipped gradients of a step; one that is not finite counts as zero, or stops."
         with needed_for("training", "train"): import torch
-        batch = _batch_of(self.X, self.y, self.batches.at(t), self.own)
-        history = self.history
-        dropped = draw_masks(self.drops, history.seeds, history.nodes, t, batch.mask.shape[1], self.device)
+        batch = _batch_of(self.X, self.y, self.batches.at(t), self.own, self.members)
+        history, places = self.history, tuple((batch.mask if batch.shares is None else batch.shares).shape[1:])
+        dropped = draw_masks(self.drops, history.seeds, history.nodes, t, places, self.device)
         rule = ClippingRule(self.loss, self.clip, self.batches.size, self.protect)
         change = torch.empty_like(self.models)
         lost = torch.zeros(change.shape[:2], dtype=torch.int64, device=self.device)
         for nodes, runs in self.parts:
             theta = self.models[nodes, runs]
             masks = {name: mask[nodes, runs] for name, mask in dropped.items()}
-            there = Batch(batch.X[nodes], batch.y[nodes], batch.mask[nodes], masks)
+            shares = None if batch.shares is None else batch.shares[nodes]
+            there = Batch(batch.X[nodes], batch.y[nodes], batch.mask[nodes], masks, shares)
             found = gradients(self.twin, self.chained, theta, there, rule, self.scratch, self.together)
             change[nodes, runs], lost[nodes, runs] = found
         self.nonfinite += int(lost.sum())
@@ -541,6 +553,7 @@ class Learner:
         rule = [self.loss_kind, self.clip, self.protect, self.on_nonfinite, tuple(self.theta.shape)]
         data = [self.X.cpu().numpy(), self.y.cpu().numpy()]
         at_data = [self.behaviour_at_data] if self.code else []
+        if self.members is not None: data.append(self.members)
         if self.moments is not None: rule.append(repr(self.moments.adam))
         return [*self.describe_model(), *rule, *self.batches.described, *data, *at_data]
 

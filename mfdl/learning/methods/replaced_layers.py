@@ -132,8 +132,8 @@ def with_masks(
 # %% ../../../nbs/learning/methods/replaced_layers.ipynb #rl000014
 def draw_masks(
     masks: dict[str, Mask], seeds: Sequence[int], nodes: Sequence[Hashable],
-    t: int, records: int, device: Any,
-) -> dict[str, torch.Tensor]:  # by name, (nodes, runs, records, *shape)
+    t: int, places: tuple[int, ...], device: Any,
+) -> dict[str, torch.Tensor]:  # by name, (nodes, runs, *places, *shape)
     "The masks of a step, for all nodes and runs."
     with needed_for("training", "train"): import torch
     found: dict[str, torch.Tensor] = {}
@@ -144,7 +144,7 @@ def draw_masks(
         for seed in seeds:
             stream = torch.Generator().manual_seed(derive_seed(seed, 2, number, t) % 2**63)
             for name, mask in masks.items():
-                kept = torch.rand((records, *mask.shape), generator=stream) < mask.keeps
+                kept = torch.rand((*places, *mask.shape), generator=stream) < mask.keeps
                 drawn[name].append(kept / (mask.keeps or 1))
     for name, parts in drawn.items():
         found[name] = torch.stack(parts).unflatten(0, (len(nodes), len(seeds))).to(device)

@@ -111,10 +111,30 @@ ASSUMED = (
     "noise that is drawn (a computational assumption)."
 )
 
-def takes_part(scheme: Participation | RandomParticipation) -> str:
+UNITS = {  # what is protected: what is its whole, what becomes of it in another world, and what is clipped
+    "record": ("each single training record of every node", "one record is {}", "gradients are clipped"),
+    "person": ("all training records of each single person together, at every node", "all records of one person are {}",
+               "the mean gradient of a person's records is clipped"),
+    "node": ("all training records of each node together", "all records of one node are {}",
+             "the mean gradient of a node's batch is clipped"),
+}
+
+def unit_of(simulation: Simulation) -> str:
+    "What is protected: a record, a person or a node."
+    learner = simulation.learner
+    return "person" if learner.members is not None else str(learner.protect)
+
+def neighbours(unit: str, adjacency: str) -> str:
+    "In which way two data sets differ that are not to be told apart."
+    how = "replaced by others" if unit != "record" else "replaced by another"
+    if adjacency == "zero-out":
+        how = "left out (its gradients are zero)" if unit == "record" else "left out (their gradients are zero)"
+    return UNITS[unit][1].format(how)
+
+def takes_part(scheme: Participation | RandomParticipation, unit: str = "record") -> str:
     "In which steps a record takes part."
     if isinstance(scheme, Participation):
-        return f"Each record takes part in at most {scheme.k} steps, {scheme.b} apart"
+        return f"Each {unit} takes part in at most {scheme.k} steps, {scheme.b} apart"
     return f"Each node draws its batches with a secret of its own: {scheme!r}"
 
 def _steps_in_words(simulation: Simulation) -> str:
@@ -231,7 +251,9 @@ class Trained(_Models):
         >>> done.save_statement("statement")  # doctest: +SKIP
         """
         simulation, report = self.simulation, self.report
-        records = (simulation.batches.index >= 0).sum(axis=(1, 2)).tolist()
+        used, members = simulation.batches.index, simulation.learner.members
+        each = used >= 0 if members is None else (used >= 0) * (members >= 0).sum(axis=1)[used]
+        records = each.sum(axis=(1, 2)).tolist()
         numbers: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
         if not isinstance(report, AmplifiedReport): numbers["mu"] = float(report.worst.mu)
         numbers |= {
@@ -264,19 +286,18 @@ def _statement(trained: _Models) -> str:
     report = trained.report
     scheme = report.participation
     delta = trained.delta
-    neighbour = "one record is replaced by another"
-    if trained.adjacency == "zero-out":
-        neighbour = "one record is left out (its gradients are zero)"
+    unit = unit_of(simulation)
+    neighbour = neighbours(unit, trained.adjacency)
     budget = f"({_asked_epsilon(trained):g}, {delta:g})-differential privacy"
     everybody = set(report.victims) == set(simulation.history.nodes)
     others = "" if everybody else " but the attackers'"
     return "\n".join([
-        f"Protected: each single training record of every node{others}, in all {scheme.T} steps "
+        f"Protected: {UNITS[unit][0]}{others}, in all {scheme.T} steps "
         "together, for any data of the others.",
         *_promises(report, budget, neighbour, delta, trained.feature_norm),
         f"Against: {trained.attackers}.",
-        f"{takes_part(scheme)}; gradients are clipped to norm {simulation.learner.clip:g} "
-        f"and averaged over {simulation.batches.size}.{_steps_in_words(simulation)}",
+        f"{takes_part(scheme, unit)}; {UNITS[unit][2]} to norm {simulation.learner.clip:g} "
+        f"and averaged over {1 if unit == 'node' else simulation.batches.size}.{_steps_in_words(simulation)}",
         _noise_in_words(simulation.runs[0], trained.fresh),
         on_nonfinite_in_words(simulation.learner.on_nonfinite),
         NOT_COVERED,

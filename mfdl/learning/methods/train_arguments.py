@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 from ...accounting.gaussian_dp import check_delta
 from ...accounting.methods.schedules import Schedule
 from mfdl.base.arguments import (
-    brief, check_choice, check_count, check_flag, check_path, real_number,
+    Ints, brief, check_choice, check_count, check_flag, check_path, real_number,
 )
 from ...base.randomness import check_seed
 from ..data import Batches, Dataset, cut, round_robin
@@ -26,6 +26,7 @@ from .data_sets import as_dataset
 from .drawn_batches import RandomScheme, random_batches
 from .learner import Learner
 from .noise_supply import Run
+from .persons import members_of, persons_held
 from ..simulator import Simulation
 from ...noise.methods.strategies import STRATEGIES
 from ...noise.methods.strategies import strategy as named_strategy
@@ -38,7 +39,7 @@ from ...protocol.methods.checked_gossip import check_gossip
 from ...protocol.gossip import gossip_matrix
 from ...protocol.methods.graphs import load_graph
 from ...protocol.methods.random_participation import BinsParticipation, TruncatedParticipation
-from ...protocol.participation import Participation
+from ...protocol.participation import PROTECTS, Participation, participation_of
 from ...protocol.protocols import Protocol
 from ...protocol.methods.executable import check_protocol_type
 from ...protocol.threat_models import LDP
@@ -126,12 +127,19 @@ def largest_coalition(attackers: Any) -> int:
     each = attackers if isinstance(attackers, list | tuple) else [attackers]
     return max(len(getattr(one, "nodes", ())) for one in each)
 
-def refuse_later(person: object) -> None:
-    "Raise a ValueError for what is not accounted for yet."
+def protected(protect: str, scheme: Any, person: object, feature_norm: object) -> Any:
+    "In which steps that takes part which is protected."
+    check_choice("protect", protect, PROTECTS)
+    if feature_norm is not None and (protect == "node" or person is not None):
+        raise ValueError("feature_norm: how strongly updates react is known where single records are clipped; expected protect='record' "
+                         "and no person, or no feature_norm")
+    if protect == "record": return scheme
     if person is not None:
-        raise ValueError("person: several records of one person are not accounted for yet; "
-                         "expected None, and a budget for each record")
-
+        raise ValueError("person: a node is protected with all persons that it holds; expected protect='record', or no person")
+    if not isinstance(scheme, Participation):
+        raise ValueError(f"participation={scheme!r}: a node takes part in every step, whatever its batches; expected "
+                         "Participation.cyclic(epochs, b)")
+    return participation_of(protect, scheme)
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #5bf67d51
 def taking_part(participation: Any) -> Participation | RandomScheme:
@@ -184,20 +192,23 @@ def _check_held(holdings: list, scheme: Participation | RandomScheme) -> None:
 
 def dealt(
     data: Dataset | str | Sequence, n: int, holdings: list | None,
-    scheme: Participation | RandomScheme,
-) -> tuple[Dataset, Batches]:
-    "Records and batches."
+    scheme: Participation | RandomScheme, person: Any = None,
+) -> tuple[Dataset, Batches, Ints | None]:
+    "Records, batches, and the records of each person, if batches are of persons."
     records = as_dataset(data)
-    if holdings is not None and isinstance(data, list | tuple) and len(data) == 2:
+    said = "holdings" if person is None else "person"
+    if (holdings is not None or person is not None) and isinstance(data, list | tuple) and len(data) == 2:
         raise ValueError(
-            "holdings: a fifth of data=(X, y) is put aside for tests, which changes the numbers of "
-            "records; expected a Dataset, (X, y, X_test, y_test), or no holdings"
+            f"{said}: a fifth of data=(X, y) is put aside for tests, which changes the numbers of "
+            f"records; expected a Dataset, (X, y, X_test, y_test), or no {said}"
         )
+    members = None if person is None else members_of(person, len(records.y))
+    if members is not None: holdings = persons_held(members, holdings, n)
     if holdings is None:
         holdings = round_robin(len(records.y), n)
-    if isinstance(scheme, Participation): return records, cut(holdings, scheme.b)
+    if isinstance(scheme, Participation): return records, cut(holdings, scheme.b), members
     _check_held(holdings, scheme)
-    return records, random_batches(holdings, scheme)
+    return records, random_batches(holdings, scheme), members
 
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #learns01
