@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import networkx as nx
@@ -17,7 +17,6 @@ from ..accounting.gaussian_dp import row_sensitivity
 from ..accounting.methods.schedules import Schedule, ScheduledProtocol
 from ..base.arguments import check_flag
 from ..base.files import bars_shown
-from .data import Dataset
 from mfdl.learning.methods.budgets import (
     Claim, accounted, bounded_features, calibrated_noise, check_claim, noise_key,
 )
@@ -40,7 +39,7 @@ __all__ = ['train']
 # %% ../../nbs/learning/24_training.ipynb #a680001d
 def train(
     model: Callable,
-    data: Dataset | str | Sequence,
+    data: Any,
     graph: nx.Graph | ArrayLike | str,
     epsilon: float,
     delta: float = 1e-6,
@@ -64,11 +63,11 @@ def train(
     Parameters
     ----------
     model : callable
-        A function without arguments that returns a torch.nn.Module without batch
-        statistics.
-    data : Dataset, str or tuple of array_like
-        Records, the name of a data set, or arrays (X, y), of which a fifth is put aside
-        for tests, or (X, y, X_test, y_test).
+        A function without arguments that returns a torch.nn.Module without batch statistics.
+    data : Dataset, str, tuple of array_like, or data of torch or Hugging Face
+        Records, the name of a data set, arrays (X, y, X_test, y_test), or two data sets or
+        loaders (train, test), read for their records (`learning.methods.data_as_held`). Of
+        (X, y) or of one data set, a fifth is put aside for tests.
     graph : networkx.Graph, str or array (n, n)
         The network, the name of one, or a gossip matrix, dense or sparse, of nodes
         0, .., n-1. A graph gets the weights of Metropolis.
@@ -92,7 +91,9 @@ def train(
         which each node draws in secret. That protects more against an eavesdropper,
         and against nobody else (`accounting.methods.poisson`, `accounting.methods.random_batches` and `accounting.methods.truncated_poisson`).
     holdings : list, optional
-        For each node, the records it holds; by default all are dealt round robin.
+        For each node, the records it holds; by default all are dealt round robin. A sum over
+        a batch is divided by the size of the largest batch of any node (of random ones, by the
+        largest mean), so a record counts the same everywhere, and small sites take smaller steps.
     clip : float, optional
         The norm to which the gradient of each record is clipped.
     lr : float, array (T,) or Schedule, optional
@@ -103,12 +104,13 @@ def train(
     loss : str, optional
         'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     adjacency : str, optional
-        'replace-one' or 'zero-out'.
+        'replace-one', which moves a sum by twice the clip, or 'zero-out', by the clip, as where
+        Opacus adds or removes a record: 'replace-one' costs the epsilon of half the noise there.
     feature_norm : float, optional
         Scale features down to this norm (the 1 of an intercept included), for less
         noise against insiders; the model must be linear (`learning.methods.linear`).
     person : None, optional
-        Kept for budgets of people who hold several records; refused so far.
+        For budgets of people who hold several records; refused so far.
     estimate : bool, optional
         Whether the noise is enough only if gradients did not react to what attackers do
         not see, which in training they do. Then `epsilon` is an estimate, and the
@@ -130,11 +132,10 @@ def train(
 
         every : int, steps between tests; by default one epoch.
 
-        checkpoint : str or Path, a file that is written after every test, and resumed
-        from if it exists; needs a secret.
+        checkpoint : str or Path, a file that is written after every test, and resumed from if it
+        exists; needs a secret.
 
-        progress : bool, show progress bars, and in training the loss and what has been
-        spent; True.
+        progress : bool, show progress bars, and in training the loss and what is spent; True.
 
         on_nonfinite : str, 'stop' (the default) to stop at a gradient that is not
         finite, which somebody may notice, or 'zero' to count it as zero, which the
@@ -148,8 +149,7 @@ def train(
     Raises
     ------
     ValueError
-        For arguments that do not exist or do not fit together, and if no noise meets
-        the budget.
+        For arguments that do not exist or do not fit together, and if no noise meets the budget.
     FileNotFoundError
         If the folder of a checkpoint does not exist.
 
@@ -207,4 +207,3 @@ def train(
     result = TrainedByEstimate if estimate else Trained
     return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None,
                   feature_norm, float(epsilon))
-

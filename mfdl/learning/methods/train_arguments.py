@@ -23,7 +23,7 @@ from mfdl.base.arguments import (
 )
 from ...base.randomness import check_seed
 from ..data import Batches, Dataset, cut, round_robin
-from .data_sets import as_dataset
+from .data_sets import as_dataset, is_divided
 from .drawn_batches import RandomScheme, random_batches
 from .learner import Learner
 from .noise_supply import Run
@@ -187,22 +187,21 @@ def _check_held(holdings: list, scheme: Participation | RandomScheme) -> None:
                      f"Participation.truncated_poisson({q}, {T}, {held}, {most}, {groups})")
 
 def dealt(
-    data: Dataset | str | Sequence, n: int, holdings: list | None,
+    data: Any, n: int, holdings: list | None,
     scheme: Participation | RandomScheme,
 ) -> tuple[Dataset, Batches]:
     "Records and batches."
     records = as_dataset(data)
-    if holdings is not None and isinstance(data, list | tuple) and len(data) == 2:
+    if holdings is not None and not is_divided(data):
         raise ValueError(
-            "holdings: a fifth of data=(X, y) is put aside for tests, which changes the numbers of "
-            "records; expected a Dataset, (X, y, X_test, y_test), or no holdings"
-        )
+            "holdings: a fifth of data without a test part, such as (X, y), is put aside for tests, "
+            "which changes the numbers of records; expected a Dataset, (X, y, X_test, y_test), "
+            "(train, test), or no holdings")
     if holdings is None:
         holdings = round_robin(len(records.y), n)
     if isinstance(scheme, Participation): return records, cut(holdings, scheme.b)
     _check_held(holdings, scheme)
     return records, random_batches(holdings, scheme)
-
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #learns01
 def scheduled_rates(lr: Any, T: int) -> Schedule:
