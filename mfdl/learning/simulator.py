@@ -42,8 +42,7 @@ class Simulation(Training):
     Parameters
     ----------
     make_model : callable
-        A function without arguments that returns a torch.nn.Module without batch
-        statistics; it is called once for each seed.
+        A function without arguments that returns a torch.nn.Module; called once for each seed.
     data : Dataset
         Records to train and to test with.
     batches : Batches
@@ -55,9 +54,8 @@ class Simulation(Training):
     clip : float or None
         The norm to which gradients are clipped; with None they are not clipped.
     protect : str, optional
-        'record' to clip the gradient of each record, 'node' the mean of a node's batch.
-        The account is that of `participation`: every_step(T) for a node, with
-        row_sensitivity(clip, 1, ..).
+        'record' to clip the gradient of each record, 'node' the mean of a node's batch. The account
+        is that of `participation`: every_step(T) for a node, with row_sensitivity(clip, 1, ..).
     loss : str, optional
         'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     device : str or torch.device, optional

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import networkx as nx
@@ -17,7 +17,6 @@ from ..accounting.gaussian_dp import row_sensitivity
 from ..accounting.methods.schedules import Schedule, ScheduledProtocol
 from ..base.arguments import check_flag
 from ..base.files import bars_shown
-from .data import Dataset
 from mfdl.learning.methods.budgets import (
     Claim, accounted, bounded_features, calibrated_noise, check_claim, noise_key,
 )
@@ -41,7 +40,7 @@ __all__ = ['train']
 # %% ../../nbs/learning/24_training.ipynb #a680001d
 def train(
     model: Callable,
-    data: Dataset | str | Sequence,
+    data: Any,
     graph: nx.Graph | ArrayLike | str,
     epsilon: float,
     delta: float = 1e-6,
@@ -56,7 +55,7 @@ def train(
     loss: str | None = None,
     adjacency: str = "replace-one",
     feature_norm: float | None = None,
-    person: Sequence | None = None,
+    person: Any = None,
     protect: str = "record",
     estimate: bool = False,
     **running: Unpack[Running],
@@ -66,17 +65,16 @@ def train(
     Parameters
     ----------
     model : callable
-        A function without arguments that returns a torch.nn.Module without batch
-        statistics.
-    data : Dataset, str or tuple of array_like
-        Records, the name of a data set, or arrays (X, y), of which a fifth is put aside
-        for tests, or (X, y, X_test, y_test).
+        A function without arguments that returns a torch.nn.Module without batch statistics.
+    data : Dataset, str, tuple of array_like, or data of torch or Hugging Face
+        Records, the name of a data set, arrays (X, y, X_test, y_test), or two data sets or
+        loaders (train, test), read for their records (`learning.methods.data_as_held`). Of
+        (X, y) or of one data set, a fifth is put aside for tests.
     graph : networkx.Graph, str or array (n, n)
         The network, the name of one, or a gossip matrix, dense or sparse, of nodes
         0, .., n-1. A graph gets the weights of Metropolis.
     epsilon : float
-        Epsilon of the budget, positive. It is kept by what is proved for training, by
-        the best bound that holds for the model.
+        Epsilon of the budget, positive; kept by the best bound that is proved for training the model.
     delta : float, optional
         Delta of the budget.
     against : TrustModel, list of TrustModel or str, optional
@@ -84,9 +82,8 @@ def train(
         the budget holds for each of them. In words: 'eavesdropper', 'one insider', or
         '2 insiders' and so on, for every coalition of so many nodes, who hear every message.
     noise : str or Protocol, optional
-        A kind of `which_noise` ('pairwise' is made for coalitions as large as the largest
-        of the attackers), a name of `mfdl.strategy`, or a Protocol of as many
-        steps as the participation has.
+        A kind of `which_noise` ('pairwise' is made for coalitions as large as the largest of the
+        attackers), a name of `mfdl.strategy`, or a Protocol of as many steps as the participation.
     participation : Participation, optional
         When a record takes part: Participation.cyclic(k, b) for k epochs of b batches
         in turn, by default cyclic(20, 16); or at random, by subsampling (poisson,
@@ -94,31 +91,32 @@ def train(
         which each node draws in secret. That protects more against an eavesdropper,
         and against nobody else (`accounting.methods.poisson`, `accounting.methods.random_batches` and `accounting.methods.truncated_poisson`).
     holdings : list, optional
-        For each node, the records it holds; by default all are dealt round robin.
+        For each node, the records it holds; by default all are dealt round robin. A sum over
+        a batch is divided by the size of the largest batch of any node (of random ones, by the
+        largest mean), so a record counts the same everywhere, and small sites take smaller steps.
     clip : float, optional
         The norm to which the gradient of each record is clipped.
     lr : float, array (T,) or Schedule, optional
         Learning rate, one for each step, or a schedule with momentum and weight decay
         (`accounting.methods.schedules`).
     optimizer : str or Adam, optional
-        'sgd', 'momentum', 'adam', 'adamw' or an Adam(..), each node on its own noisy gradients. Adam
-        is paid for as if all noisy gradients were shown (`learning.methods.optimizers`).
+        'sgd', 'momentum', 'adam', 'adamw' or an Adam(..), which is paid for as if all noisy
+        gradients were shown (`learning.methods.optimizers`).
     loss : str, optional
         'squared', 'huber' or 'cross-entropy'; by default the usual one for the data.
     adjacency : str, optional
-        'replace-one' or 'zero-out'.
+        'replace-one', which moves a sum by twice the clip, or 'zero-out', by the clip, as where
+        Opacus adds or removes a record: 'replace-one' costs the epsilon of half the noise there.
     feature_norm : float, optional
         Scale features down to this norm (the 1 of an intercept included), for less
         noise against insiders; the model must be linear (`learning.methods.linear`).
-    person : sequence, optional
-        The id of a person for each training record; a person's mean gradient is clipped, and
-        the budget is that of a person (`learning.methods.persons`).
+    person : array_like (records,), optional
+        Whose each training record is: the budget is that of a person (`learning.methods.persons`).
     protect : str, optional
         'record', or 'node' for all records of a node: the mean of its batch is clipped.
     estimate : bool, optional
-        Whether the noise is enough only if gradients did not react to what attackers do
-        not see, which in training they do. Then `epsilon` is an estimate, and the
-        result says what is proved.
+        Whether the noise is enough only if gradients did not react to what attackers do not see,
+        which in training they do. Then `epsilon` is an estimate, and the result says what is proved.
     **running : Running
         How the training is run.
 
@@ -126,8 +124,7 @@ def train(
 
         secret : int, the secret of the noise, up to 128 bits, for runs of one model
         that are to be repeated or resumed with one version of this package (another may
-        combine the same noise a little differently); by default a fresh one that nobody
-        knows.
+        combine the same noise a little differently); by default a fresh one that nobody knows.
 
         secure : bool, draw noise from a cryptographic generator, so that not even its
         last digits tell anything; slower, and refused for random batches.
@@ -136,11 +133,10 @@ def train(
 
         every : int, steps between tests; by default one epoch.
 
-        checkpoint : str or Path, a file that is written after every test, and resumed
-        from if it exists; needs a secret.
+        checkpoint : str or Path, a file that is written after every test, and resumed from if it
+        exists; needs a secret.
 
-        progress : bool, show progress bars, and in training the loss and what has been
-        spent; True.
+        progress : bool, show progress bars, and in training the loss and what is spent; True.
 
         on_nonfinite : str, 'stop' (the default) to stop at a gradient that is not
         finite, which somebody may notice, or 'zero' to count it as zero, which the
@@ -154,8 +150,7 @@ def train(
     Raises
     ------
     ValueError
-        For arguments that do not exist or do not fit together, and if no noise meets
-        the budget.
+        For arguments that do not exist or do not fit together, and if no noise meets the budget.
     FileNotFoundError
         If the folder of a checkpoint does not exist.
 

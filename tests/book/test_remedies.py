@@ -12,6 +12,7 @@ from unittest.mock import patch
 import nbformat
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.distributed as dist
@@ -19,7 +20,8 @@ from click.testing import CliRunner
 from conftest import ROOT
 from scipy.sparse import csr_array
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import Dataset as TorchDataset
 
 from mfdl import (
     LDP,
@@ -137,6 +139,37 @@ X = np.random.default_rng(0).normal(size=(36, 2))
 DATA = (X, (X[:, 0] > 0).astype(int)) * 2
 RECORDS = Dataset("toy", *(np.asarray(part, dtype=np.float32 if part.ndim == 2 else np.int64) for part in DATA))
 BATCHES = cut(round_robin(36, 3), 2)
+PAIRS = TensorDataset(torch.tensor(X), torch.tensor(DATA[1]))
+REPEATED, LEARNED = Subset(PAIRS, [*range(36), 0]), torch.tensor(X, requires_grad=True)
+PEOPLE, ANSWERS = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "site": ["north", "south"] * 18}), pd.Series(DATA[1])
+
+
+class Stream(IterableDataset):
+    "Records without an end."
+    def __iter__(self): return iter(PAIRS)
+
+
+class Endless(TorchDataset):
+    "More records than any memory holds."
+    def __len__(self): return 10**15
+    def __getitem__(self, i): return X[i % 36], DATA[1][i % 36]
+
+
+class Named:
+    "What is used of a data set of Hugging Face, and what is recommended."
+    def __init__(self, **columns): self.columns = columns
+    def __len__(self): return 36
+    def __getitem__(self, i): return {name: values[i] for name, values in self.columns.items()}
+    @property
+    def column_names(self): return [*self.columns]
+    def rename_column(self, name, other): return Named(**{other if one == name else one: values for one, values in self.columns.items()})
+
+
+class Parts(dict):
+    "Parts of a data set of Hugging Face, by name."
+
+
+for kind, name in ((Named, "Dataset"), (Parts, "DatasetDict")): kind.__name__, kind.__module__ = name, "datasets"
 
 
 @pytest.fixture(autouse=True)
@@ -233,6 +266,10 @@ def half_frozen(): return nn.Sequential(nn.Linear(2, 2).requires_grad_(False), n
 
 
 def adam_on(schedule): return Simulation(lambda: nn.Linear(2, 2), RECORDS, BATCHES, [Run("toy", ScheduledProtocol(RUN, schedule), 0.1)], None, 1.0, optimizer=Adam())
+
+
+def of_persons(batches):
+    return Simulation(lambda: nn.Linear(2, 2), RECORDS, batches, [Run("toy", RUN, 0.1)], 0.1, 1.0, members=np.arange(12).reshape(6, 2))
 
 
 def simulates_two(model): return Simulation(model, RECORDS, BATCHES, [Run("a", RUN, 0.1), Run("b", RUN, 0.1, 1)], 0.1, 1.0)
@@ -481,6 +518,14 @@ TRAINING = [
     ("expected nodes that all train in every step, or optimizer=None", trains(optimizer="adam", noise=IDLE_FIRST), trains(noise=IDLE_FIRST)),
     ("the runs have a schedule with momentum or weight decay; expected learning rates only",
      lambda: adam_on(Schedule(0.1, momentum=0.9)), lambda: adam_on(Schedule(np.linspace(0.1, 0.2, T)))),
+    ("which changes the numbers of records; expected a Dataset, (X, y, X_test, y_test), (train, test), or no {}",
+     trains(data=(RECORDS.X, RECORDS.y), person=range(len(RECORDS.y))), trains(person=range(len(RECORDS.y)))),
+    ("is known where single records are clipped; expected protect='record' and no person, or no feature_norm",
+     trains(protect="node", feature_norm=2.0), lambda: [trains(protect="node")(), trains(feature_norm=2.0)()]),
+    ("is protected with all persons that it holds; expected protect='record', or no person", trains(protect="node", person=range(len(RECORDS.y))),
+     lambda: [trains(person=range(len(RECORDS.y)))(), trains(protect="node")()]),
+    ("a node takes part in every step, whatever its batches; expected Participation.cyclic(epochs, b)", trains(**BY_POISSON, protect="node"), trains(protect="node")),
+    ("expected batches of persons, such as cut(held, b)", lambda: of_persons(cut(round_robin(12, 3), 2)), lambda: of_persons(cut(round_robin(6, 3), 2))),
     ("optimizer='sgd', or no feature_norm", trains(optimizer="adam", feature_norm=2.0), trains(feature_norm=2.0)),
     ("expected 'eavesdropper', 'one insider', '2 insiders' and so on", lambda: which_noise(W, TWICE, 8, 1e-6, against="two"),
      lambda: [which_noise(W, TWICE, 8, 1e-6, against=words) for words in ("eavesdropper", "one insider", "2 insiders")]),
@@ -493,9 +538,32 @@ TRAINING = [
     ("noise='identity': expected 'independent'", trains(noise="identity"), trains(noise="independent")),
     ("graph is an adjacency matrix: expected a gossip matrix, such as gossip_matrix(networkx.from_numpy_array(graph))",
      trains(graph=LINKED), trains(graph=gossip_matrix(nx.from_numpy_array(LINKED)))),
-    ("expected a Dataset, (X, y, X_test, y_test), or no holdings",
-     trains(data=DATA[:2], holdings=round_robin(36, 3)), lambda: [trains(data=DATA, holdings=round_robin(36, 3))(), trains(data=DATA[:2])()]),
-    ("expected the name of a data set, a Dataset, or arrays (X, y) or (X, y, X_test, y_test)", trains(data=X), lambda: [trains(data=data)() for data in (RECORDS, DATA[:2], DATA)]),
+    ("expected a Dataset, (X, y, X_test, y_test), (train, test), or no holdings", trains(data=DATA[:2], holdings=round_robin(36, 3)),
+     lambda: [trains(data=data, holdings=round_robin(36, 3))() for data in (RECORDS, DATA, (PAIRS, PAIRS))] + [trains(data=DATA[:2])()]),
+    ("expected the name of a data set, a Dataset, or arrays (X, y) or (X, y, X_test, y_test)", trains(data=X), lambda: [
+        trains(data=data)() for data in (RECORDS, DATA[:2], DATA, PAIRS, Named(x=X, label=DATA[1]), (PAIRS, PAIRS))]),
+    ("expected all records, data.dataset, or those that are meant, torch.utils.data.Subset(data.dataset, indices)",
+     trains(data=DataLoader(PAIRS, sampler=SubsetRandomSampler(range(9)))), lambda: [trains(data=DataLoader(data))() for data in (PAIRS, Subset(PAIRS, range(30)))]),
+    ("expected data.dataset, with records as they are to be", trains(data=DataLoader(PAIRS, collate_fn=list)), trains(data=DataLoader(PAIRS, collate_fn=list).dataset)),
+    ("expected each once, such as torch.utils.data.Subset(data.dataset, sorted({*data.indices}))",
+     trains(data=REPEATED), lambda: trains(data=Subset(REPEATED.dataset, sorted({*REPEATED.indices})))()),
+    ("expected two, TensorDataset(X, y)", trains(data=TensorDataset(torch.tensor(X))), trains(data=PAIRS)),
+    ("some of them, such as torch.utils.data.Subset(data, range(1000))", trains(data=Endless()), trains(data=Subset(Endless(), range(1000)))),
+    ("a tensor in memory, such as x.detach().cpu()", trains(data=DataLoader([(x, 0) for x in LEARNED])), trains(data=DataLoader([(x.detach().cpu(), 0) for x in LEARNED]))),
+    ("expected one with a length, such as TensorDataset(X, y), or what is loaded without streaming=True",
+     trains(data=Stream()), lambda: [trains(data=PAIRS)(), trains(data=Named(x=X, y=DATA[1]))()]),
+    ("expected one with __len__ and __getitem__, such as TensorDataset(X, y)", trains(data=TorchDataset()), trains(data=PAIRS)),
+    ("expected 'train' and 'test', or one or two that are meant{}", trains(data=Parts(all=PAIRS)), lambda: trains(data=Parts(all=PAIRS)["all"])()),
+    ("expected one target among them, called 'label', 'labels', 'y' or 'target', as after data.rename_column('name', 'label')",
+     trains(data=Named(a=X[:, 0], b=X[:, 1], c=DATA[1])),
+     lambda: [trains(data=Named(a=X[:, 0], b=X[:, 1], c=DATA[1]).rename_column("c", name))() for name in ("label", "labels", "y", "target")]),
+    ("as after data.remove_columns({}) or, for images, data.with_format('numpy')",
+     trains(data=Named(a=X[:, 0], b=X[:, 1], site=["north"] * 36, label=DATA[1])), trains(data=Named(a=X[:, 0], b=X[:, 1], label=DATA[1]))),
+    ("expected numbers, such as X{}.drop(columns={}) or pandas.get_dummies(X{})",
+     trains(data=(PEOPLE, DATA[1])),
+     lambda: [trains(data=(PEOPLE.drop(columns=["site"]), DATA[1]))(), trains(model=lambda: nn.Linear(4, 2), data=(pd.get_dummies(PEOPLE), DATA[1]))()]),
+    ("expected y{}.loc[X{}.index], or y{}.to_numpy() if positions are right", trains(data=(PEOPLE[["a", "b"]][::-1], ANSWERS)),
+     lambda: [trains(data=(PEOPLE[["a", "b"]][::-1], y))() for y in (ANSWERS.loc[PEOPLE[::-1].index], ANSWERS.to_numpy())]),
     ("expected estimate=True, or noise of its own that each node adds to every gradient",
      trains(noise=ZIP, against=PNDP([0])), lambda: [trains(noise=ZIP, against=PNDP([0]), estimate=True)(), trains(noise=RUN, against=PNDP([0]))()]),
     ("expected an exchange in the last step", trains(noise=local_dsgd(W, T, 3)), trains(noise=LOCAL)),

@@ -65,6 +65,7 @@ HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
     "what is refused of tables and arrays: tests/learning/test_data.py, `learning.methods.data_checks`": "data_checks.*",
+    "loaders, columns and tables against plain arrays: tests/learning/test_data_as_held.py": "data_as_held.* data_sets.is_divided",
     "neural networks: tests/learning/test_training.py, tests/learning/test_arguments_of_train.py": "training.* statements.* budgets.* train_arguments.*",
     "random objectives against plain loops and explicit matrices: tests/noise/test_objectives.py": "objectives.*",
     "processes, networks and what they keep: tests/tools/test_distributed.py": "distributed.* journal.* network.*",
@@ -124,6 +125,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "eavesdropper.* "
     "paths.* report.in_short report.plot_distance report.plot_heatmap report.plot_spread report.plot_victims sensitivity.check_method shifts.best_signs",
     "steps of PyTorch, budgets, an audit: tests/learning/test_optimizers.py": "optimizers.*",
+    "gradients by brute force, sensitivity, an audit: tests/learning/test_persons.py": "persons.*",
     "single gradients against autograd, and models of any kind: tests/learning/test_layers.py, tests/learning/test_training.py": "clipping.* clipped_gradients.* layers.* "
     "replaced_layers.* learner.* own_code.* "
     "noise_supply.* simulator.* exchanges.* checkpoints.*",

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from ...base.arguments import Ints, brief
+from .data_as_held import check_tables
 
 # %% auto #0
 __all__ = []
@@ -105,6 +106,7 @@ _CLASSES = (
 
 def records_of(X: Any, y: Any, suffix: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
     "Features and targets in their types; raises ValueError where they do not fit."
+    check_tables(X, y, suffix)
     features = _numbers(f"X{suffix}", X, "the features of each record, as numbers")
     targets = _numbers(f"y{suffix}", y, _CLASSES)
     if not features.ndim or not targets.ndim:

@@ -19,6 +19,7 @@ from ...base.characters import idx, pixels, read_characters, turned
 from ...base.downloads import fetch, read_bytes, unpacked, unzipped
 from ...base.files import needed_for
 from ..data import Dataset
+from .data_as_held import arrays_held, parts_held
 from .data_checks import records_of
 
 if TYPE_CHECKING:
@@ -246,14 +247,15 @@ def load_data(name: str, path: str | Path | None = None) -> Dataset:
 
 # %% ../../../nbs/learning/methods/data_sets.ipynb #47efee12
 def as_dataset(data: Any) -> Dataset:
-    "Make a data set of its name or of arrays."
+    "Make a data set of its name, of arrays, or of what people hold."
     if isinstance(data, Dataset): return data
     if isinstance(data, str): return load_data(data)
-    if isinstance(data, list | tuple) and len(data) == 4: return Dataset("given", *data)
-    if isinstance(data, list | tuple) and len(data) == 2:
-        X, y = records_of(data[0], data[1], "")
-        if len(y) < 2: raise ValueError("data=(X, y) has 1 record: expected one to test with, too")
-        return _split("given", X, y, standardise=False)
-    raise ValueError(
-        f"data is of type {type(data).__name__}: expected the name of a data set, a Dataset, or "
-        "arrays (X, y) or (X, y, X_test, y_test)")
+    parts = [arrays_held(part) for part in parts_held(data)]
+    if len(parts) == 2: return Dataset("given", *parts[0], *parts[1])
+    X, y = records_of(*parts[0], "")
+    if len(y) < 2: raise ValueError("data=(X, y) has 1 record: expected one to test with, too")
+    return _split("given", X, y, standardise=False)
+
+def is_divided(data: Any) -> bool:
+    "Whether records to test with are given, and none have to be put aside."
+    return isinstance(data, Dataset | str) or len(parts_held(data)) == 2

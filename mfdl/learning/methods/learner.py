@@ -33,6 +33,7 @@ from .linear import check_constant, state_of
 from .noise_supply import Run, room_for_rounding, schedule_of
 from .optimizers import Adam, Moments, check_adam, noise_variances
 from .own_code import own_code
+from .persons import check_members
 from .replaced_layers import draw_masks, with_masks
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def _check_data(data: Dataset, batches: Batches, members: np.ndarray | None) -> 
             raise ValueError(f"data {data.name!r}: {name} of record {bad[0]} is not finite")
     last = batches.index.max()
     if members is not None:
+        check_members(members)
         if last >= len(members):
             raise ValueError(f"batches name person {last}: there are {len(members)}; expected batches of persons, such as cut(held, b)")
         last = members.max()

@@ -44,6 +44,14 @@ def members_of(person: Any, count: int) -> Ints:  # (persons, most)
     members[who[order], place] = order
     return members
 
+def check_members(members: Any) -> None:
+    "Refuse what is no table of the records of persons."
+    table = members if isinstance(members, np.ndarray) and members.ndim == 2 and members.dtype.kind == "i" else np.full((1, 1), -1)
+    used = np.sort(table[table >= 0])
+    if not table.size or (table < -1).any() or (table[:, 0] < 0).any() or (used[1:] == used[:-1]).any():
+        raise ValueError(f"members={brief(members)}: expected integers (persons, most), the records of each person filled up with -1, "
+                         "and each record once")
+
 def persons_held(members: Ints, holdings: Sequence[Any] | None, n: int) -> list[Ints]:
     "For each node the persons whose records it holds; round robin if nobody says who holds which."
     if holdings is None: return round_robin(len(members), n)

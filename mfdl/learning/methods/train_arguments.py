@@ -22,7 +22,7 @@ from mfdl.base.arguments import (
 )
 from ...base.randomness import check_seed
 from ..data import Batches, Dataset, cut, round_robin
-from .data_sets import as_dataset
+from .data_sets import as_dataset, is_divided
 from .drawn_batches import RandomScheme, random_batches
 from .learner import Learner
 from .noise_supply import Run
@@ -191,17 +191,17 @@ def _check_held(holdings: list, scheme: Participation | RandomScheme) -> None:
                      f"Participation.truncated_poisson({q}, {T}, {held}, {most}, {groups})")
 
 def dealt(
-    data: Dataset | str | Sequence, n: int, holdings: list | None,
+    data: Any, n: int, holdings: list | None,
     scheme: Participation | RandomScheme, person: Any = None,
 ) -> tuple[Dataset, Batches, Ints | None]:
     "Records, batches, and the records of each person, if batches are of persons."
     records = as_dataset(data)
     said = "holdings" if person is None else "person"
-    if (holdings is not None or person is not None) and isinstance(data, list | tuple) and len(data) == 2:
+    if (holdings is not None or person is not None) and not is_divided(data):
         raise ValueError(
-            f"{said}: a fifth of data=(X, y) is put aside for tests, which changes the numbers of "
-            f"records; expected a Dataset, (X, y, X_test, y_test), or no {said}"
-        )
+            f"{said}: a fifth of data without a test part, such as (X, y), is put aside for tests, "
+            "which changes the numbers of records; expected a Dataset, (X, y, X_test, y_test), "
+            f"(train, test), or no {said}")
     members = None if person is None else members_of(person, len(records.y))
     if members is not None: holdings = persons_held(members, holdings, n)
     if holdings is None:
@@ -209,7 +209,6 @@ def dealt(
     if isinstance(scheme, Participation): return records, cut(holdings, scheme.b), members
     _check_held(holdings, scheme)
     return records, random_batches(holdings, scheme), members
-
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #learns01
 def check_learns(
