@@ -170,6 +170,9 @@ def joined(**given):
     with join(**{"store": dist.HashStore()} | given): return None
 
 
+def finished(): return Trained(simulation(), REPORT, 1e-6, "zero-out", "x", True, 2.0, 8.0)
+
+
 STEPS = {"W": W, "T": T, "nodes": range(4)}
 CALLS = {  # what is called, and good arguments, of which one after the other is replaced
     "Audit": (Audit, {"protocol": "DP-D-SGD", "victim": 0, "claimed": 1.0, "replays": 300, "best": None, "learned": None, "epsilon": 1.0, "delta": 1e-5, "refutable": 0.5}),
@@ -252,6 +255,8 @@ CALLS = {  # what is called, and good arguments, of which one after the other is
     "Strategy.protocol": (STRATEGY.protocol, STEPS),
     "Trained": (Trained, {"simulation": None, "report": REPORT, "delta": 1e-6, "adjacency": "zero-out", "attackers": "x", "fresh": True, "feature_norm": None, "epsilon": 8.0}),
     "Trained.save_statement": (lambda path: Trained(simulation(), REPORT, 1e-6, "zero-out", "x", True, 1.0, 8.0).save_statement(path), {"path": "said"}),
+    "Trained.save": (lambda path: finished().save(path), {"path": FOLDER / "models"}), "Trained.load": (Trained.load, {"path": FOLDER / "kept models", "model": model}),
+    "Trained.predict": (lambda **given: finished().predict(**given), {"X": X, "node": 0}),
     "account": (account, {"protocol": RUN, "trust": TRUST, "participation": SCHEME, "sigma": 1.0, "method": "exact", "updates": Lipschitz(1), "rates": [1.0] * 4,
         "memory_limit": 1.0}),
     "account of a schedule": (account, {"protocol": SCHEDULED, "trust": LDP(), "participation": SCHEME, "sigma": 1.0, "method": "exact", "updates": None, "rates": None,
@@ -408,7 +413,7 @@ def test_all_that_nobody_should_give(label):
     assert not found, "\n".join(found[:9])
 
 
-NEEDS = {"Simulation.resume", "load_strategy", "read_log", "MessageLog at"}  # a file that is there, or is not
+NEEDS = {"Trained.save", "Trained.load", "Simulation.resume", "load_strategy", "read_log", "MessageLog at"}  # a file that is there, or is not
 
 
 @pytest.mark.parametrize("label", [label for label in CALLS if label not in NEEDS])

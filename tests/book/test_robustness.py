@@ -65,6 +65,7 @@ HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
     "what is refused of tables and arrays: tests/learning/test_data.py, `learning.methods.data_checks`": "data_checks.*",
+    "files and back, with every byte changed: tests/learning/test_keeping.py": "keeping.*",
     "loaders, columns and tables against plain arrays: tests/learning/test_data_as_held.py": "data_as_held.* data_sets.is_divided",
     "neural networks: tests/learning/test_training.py, tests/learning/test_arguments_of_train.py": "training.* statements.* budgets.* train_arguments.*",
     "random objectives against plain loops and explicit matrices: tests/noise/test_objectives.py": "objectives.*",

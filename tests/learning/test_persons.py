@@ -1,4 +1,6 @@
 """Persons with several records, and whole nodes: what is clipped, what is promised, and an audit."""
+import json
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -87,7 +89,9 @@ def test_a_person_gets_the_budget_of_a_record_and_a_node_that_of_every_step(tmp_
     assert "Each person takes part in at most 2 steps, 2 apart" in person.statement and "all training records of each node together" in node.statement
     assert "Each node takes part in at most 4 steps, 1 apart" in node.statement and "averaged over 1." in node.statement
     _, kept = person.save_statement(tmp_path / "said")
-    assert '"0": ' in kept.read_text() and sum((WHO == one).sum() for one in set(WHO)) == 60
+    said = json.loads(kept.read_text())
+    assert sum(said["records"].values()) == 60 and "which of two sets of records a person has" in said["in_plain_words"]
+    assert "which of two sets of records a person has" in person.card()
     assert person.simulation.runs[0].secret != record.simulation.runs[0].secret
 
 

@@ -27,10 +27,12 @@ def best_guess(epsilon: float, delta: float, mu: float | None = None) -> float:
     return float(expit(epsilon) + delta * expit(-epsilon))
 
 def in_plain_words(
-    epsilon: float, delta: float, mu: float | None = None, adjacency: str = "replace-one",
+    epsilon: float, delta: float, mu: float | None = None, adjacency: str = "replace-one", unit: str = "record",
 ) -> str:
     "What epsilon means, in two sentences."
-    secret = "which of two records was used" if adjacency == "replace-one" else "whether a record was used"
+    two, one = "which of two records was used", "whether a record was used"
+    if unit != "record": two, one = f"which of two sets of records a {unit} has", f"whether the records of a {unit} were used"
+    secret = two if adjacency == "replace-one" else one
     right = int(np.ceil(1000 * best_guess(epsilon, delta, mu))) / 10
     return (
         "Somebody who knows all other records, and sees whatever the attackers named here see, has to tell "
@@ -47,7 +49,8 @@ def write_statement(
         if file.exists(): raise FileExistsError(f"path={str(path)!r}: {file.name} is there; expected another name")
     known = {"date": datetime.now(UTC).date().isoformat(), "package": f"mfdl {package_code()['version']}"}
     known |= numbers
-    plain = in_plain_words(numbers["epsilon"], numbers["delta"], numbers.get("mu"), numbers.get("adjacency", "replace-one"))
+    plain = in_plain_words(numbers["epsilon"], numbers["delta"], numbers.get("mu"), numbers.get("adjacency", "replace-one"),
+                           numbers.get("unit", "record"))
     table = [f"| {name.replace('_', ' ')} | {_shown(value)} |" for name, value in known.items()]
     page = [f"# {title}", "", plain, "", "| | |", "|---|---|", *table, "", *(f"- {line}" for line in lines), ""]
     write_whole(files[0], "\n".join(page).encode())

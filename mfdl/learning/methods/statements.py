@@ -5,19 +5,24 @@
 # %% ../../../nbs/learning/methods/statements.ipynb #st000002
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from ...accounting.gaussian_dp import GaussianDP
 from ...accounting.methods.poisson import AmplifiedReport
 from ...accounting.methods.report import REVEALED, Report, in_short, worst_first
 from ...base.cards import html_card
 from ...base.figures import PALETTE
+from ...base.files import version
 from .handing_over import write_statement
+from .keeping import KeptModels, read_models, write_models
+from .layers import trained as trained_parameters
 from .learner import History
 from .noise_supply import Run
 from ..simulator import Simulation
@@ -250,17 +255,148 @@ class Trained(_Models):
         --------
         >>> done.save_statement("statement")  # doctest: +SKIP
         """
-        simulation, report = self.simulation, self.report
-        used, members = simulation.batches.index, simulation.learner.members
-        each = used >= 0 if members is None else (used >= 0) * (members >= 0).sum(axis=1)[used]
-        records = each.sum(axis=(1, 2)).tolist()
-        numbers: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta}
-        if not isinstance(report, AmplifiedReport): numbers["mu"] = float(report.worst.mu)
-        numbers |= {
-            "sigma": float(report.sigma), "attackers": self.attackers, "adjacency": self.adjacency,
-            "steps": simulation.t, "records": dict(zip(map(str, simulation.history.nodes), records, strict=True))}
-        title = f"What a training of {len(records)} nodes promises"
+        numbers = _promised_numbers(self)
+        title = f"What a training of {len(numbers['records'])} nodes promises"
         return write_statement(path, title, numbers, self.statement.split("\n"))
+
+    def save(self, path: str | Path) -> Path:
+        """Write models, history and statement to one file, without secrets, noise or data.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, which must not exist.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        FileExistsError
+            If there is such a file.
+
+        References
+        ----------
+        `learning.methods.keeping`.
+
+        Examples
+        --------
+        >>> file = done.save("models.mfdl")
+        """
+        return write_models(_kept(self), path)
+
+    @staticmethod
+    def load(path: str | Path, model: Callable) -> KeptModels:
+        """Read what `save` wrote: models, history, statement, epsilon and delta, predict and card.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        model : callable
+            The function that was given to `train`.
+
+        Returns
+        -------
+        KeptModels
+
+        Raises
+        ------
+        ValueError
+            For a damaged file, one of something else, and a model that does not fit.
+        FileNotFoundError
+            If there is no such file.
+
+        References
+        ----------
+        `learning.methods.keeping`.
+
+        Examples
+        --------
+        >>> from mfdl import Trained
+        >>> kept = Trained.load("models.mfdl", lambda: nn.Linear(64, 10))
+        >>> kept.statement == done.statement
+        True
+        """
+        return read_models(path, model)
+
+    def predict(self, X: ArrayLike, node: Any = None) -> NDArray[Any]:
+        """Answer records by the models: classes, or numbers where targets are numbers.
+
+        Parameters
+        ----------
+        X : array_like (records, ..)
+            Features, as in training.
+        node : optional
+            The label of one node; by default all are asked.
+
+        Returns
+        -------
+        ndarray (nodes, records), or (records,) of one node
+
+        Raises
+        ------
+        ValueError
+            For features of another shape, and a node that is not there.
+
+        References
+        ----------
+        `learning.methods.keeping`.
+
+        Examples
+        --------
+        >>> from mfdl import load_data
+        >>> X = load_data("digits").X_test
+        >>> done.predict(X).shape, done.predict(X, node=2).shape
+        ((6, 360), (360,))
+        """
+        return _kept(self).predict(X, node)
+
+    def card(self) -> str:
+        """Describe the models in a page of Markdown: data, tests, promise, and how to load them.
+
+        Returns
+        -------
+        str
+
+        References
+        ----------
+        `learning.methods.keeping`.
+
+        Examples
+        --------
+        >>> print(done.card().partition(", by")[0])
+        # 6 models, trained with differential privacy
+        <BLANKLINE>
+        One model for each of 6 nodes, with 650 trained parameters each
+        """
+        return _kept(self).card()
+
+def _promised_numbers(done: Trained) -> dict[str, Any]:
+    "The numbers of a statement, and the records of each node."
+    simulation, report = done.simulation, done.report
+    used, members = simulation.batches.index, simulation.learner.members
+    each = used >= 0 if members is None else (used >= 0) * (members >= 0).sum(axis=1)[used]
+    records = each.sum(axis=(1, 2)).tolist()
+    numbers: dict[str, Any] = {"epsilon": done.epsilon, "delta": done.delta}
+    if not isinstance(report, AmplifiedReport): numbers["mu"] = float(report.worst.mu)
+    return numbers | {
+        "sigma": float(report.sigma), "attackers": done.attackers, "adjacency": done.adjacency, "unit": unit_of(simulation),
+        "steps": simulation.t, "records": dict(zip(map(str, simulation.history.nodes), records, strict=True))}
+
+def _kept(done: Trained) -> KeptModels:
+    "Models, tests, statement and numbers, and nothing else of a training."
+    learner, run, models = done.simulation.learner, done.simulation.runs[0], done.models
+    wide = learner.loss_kind == "cross-entropy"
+    parameters = sum(value.numel() for value in trained_parameters(models[0]).values())
+    numbers = _promised_numbers(done) | {
+        "package": f"mfdl {version()}", "date": datetime.now(UTC).date().isoformat(),
+        "noise": run.protocol.name, "scale": float(run.scale), "loss": learner.loss_kind,
+        "feature_norm": done.feature_norm, "features": [*learner.X.shape[1:]], "tested": len(learner.y_test),
+        "classes": int(max(learner.y.max(), learner.y_test.max())) + 1 if wide else None,
+        "parameters": parameters, "architecture": str(models[0])}
+    return KeptModels(models, list(learner.history.nodes), done.history, done.statement, numbers)
 
 # %% ../../../nbs/learning/methods/statements.ipynb #a68000b
 @dataclass(eq=False, repr=False)
