@@ -18,18 +18,25 @@ if TYPE_CHECKING:
 __all__ = []
 
 # %% ../../nbs/learning/22_clipping.ipynb #a6300005
+AUTOMATIC = "automatic"
+
+def norm_of(clip: float | str | None) -> Any:
+    "The norm that no gradient exceeds; with automatic clipping it is 1."
+    return 1.0 if isinstance(clip, str) and clip == AUTOMATIC else clip
+
 def clip_factors(
     squares: torch.Tensor,  # (.., records)
     mask: torch.Tensor,  # (.., records)
     clip: float | None,
     size: int,
+    automatic: bool = False,
 ) -> torch.Tensor:  # (.., records)
-    "Compute factors of gradients in a clipped mean: min(1, clip / norm) / size."
+    "Compute factors of gradients in a clipped mean: min(1, clip / norm) / size, or clip / (norm + clip / 100) / size."
     with needed_for("training", "train"): import torch
     scale = torch.ones_like(squares)
     if clip is not None:
         norms = squares.sqrt().clamp_min(1e-200)
-        scale = torch.clamp(clip / norms, max=1.0)
+        scale = clip / (norms + clip / 100) if automatic else torch.clamp(clip / norms, max=1.0)
     factors = scale * mask / size
     precise = torch.isfinite(squares) & (factors >= torch.finfo(mask.dtype).tiny)
     return factors.where(precise, 0).to(mask.dtype)
@@ -67,6 +74,7 @@ class ClippingRule:
     size: int  # the number by which sums over records are divided
     # 'record' to clip the gradient of each record, 'node' the mean of each batch
     protect: str = "record"
+    automatic: bool = False  # whether gradients are scaled to that norm, short ones as well
 
 class Batch(NamedTuple):
     "The records that all nodes use in a step (chapter 22)."

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..base.arguments import check_count, check_flag, check_path
 from ..base.files import progress_bar
+from .clipping import norm_of
 from .data import Batches, Dataset
 from .methods.checkpoints import Checkpoint, check_can_be_saved, check_can_resume, digest_of, unfinished_place
 from .methods.exchanges import MatrixExchange, check_runs
@@ -51,8 +52,8 @@ class Simulation(Training):
         Runs with the same nodes and steps.
     lr : float or array (T,), or None
         Learning rate, or one for each step; None if the protocols have a schedule.
-    clip : float or None
-        The norm to which gradients are clipped; with None they are not clipped.
+    clip : float, 'automatic' or None
+        The norm to which gradients are clipped, or all are scaled to norm 1, or none is changed.
     protect : str, optional
         'record' to clip the gradient of each record, 'node' the mean of a node's batch. The account
         is that of `participation`: every_step(T) for a node, with row_sensitivity(clip, 1, ..).
@@ -61,8 +62,7 @@ class Simulation(Training):
     device : str or torch.device, optional
         Where models and data are kept.
     on_nonfinite : str, optional
-        'stop' to stop at a gradient that is not finite, which somebody may notice, or
-        'zero' to count it as zero, which the guarantee covers.
+        'stop' to stop at a gradient that is not finite, or 'zero' to count it as zero.
     optimizer : Adam, optional
         What makes updates of noisy gradients; the account is `noisy_gradients_account`.
     members : int array (persons, most), optional
@@ -102,16 +102,16 @@ class Simulation(Training):
 
     def __init__(
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run], lr: Any,
-        clip: float | None, protect: str = "record", loss: str | None = None, device: Any = "cpu",
+        clip: float | str | None, protect: str = "record", loss: str | None = None, device: Any = "cpu",
         on_nonfinite: str = "stop", record: bool = False, optimizer: Adam | None = None,
         members: np.ndarray | None = None,
     ) -> None:
-        check_runs(runs, batches, clip, record)
+        check_runs(runs, batches, norm_of(clip), record)
         nodes = runs[0].plain.nodes
         self.learner = Learner(
             make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite, optimizer, members)
         self.runs = list(runs)
-        self.noise = NoiseOfRuns(runs, self.models.shape[2], self.learner.device, clip)
+        self.noise = NoiseOfRuns(runs, self.models.shape[2], self.learner.device, norm_of(clip))
         self.learner.leave_room(self.noise.spacing.get(0))
         self.exchange = MatrixExchange(self.learner.device)
         self.transcript: list[torch.Tensor] | None = [] if record else None

@@ -17,6 +17,7 @@ from ..accounting.gaussian_dp import row_sensitivity
 from ..accounting.methods.schedules import Schedule, ScheduledProtocol
 from ..base.arguments import check_flag
 from ..base.files import bars_shown
+from .clipping import norm_of
 from mfdl.learning.methods.budgets import (
     Claim, accounted, bounded_features, calibrated_noise, check_claim, noise_key,
 )
@@ -49,7 +50,7 @@ def train(
     noise: str | Protocol = "mafalda",
     participation: Participation | RandomParticipation | None = None,
     holdings: list | None = None,
-    clip: float = 1.0,
+    clip: float | str = 1.0,
     lr: float | np.ndarray | Schedule = 0.1,
     optimizer: str | Adam = "sgd",
     loss: str | None = None,
@@ -71,8 +72,7 @@ def train(
         loaders (train, test), read for their records (`learning.methods.data_as_held`). Of
         (X, y) or of one data set, a fifth is put aside for tests.
     graph : networkx.Graph, str or array (n, n)
-        The network, the name of one, or a gossip matrix, dense or sparse, of nodes
-        0, .., n-1. A graph gets the weights of Metropolis.
+        The network (with weights of Metropolis), the name of one, or a gossip matrix of 0, .., n-1.
     epsilon : float
         Epsilon of the budget, positive; kept by the best bound that is proved for training the model.
     delta : float, optional
@@ -94,8 +94,8 @@ def train(
         For each node, the records it holds; by default all are dealt round robin. A sum over
         a batch is divided by the size of the largest batch of any node (of random ones, by the
         largest mean), so a record counts the same everywhere, and small sites take smaller steps.
-    clip : float, optional
-        The norm to which the gradient of each record is clipped.
+    clip : float or 'automatic', optional
+        The norm to which the gradient of each record is clipped; or all are scaled to norm 1.
     lr : float, array (T,) or Schedule, optional
         Learning rate, one for each step, or a schedule with momentum and weight decay
         (`accounting.methods.schedules`).
@@ -175,7 +175,7 @@ def train(
     records, batches, members = dealt(data, len(nodes), holdings, scheme, person)
     check_options(epsilon, delta, how)
     size = 1 if protect == "node" else batches.size
-    row = row_sensitivity(clip, size, adjacency)
+    row = row_sensitivity(norm_of(clip), size, adjacency)
     schedule, adam = optimizer_given(optimizer, lr, scheme.T)
     rates = np.asarray(schedule.learning_rates)
     check_random(scheme, attackers, schedule, feature_norm, check_flag("estimate", estimate))
@@ -192,7 +192,7 @@ def train(
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
         claim = Claim(scheduled, attackers, takes, updates, estimate, adam)
         check_claim(claim, how["secure"])
-        report = accounted(claim, feature_norm).in_units(clip, size, adjacency)
+        report = accounted(claim, feature_norm).in_units(norm_of(clip), size, adjacency)
         report = calibrated_noise(report, epsilon, delta, estimate)
 
     secret = how["secret"]

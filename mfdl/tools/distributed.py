@@ -23,6 +23,7 @@ from ..protocol.protocols import Protocol
 from ..protocol.methods.executable import check_protocol_type
 from ..protocol.methods.steps import Noise, Round, Step, fingerprint
 from ..protocol.methods.streams import NodeNoise
+from ..learning.clipping import norm_of
 from ..learning.data import Batches, Dataset, cut
 from ..learning.methods.drawn_batches import RandomBatches
 from ..learning.methods.learner import History, Learner, Training, describe_protocol
@@ -144,7 +145,7 @@ def _settings(peer: Peer, run: Run) -> dict[str, Any]:
         "seed": f"{run.seed}, initial weights {peer.learner.start[0][:8]}",
         "model": f"of {peer.learner.models.shape[2]} parameters ({model[:8]})",
         "placement": peer.placement.tolist(),
-        "clip": peer.learner.clip,
+        "clip": peer.learner.clip, "automatic": peer.learner.automatic,
         "learning rate": f"{peer.learner.rates[0]:g} ({fingerprint(peer.learner.rates)[:8]})",
         "schedule": f"{peer.learner.schedule} ({peer.learner.schedule.digest[:8]})",
         "batches": f"{peer.batches.b} of {peer.batches.size}, {_dealt(peer.batches)}",
@@ -431,8 +432,8 @@ class Peer(Training):
         deal_seeds(protocol, secret)[label]. Seeds are for one run only.
     lr : float or array (T,), or None
         Learning rate, or one for each step; None if the protocol has a schedule.
-    clip : float or None
-        The norm to which gradients are clipped.
+    clip : float, 'automatic' or None
+        As in a Simulation.
     placement : int array (n,), optional
         The rank of each node; by default nodes of neighbouring numbers are together.
     protect : str
@@ -486,7 +487,7 @@ class Peer(Training):
 
     def __init__(
         self, network: Network, make_model: Callable, data: Dataset, batches: Batches, run: Run,
-        seeds: dict[Hashable, dict[int, int]], lr: Any, clip: float | None,
+        seeds: dict[Hashable, dict[int, int]], lr: Any, clip: float | str | None,
         placement: Any = None, protect: str = "record", loss: str | None = None,
         device: str = "cpu", folder: str | Path | None = None, record: bool = False,
         budget: Budget | None = None,
@@ -497,7 +498,7 @@ class Peer(Training):
         check_flag("record", record)
         self.protocol = protocol = run.plain
         check_protocol_type(protocol)
-        check_run(run, batches, clip)
+        check_run(run, batches, norm_of(clip))
         if budget is not None: check_kind("budget", budget, Budget, "a Budget, as `learning.methods.halting` makes it, or None")
         if not network.lines.waits: check_absences(protocol)
         self.network = network
@@ -510,11 +511,11 @@ class Peer(Training):
         self.learner = Learner(
             make_model, data, batches, [run], labels, lr, clip, protect, loss, device)
         if budget is not None:
-            budget.check(run, clip, batches.size, protect, self.participation, network.lines.waits)
+            budget.check(run, norm_of(clip), batches.size, protect, self.participation, network.lines.waits)
             budget.last()  # accounts for all rounds, before anybody waits
         self.learner.parts = [(slice(k, k + 1), slice(0, 1)) for k in range(len(labels))]
         where, d = self.learner.device, self.models.shape[2]
-        self.noise = HostedNoise(run, seeds, labels, d, clip, where)
+        self.noise = HostedNoise(run, seeds, labels, d, norm_of(clip), where)
         self.learner.leave_room(self.noise.spacing)
         self.exchange = ProcessExchange(network, protocol, self.placement, d, where, record)
         self.journal: Journal | None = None

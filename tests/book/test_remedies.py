@@ -273,6 +273,9 @@ def of_persons(batches):
     return Simulation(lambda: nn.Linear(2, 2), RECORDS, batches, [Run("toy", RUN, 0.1)], 0.1, 1.0, members=np.arange(12).reshape(6, 2))
 
 
+def simulates_clipped(clip): return Simulation(lambda: nn.Linear(2, 2), RECORDS, BATCHES, [Run("toy", RUN, 0.1)], 0.1, clip)
+
+
 def simulates_two(model): return Simulation(model, RECORDS, BATCHES, [Run("a", RUN, 0.1), Run("b", RUN, 0.1, 1)], 0.1, 1.0)
 
 
@@ -527,6 +530,10 @@ TRAINING = [
      lambda: [trains(person=range(len(RECORDS.y)))(), trains(protect="node")()]),
     ("a node takes part in every step, whatever its batches; expected Participation.cyclic(epochs, b)", trains(**BY_POISSON, protect="node"), trains(protect="node")),
     ("expected batches of persons, such as cut(held, b)", lambda: of_persons(cut(round_robin(12, 3), 2)), lambda: of_persons(cut(round_robin(6, 3), 2))),
+    ("expected a number from 1e-15 to 1e18, beyond which squares of float32 vanish or overflow, or 'automatic', or None",
+     lambda: simulates_clipped("auto"), lambda: [simulates_clipped(clip) for clip in (1e-15, 1e18, "automatic")]),
+    ("short ones are scaled up; expected a number as clip, or no feature_norm", trains(clip="automatic", feature_norm=2.0),
+     lambda: [trains(clip=1.0, feature_norm=2.0)(), trains(clip="automatic")()]),
     ("optimizer='sgd', or no feature_norm", trains(optimizer="adam", feature_norm=2.0), trains(feature_norm=2.0)),
     ("expected 'eavesdropper', 'one insider', '2 insiders' and so on", lambda: which_noise(W, TWICE, 8, 1e-6, against="two"),
      lambda: [which_noise(W, TWICE, 8, 1e-6, against=words) for words in ("eavesdropper", "one insider", "2 insiders")]),

@@ -137,3 +137,12 @@ NEW_BINS = Participation.balls_in_new_bins(2, 3)
 ])
 def test_what_has_no_account_is_refused_before_training(change, words):
     with pytest.raises(ValueError, match=words): trained(**change)
+
+
+def test_automatic_clipping_costs_what_a_clip_of_one_does():
+    automatic, clipped = trained(clip="automatic"), trained(clip=1.0)
+    assert automatic.report.sigma == clipped.report.sigma and automatic.simulation.runs[0].scale == clipped.simulation.runs[0].scale
+    assert "gradients are scaled to norm 1" in automatic.statement and "gradients are clipped to norm 1" in clipped.statement
+    assert automatic.simulation.runs[0].secret != clipped.simulation.runs[0].secret
+    with pytest.raises(ValueError, match="short ones are scaled up"): trained(clip="automatic", feature_norm=2.0)
+    with pytest.raises(ValueError, match="clip="): trained(clip="automatik")

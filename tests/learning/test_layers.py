@@ -12,6 +12,7 @@ from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.methods.replaced_layers import draw_masks, replace_batch_norm
 from mfdl.learning.simulator import Simulation
 from mfdl.protocol.algorithms import dp_dsgd
+from mfdl.protocol.methods.variants import dsgd
 
 W = np.full((2, 2), 0.5)
 
@@ -202,3 +203,34 @@ def test_what_cannot_be_trained_is_refused_before_the_first_step(make, said):
     data = Dataset("counts", X, [0, 1] * 5, X, [0, 1] * 5)
     runs = [Run("one", dp_dsgd(W, 2), 0.1), Run("other", dp_dsgd(W, 2), 0.1, seed=1)]
     with pytest.raises(ValueError, match=said): Simulation(make, data, cut([range(5), range(5, 10)], 2), runs, 0.1, clip=1.0)
+
+
+@pytest.mark.parametrize("protect", ["record", "node"])
+@pytest.mark.parametrize("make", [lambda: nn.Linear(4, 3), lambda: nn.Sequential(nn.Linear(4, 6), nn.SiLU(), nn.Linear(6, 3)), lambda: twice(4)])
+def test_automatic_clipping_scales_every_gradient_to_nearly_one(make, protect):
+    """By all routes, and whatever the size of the data."""
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1.0, 1e3):
+        X = size * rng.normal(size=(24, 4))
+        data = Dataset("random", X, rng.integers(3, size=24), X[:4], rng.integers(3, size=4))
+        run, batches = Run("one", dp_dsgd(W, 6), 0.1), cut([range(12), range(12, 24)], 3)
+        simulation = Simulation(make, data, batches, [run], 0.1, "automatic", protect)
+        free = Simulation(make, data, batches, [Run("one", dsgd(W, 6))], 0.1, None, protect)
+        for t in range(3):
+            found = simulation.learner.changes(t)[:, 0].double()
+            if protect == "node":
+                mean = free.learner.changes(t)[:, 0].double()
+                expected = mean / (mean.norm(dim=-1, keepdim=True) + 0.01)
+            else: expected = by_records(simulation, t)
+            assert (found - expected).abs().max() < 1e-6 and (found.norm(dim=-1) <= 1 + 1e-6).all()
+
+
+def by_records(simulation, t):
+    """Sums of gradients, each scaled by autograd and a division."""
+    learner, found = simulation.learner, torch.zeros(2, simulation.models.shape[2], dtype=torch.float64)
+    for u, model in enumerate(simulation.modules()):
+        for record in learner.batches.at(t)[u]:
+            loss = nn.functional.cross_entropy(model(learner.X[record][None]), learner.y[record][None])
+            gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]).double()
+            found[u] += gradient / (gradient.norm() + 0.01) / learner.batches.size
+    return found

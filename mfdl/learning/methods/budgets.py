@@ -19,7 +19,7 @@ from ...accounting.methods.proved_for_training import noisy_gradients_account
 from ...accounting.methods.poisson import AmplifiedReport
 from ...accounting.methods.report import Report
 from ...accounting.methods.schedules import ScheduledProtocol, same_account
-from ...base.arguments import without_remedy
+from ...base.arguments import brief, without_remedy
 from ...base.files import needed_for
 from ...base.randomness import derive_seed, fresh_secret
 from ..data import Dataset
@@ -138,10 +138,13 @@ def bounded_features(
     loss: str | None,
     feature_norm: float | None,
     rates: np.ndarray,  # (T,), learning rates
-    clip: float,
+    clip: float | str,
 ) -> tuple[Dataset, Any]:
     "The data with features of bounded norm, and how strongly updates can react."
     if feature_norm is None: return data, None
+    if isinstance(clip, str):
+        raise ValueError(f"feature_norm={brief(feature_norm)}: how strongly updates react is known for gradients that are clipped, and not where "
+                         "short ones are scaled up; expected a number as clip, or no feature_norm")
     with needed_for("training", "train"): import torch
     with torch.random.fork_rng():
         model = new_model(make_model)

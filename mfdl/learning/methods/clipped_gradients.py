@@ -41,7 +41,7 @@ def _clipping(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     "Factors of a clipped mean (nodes, runs, records), and which records are left out."
     with needed_for("training", "train"): import torch
-    factors = clip_factors(squares, mask[:, None], rule.clip, rule.size)
+    factors = clip_factors(squares, mask[:, None], rule.clip, rule.size, rule.automatic)
     return factors, ~torch.isfinite(squares)
 
 # %% ../../../nbs/learning/methods/clipped_gradients.ipynb #a630001f
@@ -112,7 +112,7 @@ def _clipped_records(
         each = over(grad(one_loss), (None, 0, 0, 0, 0), together)(flat, records, targets, shares, dropped)
         squares = squared_norm(each, -1)
         kept = torch.isfinite(squares)
-        factors = clip_factors(squares, mask, rule.clip, rule.size)
+        factors = clip_factors(squares, mask, rule.clip, rule.size, rule.automatic)
         return factors @ each.where(kept[:, None], 0), ~kept & (mask > 0)
 
     return clipped_mean
@@ -391,5 +391,5 @@ def gradients(
         change, bad = any_gradients(model, theta, batch, rule, together)
     if rule.protect == "record": return change, bad.sum(-1)
     squares = squared_norm(change, -1)
-    factors = clip_factors(squares, change.new_ones(()), rule.clip, 1)
+    factors = clip_factors(squares, change.new_ones(()), rule.clip, 1, rule.automatic)
     return change.nan_to_num(0, 0, 0) * factors[..., None], (~squares.isfinite()).int()

@@ -21,7 +21,7 @@ from ...base.randomness import check_seed, derive_seed
 from ...protocol.participation import PROTECTS, participation_of
 from ...protocol.protocols import Protocol
 from ...protocol.methods.steps import fingerprint
-from ..clipping import LOSSES, NUMERIC, Batch, ClippingRule, record_loss
+from ..clipping import AUTOMATIC, LOSSES, NUMERIC, Batch, ClippingRule, norm_of, record_loss
 from ..data import Batches, Dataset
 from mfdl.learning.methods.clipped_gradients import (
     Scratch, any_gradients, as_function, gradients, over,
@@ -163,7 +163,7 @@ def _check_clip(clip: float | None, on_nonfinite: str) -> None:
     if clip is not None and not 1e-15 <= real_number(clip) <= 1e18:
         raise ValueError(
             f"clip={brief(clip)}: expected a number from 1e-15 to 1e18, beyond which squares of "
-            "float32 vanish or overflow, or None"
+            "float32 vanish or overflow, or 'automatic', or None"
         )
     check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
     if clip is None and on_nonfinite == "zero":
@@ -377,19 +377,20 @@ class Learner:
     """
     def __init__(
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run],
-        nodes: Sequence[Hashable], lr: Any, clip: float | None, protect: str = "record",
+        nodes: Sequence[Hashable], lr: Any, clip: float | str | None, protect: str = "record",
         loss: str | None = None, device: Any = "cpu", on_nonfinite: str = "stop",
         optimizer: Adam | None = None, members: np.ndarray | None = None,
     ) -> None:
         with needed_for("training", "train"): pass
         self.schedule = schedule_of(runs, lr)
         self.rates = self.schedule.rates(runs[0].protocol.T)
-        _check_clip(clip, on_nonfinite)
+        self.automatic, norm = isinstance(clip, str) and clip == AUTOMATIC, norm_of(clip)
+        _check_clip(norm, on_nonfinite)
         _check_data(data, batches, members)
         self.members = members  # of persons, if not single records are clipped
         self.t = 0
         self.batches = batches
-        self.clip = clip and float(clip)
+        self.clip: float | None = None if norm is None else float(norm)
         self.protect = check_choice("protect", protect, PROTECTS)
         self.on_nonfinite = on_nonfinite
         self.nonfinite = 0  # how many gradients were not finite so far
@@ -469,7 +470,7 @@ class Learner:
         batch = _batch_of(self.X, self.y, self.batches.at(t), self.own, self.members)
         history, places = self.history, tuple((batch.mask if batch.shares is None else batch.shares).shape[1:])
         dropped = draw_masks(self.drops, history.seeds, history.nodes, t, places, self.device)
-        rule = ClippingRule(self.loss, self.clip, self.batches.size, self.protect)
+        rule = ClippingRule(self.loss, self.clip, self.batches.size, self.protect, self.automatic)
         change = torch.empty_like(self.models)
         lost = torch.zeros(change.shape[:2], dtype=torch.int64, device=self.device)
         for nodes, runs in self.parts:
@@ -556,6 +557,7 @@ class Learner:
         data = [self.X.cpu().numpy(), self.y.cpu().numpy()]
         at_data = [self.behaviour_at_data] if self.code else []
         if self.members is not None: data.append(self.members)
+        if self.automatic: rule.append(AUTOMATIC)
         if self.moments is not None: rule.append(repr(self.moments.adam))
         return [*self.describe_model(), *rule, *self.batches.described, *data, *at_data]
 

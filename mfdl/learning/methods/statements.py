@@ -142,6 +142,11 @@ def takes_part(scheme: Participation | RandomParticipation, unit: str = "record"
         return f"Each {unit} takes part in at most {scheme.k} steps, {scheme.b} apart"
     return f"Each node draws its batches with a secret of its own: {scheme!r}"
 
+def _limited(simulation: Simulation, unit: str) -> str:
+    "What limits how far a step can be moved."
+    clipped = UNITS[unit][2]
+    return clipped.replace("clipped", "scaled") if simulation.learner.automatic else clipped
+
 def _steps_in_words(simulation: Simulation) -> str:
     "What makes updates of noisy gradients, if steps are not plain."
     moments = simulation.learner.moments
@@ -432,7 +437,7 @@ def _statement(trained: _Models) -> str:
         "together, for any data of the others.",
         *_promises(report, budget, neighbour, delta, trained.feature_norm),
         f"Against: {trained.attackers}.",
-        f"{takes_part(scheme, unit)}; {UNITS[unit][2]} to norm {simulation.learner.clip:g} "
+        f"{takes_part(scheme, unit)}; {_limited(simulation, unit)} to norm {simulation.learner.clip:g} "
         f"and averaged over {1 if unit == 'node' else simulation.batches.size}.{_steps_in_words(simulation)}",
         _noise_in_words(simulation.runs[0], trained.fresh),
         on_nonfinite_in_words(simulation.learner.on_nonfinite),

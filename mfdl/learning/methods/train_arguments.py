@@ -213,7 +213,7 @@ def dealt(
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #learns01
 def check_learns(
     make_model: Callable, data: Dataset, batches: Batches, T: int, lr: float | np.ndarray,
-    clip: float, seed: int, options: dict,
+    clip: float | str, seed: int, options: dict,
 ) -> None:
     "Raise a ValueError for a model, data and settings that do not go together."
     trial = Run("trial", dsgd(np.eye(1), T), seed=seed)
