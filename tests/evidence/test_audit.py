@@ -133,8 +133,8 @@ def test_sums_that_are_clipped_instead_of_records_are_noticed(monkeypatch):
     from mfdl.learning.methods import learner
     monkeypatch.setattr("mfdl.evidence.methods.replays.check_protocol", lambda protocol: 0.0)
 
-    def gradients(model, layers, theta, batch, rule, scratch):
-        one, lost = sound(model, layers, theta, batch, replace(rule, clip=None, size=1), scratch)
+    def gradients(model, layers, theta, batch, rule, scratch, together):
+        one, lost = sound(model, layers, theta, batch, replace(rule, clip=None, size=1), scratch, together)
         return one * (rule.clip / one.norm(dim=-1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0) / rule.size, lost
     sound = learner.gradients
     assert not audit(dp_dsgd(W, T), LDP(), SCHEME, 0.5, replays=60).refuted
