@@ -8,18 +8,24 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Any, cast
 
 from ..base.arguments import brief, check_count, real_number
 from ..base.files import needed_for
 from ..protocol.participation import Participation, check_participation
+from mfdl.protocol.methods.random_participation import (
+    PoissonParticipation,
+    RandomParticipation,
+)
 from ..protocol.methods.record_uses import Uses, participation_in_words
 from ..protocol.protocols import Protocol
+from ..protocol.threat_models import LDP
 from ..protocol.methods.executable import check_protocol_type
 from ..protocol.methods.steps import fingerprint
 from ..protocol.methods.streams import NodeNoise
+from ..accounting.methods.poisson import amplified
 from ..learning.methods.learner import describe_protocol
 from ..learning.methods.noise_supply import Run
 from .journal import UsedSeeds, commitments
@@ -53,9 +59,32 @@ def _check_run(run: Run, node: Hashable) -> Protocol:
 _NEEDED = {  # of the settings of an optimizer: what is expected, and why
     "loss_reduction": ("mean", "because the noise of a run is that of a mean"),
     "secure_mode": (False, "because the noise comes from the seeds of the node"),
-    "step_hook": (None, "because an accountant there counts noise and random batches that this "
-                        "run does not have: make the DPOptimizer without a PrivacyEngine"),
 }
+
+class _Uncounted:
+    "The hook of an accountant of Opacus, which is told that there is no noise."
+    def __init__(self, hook: Callable[[Any], None]) -> None:
+        self.hook = hook
+
+    def __call__(self, optimizer: Any) -> None:
+        "Count a step without noise, for which no epsilon is finite."
+        given = optimizer.noise_multiplier
+        optimizer.noise_multiplier = 0.0
+        try:
+            self.hook(optimizer)
+        finally:
+            optimizer.noise_multiplier = given
+
+def _of_accountant(hook: object) -> bool:
+    "Whether a PrivacyEngine has set this step hook."
+    return getattr(hook, "__qualname__", "").endswith("get_optimizer_hook_fn.<locals>.hook_fn")
+
+def _check_hook(hook: object) -> None:
+    "Raise a ValueError for a hook that may change the noisy gradient."
+    if hook is None or isinstance(hook, _Uncounted) or _of_accountant(hook): return
+    raise ValueError(f"optimizer: step_hook={brief(hook)}, expected None or the accountant of a "
+                     "PrivacyEngine, because a hook may change the noisy gradient; "
+                     "optimizer.attach_step_hook(None) removes it")
 
 def _check_settings(optimizer: Any, run: Run) -> None:
     "Raise a ValueError unless clipping and noise are those of the run."
@@ -63,6 +92,7 @@ def _check_settings(optimizer: Any, run: Run) -> None:
         given = getattr(optimizer, name)
         if given != needed:
             raise ValueError(f"optimizer: {name}={given!r}, expected {needed!r}, {why}")
+    _check_hook(optimizer.step_hook)
     size = check_count("expected_batch_size", optimizer.expected_batch_size, "a number of records")
     clip = real_number(optimizer.max_grad_norm)
     if not 0 < clip < math.inf:
@@ -93,14 +123,21 @@ def _plain_rate(optimizer: Any) -> float:
     return rates.pop()
 
 # %% ../../nbs/tools/opacus.ipynb #9a994b12
-def _check_shuffled(loader: Any, participation: Participation) -> None:
+def _logical(loader: Any) -> Any:
+    "What gives the batches of a DataLoader, before a BatchMemoryManager cuts them into parts."
+    batches = loader.batch_sampler
+    while type(batches).__name__ == "BatchSplittingSampler":
+        batches = batches.sampler
+    return batches
+
+def _check_shuffled(batches: Any, participation: Participation) -> None:
     "Refuse epochs that are shuffled, unless the participation allows for any order."
-    sampler = loader.batch_sampler.sampler
+    sampler = batches.sampler
     if sampler.replacement or sampler.num_samples != len(sampler.data_source):
         raise ValueError("records: the DataLoader may use a record several times in an epoch; "
                          "expected each record once (RandomSampler without replacement)")
     T = participation.T
-    epochs = -(-T // len(loader))
+    epochs = -(-T // len(batches))
     any_order = participation.b == 1 and participation.k >= epochs
     if epochs > 1 and not any_order:
         raise ValueError(
@@ -113,14 +150,14 @@ def _batches_of(loader: Any, participation: Participation) -> list[list[int]] | 
     "The batches of an epoch of a DataLoader; None if it shuffles, and is allowed to."
     with needed_for("training", "train"):
         from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
-    batches = loader.batch_sampler
+    batches = _logical(loader)
     kind = type(batches).__name__
     if "WithReplacementSampler" in kind:
         raise ValueError(
-            f"records: the DataLoader draws batches at random ({kind}, Poisson sampling), which "
-            "noise_for does not account for; expected batches of one size. In this package "
-            "train(.., participation=Participation.poisson(q, T)) draws such batches, and "
-            "account(.., LDP(), Participation.poisson(q, T)) is its account")
+            f"records: the DataLoader draws batches at random ({kind}, Poisson sampling), for "
+            f"which {participation!r} does not allow. Expected poisson_sampling=False in "
+            "make_private, or Participation.poisson(q, T) with the sample_rate of the loader as "
+            "q, here and in the account, which is one against an eavesdropper")
     if isinstance(batches, list | tuple): return [*batches]
     if type(batches) is BatchSampler and type(batches.sampler) is SequentialSampler:
         return [*batches]
@@ -128,7 +165,7 @@ def _batches_of(loader: Any, participation: Participation) -> list[list[int]] | 
         order = type(getattr(batches, "sampler", batches)).__name__
         raise ValueError(f"records: nothing is known about the order of a DataLoader with {order}; "
                          "expected a list of the records of each step")
-    _check_shuffled(loader, participation)
+    _check_shuffled(batches, participation)
     return None
 
 # %% ../../nbs/tools/opacus.ipynb #e88ed2e4
@@ -157,23 +194,70 @@ def _check_records(records: Any, participation: Participation, size: int) -> Non
                              "(expected_batch_size)")
         uses.take(batch)
 
+# %% ../../nbs/tools/opacus.ipynb #c0ffee02
+def _check_drawn(records: Any, scheme: PoissonParticipation) -> None:
+    "Raise a ValueError unless a DataLoader draws each record by itself, rarely enough."
+    batches = _logical(records) if hasattr(records, "batch_sampler") else records
+    kind = type(batches).__name__
+    if kind != "UniformWithReplacementSampler":
+        raise ValueError(f"records: batches of {kind}, which are not known to be drawn as by "
+                         f"{scheme!r}. Expected the DataLoader of make_private with "
+                         "poisson_sampling=True, or known steps here and in the account, such as "
+                         "Participation.cyclic(k, b)")
+    rate = real_number(batches.sample_rate)
+    if not 0 <= rate <= scheme.q * (1 + 1e-9):
+        raise ValueError(f"records: the DataLoader draws each record with probability {rate!r}; "
+                         f"expected at most q={scheme.q!r}, or Participation.poisson({rate!r}, "
+                         f"{scheme.T}) here and in the account")
+
+def _check_by_chance(records: Any, scheme: PoissonParticipation, protocol: Protocol) -> None:
+    "Raise a ValueError unless records are drawn as in an account that is proved."
+    if scheme.groups != 1:
+        raise ValueError(f"participation={scheme!r}: groups of records have their turns, of which "
+                         "a DataLoader knows nothing; expected Participation.poisson(q, T)")
+    amplified(protocol, LDP(), scheme)  # refuses what is not proved
+    if records is not None:
+        _check_drawn(records, scheme)
+
+def _in_words(participation: Participation | PoissonParticipation, checked: bool) -> str:
+    "Say when records take part, and on whose word."
+    if not isinstance(participation, RandomParticipation):
+        return participation_in_words(participation, checked)
+    word = "was checked for the DataLoader" if checked else "is a promise of the program"
+    return (f"Each record takes part in each of {participation.T} steps by chance, with "
+            f"probability at most {participation.q:.6g}, as {word}. That nobody else knows the "
+            "draws is a promise, and the account is for an eavesdropper alone.")
+
 # %% ../../nbs/tools/opacus.ipynb #89319e43
 class _NodeNoise:
     "Replaces the method `add_noise` of an optimizer, and adds the noise of one node."
     def __init__(
-        self, optimizer: Any, run: Run, stream: NodeNoise, statement: str,
+        self, optimizer: Any, run: Run, stream: NodeNoise, statement: str, by_chance: bool,
     ) -> None:
         self.optimizer = optimizer
         self.without_noise = optimizer.add_noise
+        self.without_count = optimizer.clip_and_accumulate
         self.run = run
         self.rate = _plain_rate(optimizer)
         self.size = optimizer.expected_batch_size
         self.stream = stream
         self.statement = statement
+        self.by_chance = by_chance
+        self.clipped: float = 0  # records whose gradients are in the sums
         self.t = 0
+
+    def clip(self) -> None:
+        "Clip and add up as before, and count the records of a step, part by part."
+        sizes = {len(each) for each in self.optimizer.grad_samples}
+        begun = any(p.summed_grad is not None for p in self.optimizer.params)
+        before = self.clipped if begun else 0
+        self.clipped = math.nan  # until all gradients are in the sums
+        self.without_count()
+        self.clipped = before + (sizes.pop() if len(sizes) == 1 else math.nan)
 
     def check(self) -> None:
         "Refuse a step that is not one of the run, before any noise is drawn."
+        self.optimizer._is_last_step_skipped = False  # so zero_grad() clears what is refused
         if self.t >= self.run.protocol.T:
             raise RuntimeError(f"the run has {self.t} steps, and so has its account: "
                                f"there is no step {self.t}")
@@ -188,14 +272,18 @@ class _NodeNoise:
     def _check_batch(self) -> None:
         "Refuse anything but the gradient of one batch."
         added = self.optimizer
-        if added.accumulated_iterations != 1 or added._is_last_step_skipped:
+        if added.accumulated_iterations != 1:
             raise ValueError(f"step {self.t}: gradients of several batches add up; expected one "
-                             "backward pass, and zero_grad(), for each step")
-        found = {len(each) for each in added.grad_samples}
-        if found != {self.size}:
-            raise ValueError(f"step {self.t}: a batch of {', '.join(map(str, sorted(found)))} "
-                             f"records; expected {self.size} (expected_batch_size) in each step: "
-                             "random batches (Poisson sampling) are not accounted for")
+                             "backward pass, and zero_grad(), for each step, or the parts of a "
+                             "batch with signal_skip_step() (BatchMemoryManager)")
+        if math.isnan(self.clipped):
+            raise ValueError(f"step {self.t}: it is not known how many records were clipped; "
+                             "expected one gradient of each record for each parameter, after "
+                             "zero_grad()")
+        if self.clipped != self.size and not self.by_chance:
+            raise ValueError(f"step {self.t}: a batch of {self.clipped} records; expected "
+                             f"{self.size} (expected_batch_size) in each step: random batches "
+                             "(Poisson sampling) need participation=Participation.poisson(q, T)")
         if not all(p.summed_grad.isfinite().all() for p in added.params):
             raise FloatingPointError(f"step {self.t}: the gradient is not finite")
 
@@ -203,6 +291,7 @@ class _NodeNoise:
         "Add the noise of the next step to the sums of clipped gradients."
         with needed_for("training", "train"): import torch
         self.check()
+        self.tell_accountant_nothing()
         multiplier = self.optimizer.noise_multiplier
         self.optimizer.noise_multiplier = 0.0
         try:
@@ -214,6 +303,11 @@ class _NodeNoise:
         for p, part in zip(self.optimizer.params, parts, strict=True):
             p.grad += part.view_as(p).to(p)
         self.t += 1
+
+    def tell_accountant_nothing(self) -> None:
+        "Let the accountant of a PrivacyEngine count steps without noise, if there is one."
+        if _of_accountant(self.optimizer.step_hook):
+            self.optimizer.step_hook = _Uncounted(self.optimizer.step_hook)
 
 # %% ../../nbs/tools/opacus.ipynb #9a31fd74
 def _spend(protocol: Protocol, scale: float, node: Hashable, seeds: dict[int, int]) -> None:
@@ -239,7 +333,8 @@ def _spend(protocol: Protocol, scale: float, node: Hashable, seeds: dict[int, in
 # %% ../../nbs/tools/opacus.ipynb #d6d5a368
 def noise_for(
     optimizer: Any, run: Run, node: Hashable, seeds: dict[int, int],
-    participation: Participation, records: Iterable[Iterable[Any]] | None = None,
+    participation: Participation | PoissonParticipation,
+    records: Iterable[Iterable[Any]] | None = None,
 ) -> Any:
     """Let an optimizer of Opacus add the noise of one node of a protocol.
 
@@ -247,7 +342,8 @@ def noise_for(
     ----------
     optimizer : opacus.optimizers.DPOptimizer
         The optimizer of the model of the node, around torch.optim.SGD without momentum;
-        its noise_multiplier is scale * expected_batch_size / max_grad_norm.
+        its noise_multiplier is scale * expected_batch_size / max_grad_norm. It may come
+        from make_private of a PrivacyEngine, whose accountant then knows no epsilon.
     run : Run
         The protocol of all nodes, and the scale of the noise: sigma times the row
         sensitivity of a mean. Its secret is not used.
@@ -259,17 +355,20 @@ def noise_for(
     participation : Participation
         The steps in which one record takes part, as in the account of the run:
         cyclic(k, b) for k epochs of b batches in a fixed order, min_sep(k, 1, T) if
-        epochs are shuffled. Without `records` nobody checks it, and the order of
-        batches is a promise of the caller.
+        epochs are shuffled, poisson(q, T) if each record is drawn with probability q
+        (against an eavesdropper only). Without `records` nobody checks it, and the order
+        of batches is a promise of the caller.
     records : DataLoader or iterable of T iterables of int or str, optional
         The records of each step, which are checked against the participation. That
-        the gradients are those of these records remains a promise.
+        the gradients are those of these records remains a promise. For poisson(q, T)
+        only a DataLoader that draws so.
 
     Returns
     -------
     DPOptimizer
         The same optimizer. Its `step` clips as before and adds the noise of the next
-        step of the protocol; exchanges of models are left to the caller. The text
+        step of the protocol, once for all parts of a batch (signal_skip_step); exchanges
+        of models are left to the caller. The text
         `add_noise.statement` says when records take part, and whether it was checked.
 
     Raises
@@ -277,8 +376,9 @@ def noise_for(
     ValueError
         When it is called and in any later step, for settings that would make the
         account of the run false; for batches of another size than declared; for records
-        that are used otherwise than the participation allows, or drawn at random; and
-        for seeds that are not those of the node or have been used.
+        that are used otherwise than the participation allows; for random batches and a
+        run without a proved account of them; and for seeds that are not those of the node
+        or have been used.
 
     References
     ----------
@@ -291,20 +391,30 @@ def noise_for(
     kind = type(optimizer).__name__
     if kind != "DPOptimizer":
         raise ValueError(f"optimizer is a {kind}: expected a DPOptimizer of Opacus, which clips "
-                         "each record to one norm")
+                         "each record to one norm, as make_private(.., clipping='flat', "
+                         "grad_sample_mode='hooks') returns for a model on one device")
     if isinstance(optimizer.add_noise, _NodeNoise):
         raise ValueError("optimizer: adds the noise of a node already; expected a new one")
     protocol = _check_run(run, node)
     _check_settings(optimizer, run)
-    check_participation(participation)
+    by_chance = isinstance(participation, PoissonParticipation)
+    if not by_chance:
+        check_participation(participation)
     if participation.T != protocol.T:
         raise ValueError(f"participation covers {participation.T} steps: expected the "
                          f"{protocol.T} of the run")
-    if records is not None:
+    if any(getattr(p, "summed_grad", None) is not None for p in optimizer.params):
+        raise ValueError("optimizer: holds clipped gradients of an earlier batch; expected a new "
+                         "optimizer, or one after zero_grad()")
+    if isinstance(participation, PoissonParticipation):
+        _check_by_chance(records, participation, protocol)
+    elif records is not None:
         _check_records(records, participation, optimizer.expected_batch_size)
-    statement = participation_in_words(participation, records is not None)
+    statement = _in_words(participation, records is not None)
     d = sum(p.numel() for p in optimizer.params)
-    noise = _NodeNoise(optimizer, run, NodeNoise(protocol, node, seeds, d), statement)
+    noise = _NodeNoise(optimizer, run, NodeNoise(protocol, node, seeds, d), statement, by_chance)
     _spend(protocol, run.scale, node, seeds)
+    noise.tell_accountant_nothing()
+    optimizer.clip_and_accumulate = noise.clip
     optimizer.add_noise = noise
     return optimizer

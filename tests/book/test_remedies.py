@@ -245,6 +245,7 @@ def loads(**options): return DataLoader(range(4), **{} if "batch_sampler" in opt
 
 class UniformWithReplacementSampler(list):
     "As Opacus calls what draws batches at random."
+    sample_rate = 0.5
     def __init__(self, n): super().__init__([[u] for u in range(n)])
 
 
@@ -296,18 +297,45 @@ class DPOptimizer:
     def __init__(self, noise_multiplier=0.2, accumulated_iterations=1, records=2):
         self.noise_multiplier, self.accumulated_iterations, self.grad_samples = noise_multiplier, accumulated_iterations, [[0.0] * records]
         self.params = [nn.Parameter(torch.zeros(3))]
-        self.params[0].grad = self.params[0].summed_grad = torch.zeros(3)
+        self.params[0].summed_grad = None
         self.original_optimizer = torch.optim.SGD(self.params, lr=0.1)
 
-    def add_noise(self): pass
+    def clip_and_accumulate(self): self.params[0].summed_grad = torch.zeros(3)
+
+    def add_noise(self): self.params[0].grad = self.params[0].summed_grad
+
+    def zero_grad(self): self.params[0].summed_grad = None
 
 
-def steps(run=RUN, seed=None, **optimizer):
+def steps(run=RUN, seed=None, scheme=TWICE, loader=None, change=lambda optimizer: None, **optimizer):
     "One step of node 0 with Opacus."
     def step():
-        made = noise_for(DPOptimizer(**optimizer), Run("toy", run, 0.1), 0, deal_seeds(run, seed)[0], TWICE)
+        given = DPOptimizer(**optimizer)
+        change(given)
+        made = noise_for(given, Run("toy", run, 0.1), 0, deal_seeds(run, seed)[0], scheme, loader and loader())
+        made.clip_and_accumulate()
         made.add_noise()
     return step
+
+
+def hooked(optimizer): optimizer.step_hook = print
+
+
+def unhooked(optimizer): optimizer.step_hook = None
+
+
+def begun(optimizer): optimizer.clip_and_accumulate()
+
+
+def cleared(optimizer):
+    optimizer.clip_and_accumulate()
+    optimizer.zero_grad()
+
+
+def uneven(optimizer): optimizer.grad_samples = [[0.0] * 2, [0.0] * 3]
+
+
+def by_lot(): return loads(batch_sampler=UniformWithReplacementSampler(4))
 
 
 def steps_twice(first, second):
@@ -682,9 +710,21 @@ COMMANDS = [
      lambda: _check_records(4, TWICE, 2), lambda: [_check_records(loads(), TWICE, 2), _check_records([[0, 1], [2, 3]] * 2, TWICE, 2)]),
     ("records: step {} has {}; expected {} in each step (expected_batch_size)",
      lambda: _check_records([[0], [2, 3]] * 2, TWICE, 2), lambda: _check_records([[0, 1], [2, 3]] * 2, TWICE, 2)),
-    ("train(.., participation=Participation.poisson(q, T)) draws such batches, and account(.., LDP(), Participation.poisson(q, T)) is its account",
-     lambda: _check_records(loads(batch_sampler=UniformWithReplacementSampler(4)), TWICE, 2),
-     lambda: [trains(**BY_POISSON)(), account(RUN, LDP(), Participation.poisson(0.5, T))]),
+    ("Expected poisson_sampling=False in make_private, or Participation.poisson(q, T) with the sample_rate of the loader as q, here and in the account",
+     steps(loader=by_lot), lambda: [steps(loader=loads)(), steps(loader=by_lot, scheme=POISSON)(), account(RUN, LDP(), POISSON).epsilon(1e-5)]),
+    ("Expected the DataLoader of make_private with poisson_sampling=True, or known steps here and in the account, such as Participation.cyclic(k, b)",
+     steps(loader=loads, scheme=POISSON), lambda: [steps(loader=by_lot, scheme=POISSON)(), steps(loader=loads, scheme=TWICE)()]),
+    ("expected at most q={}, or Participation.poisson({}, {}) here and in the account",
+     steps(loader=by_lot, scheme=Participation.poisson(0.4, T)), lambda: [steps(loader=by_lot, scheme=POISSON)(), account(RUN, LDP(), POISSON).epsilon(1e-5)]),
+    ("a DataLoader knows nothing; expected Participation.poisson(q, T)",
+     steps(scheme=Participation.cyclic_poisson(2, 2, 0.5)), steps(scheme=POISSON)),
+    ("random batches (Poisson sampling) need participation=Participation.poisson(q, T)", steps(records=3), steps(records=3, scheme=POISSON)),
+    ("expected None or the accountant of a PrivacyEngine, because a hook may change the noisy gradient; optimizer.attach_step_hook(None) removes it",
+     steps(change=hooked), steps(change=unhooked)),
+    ("expected a new optimizer, or one after zero_grad()", steps(change=begun), lambda: [steps(change=cleared)(), steps()()]),
+    ("expected one gradient of each record for each parameter, after zero_grad()", steps(change=uneven), steps()),
+    ("expected a DPOptimizer of Opacus, which clips each record to one norm, as make_private(.., clipping='flat', grad_sample_mode='hooks') returns",
+     lambda: noise_for(torch.optim.SGD([nn.Parameter(torch.zeros(3))]), Run("toy", RUN, 0.1), 0, deal_seeds(RUN)[0], TWICE), steps()),
 ]
 
 

@@ -8,7 +8,7 @@ import torch
 from conftest import ROOT
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from mfdl import LDP, GaussianDP, Participation, account, dp_dsgd, gossip_matrix, noise_for
 from mfdl.learning.data import Dataset, cut, round_robin
@@ -73,8 +73,8 @@ class OneNode:
         def loss(parameters, x, target): return (torch.func.functional_call(self.model, parameters, x) - target).square().sum()
 
         X, y = torch.as_tensor(X), torch.as_tensor(y)[:, None]
+        self.optimizer.zero_grad()
         if self.kind == "Opacus":
-            self.optimizer.zero_grad()
             (self.model(X) - y).square().sum(-1).mean().backward()
             return
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(dict(self.model.named_parameters()), X, y)
@@ -140,8 +140,7 @@ def test_a_step_that_is_refused_takes_no_noise_and_moves_nothing(kind):
     before = node.parameters.clone()
     for wrong, message in ((5, "a batch of 5 records; expected 4"), (3, "Poisson sampling")):
         with pytest.raises(ValueError, match=message): node.step(DATA.X[:wrong], DATA.y[:wrong])
-        node.optimizer.zero_grad() if kind == "Opacus" else None
-    for name, value in (("noise_multiplier", 0.7), ("max_grad_norm", 2.0), ("step_hook", print), ("expected_batch_size", 5), ("_is_last_step_skipped", True)):
+    for name, value in (("noise_multiplier", 0.7), ("max_grad_norm", 2.0), ("step_hook", print), ("expected_batch_size", 5)):
         kept = getattr(node.optimizer, name)
         setattr(node.optimizer, name, value)
         with pytest.raises(ValueError, match="expected"): node.step(DATA.X[:4], DATA.y[:4])
@@ -171,13 +170,156 @@ def test_seeds_of_a_node_are_good_for_one_optimizer(kind):
     with pytest.raises(ValueError, match="have been used before"): with_noise(OneNode(kind, linear, None, 0.8).optimizer, run, 4, new[4])
 
 
-def test_an_engine_of_opacus_is_refused_by_its_name():
+def of_engine(loader, multiplier=0.8, start=None, accountant="prv", scheme=None, run=None, seeds=None, **more):
+    "What a PrivacyEngine makes of a model and a loader, with the noise of node 0 if there is a scheme."
     opacus = pytest.importorskip("opacus")
     model = linear()
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.as_tensor(DATA.X), torch.as_tensor(DATA.y)), batch_size=4)
-    sgd = torch.optim.SGD(model.parameters(), lr=0.3)
-    _, optimizer, _ = opacus.PrivacyEngine().make_private(module=model, optimizer=sgd, data_loader=loader, noise_multiplier=0.8, max_grad_norm=1.0)
-    with pytest.raises(ValueError, match="step_hook"): with_noise(optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
+    if start is not None: vector_to_parameters(start.clone(), model.parameters())
+    engine, sgd = opacus.PrivacyEngine(accountant=accountant), torch.optim.SGD(model.parameters(), lr=0.3)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data_loader=loader, noise_multiplier=multiplier, max_grad_norm=1.0, **more)
+    if scheme: noise_for(optimizer, run, 0, seeds, scheme, loader)
+    return engine, model, optimizer, loader
+
+
+def epochs(model, optimizer, loader, T, parts=None):
+    "Train as a program of Opacus does, and give the parameters after each step that moved them."
+    from opacus.utils.batch_memory_manager import BatchMemoryManager
+    moved = []
+    while len(moved) < T:
+        with BatchMemoryManager(data_loader=loader, max_physical_batch_size=parts or 10**6, optimizer=optimizer) as pieces:
+            for X, y in pieces:
+                optimizer.zero_grad()
+                (model(X)[:, 0] - y).square().mean().backward()
+                optimizer.step()
+                if not optimizer._is_last_step_skipped: moved.append(parameters_to_vector(model.parameters()).detach().clone())
+    return torch.stack(moved)
+
+
+RECORDS = TensorDataset(torch.as_tensor(DATA.X[:12]), torch.as_tensor(DATA.y[:12]))
+THREE = Participation.cyclic(2, 3)
+
+
+@pytest.mark.parametrize("parts", [None, 3])
+def test_an_optimizer_of_an_engine_adds_this_noise_and_none_of_its_own(parts):
+    """The same steps with a huge noise_multiplier of Opacus itself would move far; here only the drawn noise separates them from steps without noise."""
+    pytest.importorskip("opacus")
+    protocol, start = RUNS["banded C"], torch.linspace(-1, 1, 21)
+    seeds, scale = deal_seeds(protocol, 4)[0], 50.0
+    run = Run("r", protocol, scale)
+    drawn = np.array([z[0] for z in NodeNoise(protocol, 0, seeds, 21)])
+    ordered = DataLoader(RECORDS, batch_size=4)
+    _, model, optimizer, loader = of_engine(ordered, scale * 4, start, scheme=THREE, run=run, seeds=seeds, poisson_sampling=False)
+    assert "was checked" in optimizer.add_noise.statement
+    before, at = start, optimizer.original_optimizer
+    t = 0
+    while t < 6:
+        for X, y in ordered:
+            _, bare_model, bare, _ = of_engine(ordered, 0.0, before, poisson_sampling=False)
+            (bare_model(X)[:, 0] - y).square().mean().backward()
+            bare.step()
+            for piece in torch.arange(4).split(parts or 4):
+                if piece[-1] < 3: optimizer.signal_skip_step()
+                elif parts: optimizer.signal_skip_step(False)
+                optimizer.zero_grad()
+                (model(X[piece])[:, 0] - y[piece]).square().mean().backward()
+                optimizer.step()
+            after = parameters_to_vector(model.parameters()).detach().clone()
+            added = (parameters_to_vector(bare_model.parameters()) - after).detach() / 0.3
+            np.testing.assert_allclose(added.numpy(), scale * drawn[t], rtol=1e-4, atol=1e-3)
+            before, t = after, t + 1
+    assert at is optimizer.original_optimizer and optimizer.add_noise.t == 6 and np.abs(drawn).min() > 1e-6
+
+
+@pytest.mark.parametrize("accountant", ["prv", "rdp", "gdp"])
+def test_the_accountant_of_an_engine_tells_no_false_epsilon(accountant):
+    protocol = RUNS["DP-D-SGD"]
+    run = Run("r", protocol, 0.2)
+    engine, model, optimizer, loader = of_engine(DataLoader(RECORDS, batch_size=4), 0.8, None, accountant, THREE, run, deal_seeds(protocol)[0], poisson_sampling=False)
+    epochs(model, optimizer, loader, 6)
+    assert [(noise, steps) for noise, _, steps in engine.accountant.history] == [(0.0, 6)] and optimizer.noise_multiplier == 0.8
+    try: told = engine.get_epsilon(1e-5)
+    except (ArithmeticError, ValueError): told = np.inf
+    assert told == np.inf
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_parts_of_a_batch_are_one_step(shuffled):
+    """With a BatchMemoryManager the models are those without it, for batches in turn and for random ones, of which some are empty."""
+    pytest.importorskip("opacus")
+    protocol, T = dp_dsgd(FIVE, 30), 30
+    run, seeds = Run("r", protocol, 0.2), deal_seeds(protocol)[0]
+    scheme = Participation.poisson(1 / 3, T) if shuffled else Participation.cyclic(10, 3)
+    size, found = 1 if shuffled else 4, []
+    records = TensorDataset(*(each[:3] for each in RECORDS.tensors)) if shuffled else RECORDS
+    for parts in (None, 3, 2, 1):
+        UsedSeeds().path.unlink(missing_ok=True)
+        plain = DataLoader(records, batch_size=size, generator=torch.Generator().manual_seed(8))
+        _, model, optimizer, loader = of_engine(plain, 0.2 * size, torch.zeros(21), scheme=scheme, run=run, seeds=seeds, poisson_sampling=shuffled)
+        found.append(epochs(model, optimizer, loader, T, parts))
+        assert optimizer.add_noise.t == T
+        with pytest.raises(RuntimeError, match="there is no step 30"): epochs(model, optimizer, loader, 1, parts)
+    for other in found[1:]: torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_step_that_is_skipped_takes_no_noise_and_counts_its_records(kind):
+    protocol = RUNS["AntiPGD"]
+    seeds, start = deal_seeds(protocol)[0], torch.linspace(-1, 1, 21)
+    nodes = [OneNode(kind, linear, start, multiplier) for multiplier in (0.8, 0.0)]
+    with_noise(nodes[0].optimizer, Run("r", protocol, 0.2), 0, seeds)
+    first = next(NodeNoise(protocol, 0, seeds, 21))[0]
+    node, bare = nodes
+
+    def part(node, records, skipped):
+        node.optimizer.signal_skip_step(skipped)
+        node.step(DATA.X[records], DATA.y[records])
+    for wrong in ([[0, 1], [2]], [[0, 1], [2, 3, 4]]):  # of 3 and of 5 records
+        part(node, wrong[0], True)
+        with pytest.raises(ValueError, match=f"a batch of {len(wrong[0] + wrong[1])} records; expected 4"): part(node, wrong[1], False)
+        node.optimizer.zero_grad()
+        assert node.optimizer.add_noise.t == 0 and torch.equal(node.parameters, start)
+    part(node, [0], True)
+    part(node, [1, 2], True)
+    assert node.optimizer.add_noise.t == 0 and torch.equal(node.parameters, start)
+    part(node, [3], False)
+    bare.step(DATA.X[:4], DATA.y[:4])
+    added = (bare.parameters - node.parameters) / 0.3
+    assert node.optimizer.add_noise.t == 1 and np.abs(added.numpy() - 0.2 * first).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_sums_that_began_before_are_refused(kind):
+    node = OneNode(kind, linear, None, 0.8)
+    node.optimizer.signal_skip_step()
+    node.step(DATA.X[:4], DATA.y[:4])
+    with pytest.raises(ValueError, match="clipped gradients of an earlier batch; expected a new"):
+        with_noise(node.optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
+
+
+def test_random_batches_may_have_any_size():
+    """The sum of a batch is divided by the same number, whatever its size, and so is the noise."""
+    protocol = RUNS["DP-D-SGD"]
+    node, seeds = OneNode(OPTIMIZERS[0], linear, torch.linspace(-1, 1, 21), 0.8), deal_seeds(protocol)[0]
+    noise_for(node.optimizer, Run("r", protocol, 0.2), 0, seeds, Participation.poisson(0.25, 6))
+    assert "probability at most 0.25, as is a promise" in node.optimizer.add_noise.statement and "eavesdropper alone" in node.optimizer.add_noise.statement
+    for z, size in zip(NodeNoise(protocol, 0, seeds, 21), (4, 0, 7, 1, 0, 3), strict=False):
+        bare = OneNode(OPTIMIZERS[0], linear, node.parameters, 0.0)
+        for one in (bare, node): one.step(DATA.X[:size], DATA.y[:size])
+        assert np.abs((bare.parameters - node.parameters).numpy() / 0.3 - 0.2 * z[0]).max() < 1e-5
+
+
+def test_optimizers_that_clip_otherwise_are_refused():
+    pytest.importorskip("opacus")
+    for more, kind in (({"clipping": "per_layer", "max_grad_norm": [1.0] * 4}, "DPPerLayerOptimizer"), ({"grad_sample_mode": "ghost"}, "DPOptimizerFastGradientClipping")):
+        optimizer = engine_with(**more)
+        with pytest.raises(ValueError, match=f"{kind}.*clipping='flat'"): with_noise(optimizer, Run("r", RUNS["DP-D-SGD"], 0.2), 0, deal_seeds(RUNS["DP-D-SGD"])[0])
+
+
+def engine_with(**more):
+    import opacus
+    model = linear()
+    given = {"noise_multiplier": 0.8, "max_grad_norm": 1.0, "data_loader": DataLoader(RECORDS, batch_size=4)} | more
+    return opacus.PrivacyEngine().make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.3), **given)[1]
 
 
 def test_without_zero_grad_opacus_itself_stops():
@@ -270,13 +412,57 @@ def test_loaders_of_which_nothing_is_known_are_refused(sampler, words):
         with pytest.raises(ValueError, match=f"(?s)records.*{words}.*expected"): told(scheme, DataLoader(TABLE, batch_size=SIZE, sampler=sampler))
 
 
-def test_batches_that_are_drawn_by_opacus_are_refused():
+def drawn_by(rate, kind="UniformWithReplacementSampler"):
+    "A loader as Opacus makes it, which draws each record with a probability."
+    class Draws(Sampler):
+        sample_rate = rate
+        def __iter__(self): yield from ([r for r in range(len(TABLE)) if np.random.default_rng(t).random() < rate] for t in range(8))
+        def __len__(self): return 8
+    Draws.__name__ = kind
+    return DataLoader(TABLE, batch_sampler=Draws())
+
+
+def test_batches_that_are_drawn_need_the_account_of_such_batches():
+    drawn, chance = drawn_by(0.125), Participation.poisson(0.125, 24)
+    for scheme in (IN_ORDER, ANY_ORDER, Participation.every_step(24)):
+        with pytest.raises(ValueError, match=r"Poisson sampling.*poisson_sampling=False.*Participation.poisson\(q, T\)"): told(scheme, drawn)
+    assert "probability at most 0.125, as was checked" in told(chance, drawn) and "was checked" in told(Participation.poisson(0.2, 24), drawn)
+    with pytest.raises(ValueError, match=r"probability 0.125; expected at most q=0.1, or Participation.poisson\(0.125, 24\)"): told(Participation.poisson(0.1, 24), drawn)
+    in_turn, shuffled = DataLoader(TABLE, batch_size=SIZE), DataLoader(TABLE, batch_size=SIZE, shuffle=True)
+    for other in (in_turn, shuffled, np.tile(np.arange(32).reshape(8, SIZE), (3, 1)), drawn_by(0.125, "DistributedUniformWithReplacementSampler"), 5):
+        with pytest.raises(ValueError, match="not known to be drawn.*poisson_sampling=True"): told(chance, other)
+    with pytest.raises(ValueError, match="covers 23 steps"): told(Participation.poisson(0.125, 23), drawn)
+    with pytest.raises(ValueError, match=r"groups of records.*expected Participation.poisson\(q, T\)"): told(Participation.cyclic_poisson(3, 8, 0.5), drawn)
+    for scheme in (Participation.balls_in_bins(3, 8), Participation.truncated_poisson(0.125, 24, 32, 8)):
+        with pytest.raises(ValueError, match="takes part at random"): told(scheme, drawn)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_random_batches_are_refused_where_their_account_is(name):
+    protocol, chance = RUNS[name], Participation.poisson(0.25, 6)
+    def accepted(ask):
+        try: ask()
+        except ValueError: return False
+        return True
+    def asked(): noise_for(OneNode(OPTIMIZERS[0], linear, None, 0.8).optimizer, Run("r", protocol, 0.2), 0, deal_seeds(protocol)[0], chance)
+    taken = accepted(asked)
+    assert taken == accepted(lambda: account(protocol, LDP(), chance).epsilon(1e-5))
+    assert not taken or name not in ("banded C", "AntiPGD")  # a step tells on the next chance of the same record
+
+
+def test_loaders_of_opacus_are_known():
     pytest.importorskip("opacus")
     from opacus.data_loader import DPDataLoader
-    drawn = DPDataLoader.from_data_loader(DataLoader(TABLE, batch_size=SIZE))
-    for scheme in (IN_ORDER, ANY_ORDER, Participation.every_step(24)):
-        with pytest.raises(ValueError, match="Poisson sampling"): told(scheme, drawn)
-    with pytest.raises(ValueError, match="takes part at random"): told(Participation.poisson(0.125, 24), drawn)
+    from opacus.utils.batch_memory_manager import wrap_data_loader
+    ordered, shuffles = DataLoader(TABLE, batch_size=SIZE), DataLoader(TABLE, batch_size=SIZE, shuffle=True)
+    drawn, chance = DPDataLoader.from_data_loader(ordered), Participation.poisson(0.125, 24)
+    def cut(loader): return wrap_data_loader(data_loader=loader, max_batch_size=1, optimizer=None)
+    for parts in (lambda loader: loader, cut):
+        for scheme in (IN_ORDER, ANY_ORDER, Participation.every_step(24)):
+            with pytest.raises(ValueError, match="Poisson sampling"): told(scheme, parts(drawn))
+        with pytest.raises(ValueError, match="not known to be drawn"): told(chance, parts(ordered))
+        with pytest.raises(ValueError, match=r"shuffles.*min_sep\(3, 1, 24\)"): told(IN_ORDER, parts(shuffles))  # three epochs, whatever the parts
+        assert "was checked" in told(chance, parts(drawn)) and "was checked" in told(IN_ORDER, parts(ordered)) and "was checked" in told(ANY_ORDER, parts(shuffles))
 
 
 def test_records_that_are_named_are_checked():
