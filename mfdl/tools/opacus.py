@@ -361,7 +361,8 @@ def noise_for(
     records : DataLoader or iterable of T iterables of int or str, optional
         The records of each step, which are checked against the participation. That
         the gradients are those of these records remains a promise. For poisson(q, T)
-        only a DataLoader that draws so.
+        only a DataLoader that draws so; that parts which add up are those of one batch
+        is a promise there.
 
     Returns
     -------
