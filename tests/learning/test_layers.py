@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 from mfdl.learning.data import Dataset, cut
+from mfdl.learning.methods.drawn_batches import RandomBatches, random_batches
 from mfdl.learning.methods.noise_supply import Run
 from mfdl.learning.methods.replaced_layers import draw_masks, replace_batch_norm
 from mfdl.learning.simulator import Simulation
 from mfdl.protocol.algorithms import dp_dsgd
 from mfdl.protocol.methods.variants import dsgd
+from mfdl.protocol.participation import Participation
 
 W = np.full((2, 2), 0.5)
 
@@ -234,3 +236,27 @@ def by_records(simulation, t):
             gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]).double()
             found[u] += gradient / (gradient.norm() + 0.01) / learner.batches.size
     return found
+
+
+@pytest.mark.parametrize("persons", [False, True])
+@pytest.mark.parametrize("make", [MODELS["dropout"][0], MODELS["residual"][0]])
+def test_a_record_that_is_not_drawn_changes_no_mask_of_another(make, persons, monkeypatch):
+    """One record more in a random batch moves those behind it to other places, and the sum by no more than a clip."""
+    rng = np.random.default_rng(0)
+    X = 100 * rng.normal(size=(40, 4))  # all gradients are as long as the clip
+    data = Dataset("random", X, rng.integers(3, size=40), X[:4], rng.integers(3, size=4))
+    members = np.arange(40).reshape(20, 2) if persons else None
+    batches = random_batches(np.array_split(np.arange(20 if persons else 40), 2), Participation.poisson(0.5, 6), secret=1)
+    simulation = Simulation(lambda: make(4), data, batches, [Run("one", dp_dsgd(W, 6), 0.1)], 0.1, clip=1.0, members=members)
+    moved = []
+    for t in range(6):
+        whole, there = simulation.learner.changes(t), batches.at(t)
+        assert (there[0] >= 0).sum() > 2
+        fewer = there.copy()
+        fewer[0] = [*there[0, 1:], -1]  # the first is not there, and all others move up
+        monkeypatch.setattr(RandomBatches, "at", lambda self, step, fewer=fewer: fewer)
+        apart = (whole - simulation.learner.changes(t))[:, 0].norm(dim=-1)
+        monkeypatch.undo()
+        assert apart[0] <= 1 / batches.size * (1 + 1e-5) and apart[1] == 0
+        moved.append(float(apart[0]) * batches.size)
+    assert max(moved) > 0.5

@@ -86,6 +86,11 @@ class RandomBatches(Batches):
         return np.asarray(self._drawn[step])
 
 # %% ../../../nbs/learning/methods/drawn_batches.ipynb #bylot003
+def seats(batches: Batches, step: int) -> Ints:  # (n, places)
+    "All records that may be in the batch of a step, each in a place of its own, whoever else is drawn."
+    if isinstance(batches, RandomBatches): return np.asarray(batches.index[:, 0])
+    return batches.at(step)
+
 def random_batches(
     holdings: Sequence[Any],
     scheme: RandomScheme,

@@ -26,6 +26,7 @@ from ..data import Batches, Dataset
 from mfdl.learning.methods.clipped_gradients import (
     Scratch, any_gradients, as_function, gradients, over,
 )
+from .drawn_batches import seats
 from mfdl.learning.methods.layers import (
     apply_layers, chain, how_many_fit, new_model, numbers_of, outputs_shape, parts_of, slices, trained, words_of,
 )
@@ -468,8 +469,7 @@ class Learner:
         "Compute the clipped gradients of a step; one that is not finite counts as zero, or stops."
         with needed_for("training", "train"): import torch
         batch = _batch_of(self.X, self.y, self.batches.at(t), self.own, self.members)
-        history, places = self.history, tuple((batch.mask if batch.shares is None else batch.shares).shape[1:])
-        dropped = draw_masks(self.drops, history.seeds, history.nodes, t, places, self.device)
+        dropped = self._dropped(t)
         rule = ClippingRule(self.loss, self.clip, self.batches.size, self.protect, self.automatic)
         change = torch.empty_like(self.models)
         lost = torch.zeros(change.shape[:2], dtype=torch.int64, device=self.device)
@@ -489,6 +489,18 @@ class Learner:
                 f"{self.history.runs[run]!r} is not a number"
             )
         return change
+
+    def _dropped(self, t: int) -> dict[str, torch.Tensor]:  # by name, (nodes, runs, places, ..)
+        "The masks of a step: each record has a seat of its own, whoever else is in the batch."
+        if not self.drops: return {}
+        here, seated = self.batches.at(t), seats(self.batches, t)
+        most = () if self.members is None else (self.members.shape[1],)
+        drawn = draw_masks(
+            self.drops, self.history.seeds, self.history.nodes, t, (seated.shape[1], *most), self.device)
+        if here is seated or np.array_equal(here, seated): return drawn
+        where = np.array([(row[:, None] == taken).argmax(axis=0) for row, taken in zip(seated, here, strict=True)])
+        nodes = np.arange(len(where))[:, None]
+        return {name: mask[nodes, :, where].swapaxes(1, 2) for name, mask in drawn.items()}
 
     def move(self, change: torch.Tensor) -> None:  # (nodes, runs, parameters)
         "Move the models along noisy gradients, and change their velocities."
