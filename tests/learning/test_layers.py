@@ -187,6 +187,18 @@ class Rolled(nn.Linear):
     def forward(self, x): return super().forward(x) * np.random.random()  # noqa: NPY002
 
 
+class Tally(nn.Linear):
+    """Counts only where derivatives are taken, and not when it is tried out."""
+    def __init__(self):
+        super().__init__(4, 3)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            with torch.no_grad(): torch.add(torch.ones(1), 1, out=self.seen)
+        return super().forward(x)
+
+
 def unlike():
     return nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 3))
 
@@ -197,6 +209,7 @@ def unlike():
     (lambda: nn.Sequential(nn.Linear(4, 3), nn.AlphaDropout(0.1)), "expected nn.Dropout"),
     (lambda: Shaken(4, 3), "draws random numbers"), (lambda: Rolled(4, 3), "draws random numbers"),
     (lambda: nn.Linear(4, 3).requires_grad_(False), "no parameter to train"),
+    (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)), "differs from seed to seed"), (Tally, "it changes its buffers"),
     (unlike, "differs from seed to seed"),
     (lambda: nn.Sequential(nn.Embedding(4, 3), nn.Flatten(), nn.Linear(12, 3)), "does not take a record"),
 ])

@@ -144,7 +144,7 @@ def _made(make_model: Any) -> torch.nn.Module:
 
 def _fill(values: dict[str, torch.Tensor], found: dict[str, NDArray[Any]], shown: str) -> None:
     "Put arrays of a file into the tensors of a model; raises ValueError for the first that does not fit."
-    import torch
+    with needed_for("models", "train"): import torch
     then = "expected the function that was given to train"
     for name in [*found, *values]:
         here = tuple(values[name].shape) if name in values else None

@@ -237,8 +237,11 @@ def _ways(
         return all(one.allclose(other, 1e-3, 1e-6, equal_nan=True) for one, other in zip(some, others, strict=True))
 
     try:
+        before = [(name, id(value), value._version) for name, value in model.named_buffers()]
         alone = tried((False, False))
         if not same(alone, tried((False, False))): raise ValueError("it draws random numbers")
+        if before != [(name, id(value), value._version) for name, value in model.named_buffers()]:
+            raise ValueError("it changes its buffers")
     except (RuntimeError, NotImplementedError, ValueError) as error:
         raise ValueError(
             f"model: its gradient cannot be taken record by record ({str(error).splitlines()[0]}); "
