@@ -226,7 +226,8 @@ def _in_words(participation: Participation | PoissonParticipation, checked: bool
     word = "was checked for the DataLoader" if checked else "is a promise of the program"
     return (f"Each record takes part in each of {participation.T} steps by chance, with "
             f"probability at most {participation.q:.6g}, as {word}. That nobody else knows the "
-            "draws is a promise, and the account is for an eavesdropper alone.")
+            "draws is a promise, and so is that parts which add up are those of one batch; the account "
+            "is for an eavesdropper alone.")
 
 # %% ../../nbs/tools/opacus.ipynb #89319e43
 class _NodeNoise:

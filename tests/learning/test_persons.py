@@ -36,8 +36,13 @@ def simulation(data=DATA, who=WHO, make=quiet_model, clip=0.3, **more):
     return Simulation(make, Dataset("random", *data), batches, [Run("one", dp_dsgd(W, 4), 0.1), Run("other", dp_dsgd(W, 4), 0.1, 1)], 0.1, clip, members=members, **more)
 
 
-def test_the_mean_gradient_of_a_person_is_clipped():
-    some = simulation()
+def prelu(): return nn.Sequential(nn.Linear(3, 4), nn.PReLU(), nn.Linear(4, 2))  # which torch.func does not batch
+
+
+@pytest.mark.filterwarnings("ignore:model. torch.func cannot batch")
+@pytest.mark.parametrize("make", [quiet_model, prelu])
+def test_the_mean_gradient_of_a_person_is_clipped(make):
+    some = simulation(make=make)
     learner, size = some.learner, some.batches.size
     for t in range(2):
         found, expected = learner.changes(t), torch.zeros_like(some.models)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -225,12 +226,12 @@ def _ways(
     model: torch.nn.Module,
     theta: torch.Tensor,  # (1, models, parameters)
     batch: Batch,
-    loss: Callable,
+    rule: ClippingRule,
 ) -> tuple[bool, bool]:
     "Whether all models, and all records of a model, can be computed in one call, with the numbers of a loop."
     def tried(together: tuple[bool, bool]) -> list[torch.Tensor]:
-        rule = ClippingRule(loss, 1.0, 1)
-        outputs = over(as_function(model), (0, None), together[0])(theta[0], batch.X[0])
+        records = batch.X[0] if batch.shares is None else batch.X[0].flatten(0, 1)
+        outputs = over(as_function(model), (0, None), together[0])(theta[0], records)
         return [any_gradients(model, theta, batch, rule, together)[0], outputs]
 
     def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
@@ -386,6 +387,7 @@ class Learner:
         optimizer: Adam | None = None, members: np.ndarray | None = None,
     ) -> None:
         with needed_for("training", "train"): pass
+        with needed_for("training", "train"): import torch
         self.schedule = schedule_of(runs, lr)
         self.rates = self.schedule.rates(runs[0].protocol.T)
         self.automatic, norm = isinstance(clip, str) and clip == AUTOMATIC, norm_of(clip)
@@ -420,10 +422,14 @@ class Learner:
         self.layers = chain(self.model, blank)  # of tests; in training something may be dropped
         self.together = (True, True)
         if self.drops or members is not None or not self.layers:
-            dropped = draw_masks(self.drops, [0, 1], [0], 0, (3,), self.device)
-            three = _probes(blank, words_of(self.model))[-1][None, :3].to(self.X)
-            batch = Batch(three, target.repeat(1, 3, *[1] * (target.ndim - 1)), three.new_ones(1, 3), dropped)
-            self.together = _ways(self.twin, self.models[:1, :1] * self.X.new_tensor([[[1.0], [1.1]]]), batch, self.loss)
+            places = (3,) if members is None else (3, 2)  # as in a step: records, or persons with records
+            some = torch.cat(_probes(blank, words_of(self.model))[::-1] * 2)[:math.prod(places)].to(self.X)
+            dropped = draw_masks(self.drops, [0, 1], [0], 0, places, self.device)
+            shares = None if members is None else some.new_full((1, *places), 0.5)
+            batch = Batch(some.view(1, *places, *some.shape[1:]), target.expand(1, *places, *target.shape[1:]),
+                          some.new_ones(1, 3), dropped, shares)
+            rule = ClippingRule(self.loss, 1.0, 1, protect)
+            self.together = _ways(self.twin, self.models[:1, :1] * self.X.new_tensor([[[1.0], [1.1]]]), batch, rule)
         self.parts = parts_of(self.chained, self.models, blank, batches.size * (1 if members is None else members.shape[1]))
 
     def _moments(self, optimizer: Adam, runs: Sequence[Run]) -> Moments:
