@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from mfdl.protocol.methods.variants import muffliato as muffliato
     from mfdl.protocol.methods.token import random_walk as random_walk
     from mfdl.protocol.methods.message_noise import zip_dl as zip_dl
+    from mfdl.protocol.methods.your_algorithm import gradient_tracking as gradient_tracking
+    from mfdl.protocol.methods.your_algorithm import push_sum as push_sum
     from mfdl.protocol.threat_models import LDP as LDP
     from mfdl.protocol.threat_models import PNDP as PNDP
     from mfdl.protocol.threat_models import SecLDP as SecLDP
@@ -94,6 +96,7 @@ _HOME = {
     "protocol.methods.variants": "dsgd muffliato local_dsgd anti_pgd",
     "protocol.methods.group_seeds": "corn",
     "protocol.methods.message_noise": "zip_dl",
+    "protocol.methods.your_algorithm": "gradient_tracking push_sum",
     "protocol.methods.token": "random_walk",
     "protocol.threat_models": "LDP PNDP SecLDP",
     "protocol.methods.secure_sums": "SecureSum",

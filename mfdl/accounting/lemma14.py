@@ -59,7 +59,8 @@ VIEW = Route(
     "the whole view",
     frozenset({
         "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint", "uneven",
-        "memory", "back", "basis", "matrices", "schedule", "rates", "momentum", "decay"}),
+        "memory", "back", "basis", "matrices", "schedule", "rates", "momentum", "decay",
+        "rows"}),
     "full gossip matrices, such as gossip_matrix(graph, sparse=False)")
 
 def view(run: Protocol | MatrixProtocol, trust: TrustModel) -> View:

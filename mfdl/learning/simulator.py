@@ -128,8 +128,8 @@ class Simulation(Training):
         learner.move(change)
         noisy = self.noise.in_messages(self.t, float(learner.rates[self.t]))
         if self.transcript is not None:
-            self.transcript.append(self.exchange.messages(steps[0], learner.models, noisy))
-        learner.models = self.exchange.exchanged(steps, learner.models, noisy)
+            self.transcript.append(self.exchange.messages(steps[0], learner.vectors, noisy))
+        learner.vectors = self.exchange.exchanged(steps, learner.vectors, noisy)
 
     def digest(self, exact: bool = True) -> str:
         """Return a SHA-256 of all that must agree when a run is resumed.

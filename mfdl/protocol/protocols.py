@@ -17,7 +17,7 @@ from ..base.arguments import Bools, Floats, Ints, check_count
 from .methods.labels import Labelled, check_nodes
 from .methods.matrices_from_elsewhere import TOLD_BY_MATRICES, run_of_matrices
 from mfdl.protocol.methods.run_checks import (
-    NEEDS_FULL, RUNNING, check_bases, check_drawn, check_holders, checked_steps,
+    NEEDS_FULL, WITH_ROWS, check_bases, check_drawn, check_holders, checked_steps, rows_of,
 )
 from mfdl.protocol.methods.steps import (
     ByContent, Round, Step, features_of, fingerprint, frozen, read_only, refuse,
@@ -32,7 +32,7 @@ __all__ = ['Protocol']
 # %% ../../nbs/protocol/04_protocols.ipynb #3d17c8a5
 def _exchanged(models: Floats, one: Round, end: int) -> tuple[Floats, int]:
     "Messages of an exchange, and the new number of places; changes the models."
-    sent = models[one.senders]
+    sent = models[one.sent]
     if one.share is None:
         models[:, :end] = one.W @ models[:, :end]
         return sent, end
@@ -47,11 +47,13 @@ def _exchanged(models: Floats, one: Round, end: int) -> tuple[Floats, int]:
 def _effects_of(steps: Sequence[Step], places: int) -> Floats:  # (messages, places)
     "What one unit, added at each place, does to each message."
     n = steps[0].n
-    models = np.zeros((n, places))
+    rows = rows_of(steps)
+    models = np.zeros((n * rows, places))
+    entering = models[rows - 1::rows]
     sent = [np.zeros((0, places))]
     end = 0
     for step in steps:
-        models[:, end:end + n] = np.eye(n)
+        entering[:, end:end + n] += np.eye(n)
         end += n
         for one in step.rounds:
             messages, end = _exchanged(models, one, end)
@@ -110,11 +112,12 @@ class Protocol(Labelled, ByContent):
     def __repr__(self) -> str:
         rounds = sorted({len(step.rounds) for step in self.distinct})
         exchanges = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+        keeps = f", vectors a node: {self.rows}" if self.rows > 1 else ""
         fresh = all(step.noise.fresh for step in self.distinct)
         memory = "fresh in every step" if fresh else "with a memory"
         return (
             f"Protocol {self.name}: {self.n} nodes, {self.T} steps "
-            f"({len(self.distinct)} different), exchanges a step: {exchanges}\n"
+            f"({len(self.distinct)} different), exchanges a step: {exchanges}{keeps}\n"
             f"  messages: {len(self.messages.step)}, gradients: {int(self.trains.sum())}\n"
             f"  noise: {self.drawn[-1]} variables, {memory}")
 
@@ -122,6 +125,11 @@ class Protocol(Labelled, ByContent):
     def T(self) -> int:
         "Number of steps."
         return len(self.steps)
+
+    @cached_property
+    def rows(self) -> int:
+        "How many vectors a node keeps; the first is its model."
+        return rows_of(self.distinct)
 
     @cached_property
     def digest(self) -> str:
@@ -233,7 +241,7 @@ class Protocol(Labelled, ByContent):
         if not 1 <= check_count("step", step, "a number of steps") <= self.T:
             raise ValueError(
                 f"step={step}: expected 1 to {self.T}, the steps of {self.name}")
-        refuse(RUNNING, self)
+        refuse(WITH_ROWS, self)
         return Protocol(self.nodes, self.steps[:step], self.name)
 
     from_matrices = staticmethod(run_of_matrices)

@@ -48,6 +48,7 @@ from mfdl import (
     dsgd,
     fresh_noise,
     gossip_matrix,
+    gradient_tracking,
     load_data,
     load_graph,
     local_dsgd,
@@ -59,6 +60,7 @@ from mfdl import (
     optimize_covariance,
     optimize_local,
     optimize_pairwise,
+    push_sum,
     replace_batch_norm,
     strategy,
     train,
@@ -133,6 +135,8 @@ THREE_OR_FOUR = [Noise(np.eye(3)[[0, 1, 2, 0][:3 + t % 2]], np.hstack([np.eye(3,
 UNEVEN = Protocol(None, [Step(True, noise, [Round(W)]) for noise in THREE_OR_FOUR])
 SEEN = view(dsgd(W, T), PNDP([0]))
 BETWEEN, DIRECTED = remembering(None), remembering(np.eye(3) + 0.25)
+TRACKS = gradient_tracking(W, T)
+OF_MESSAGES = Protocol.from_matrices(ZIP.M_G, ZIP.M_Z, ZIP.messages, ZIP.variables, None, T)
 MATRICES = Protocol.from_matrices(RUN.M_G, RUN.M_Z, RUN.messages, RUN.variables, None, T)
 FALLING = [1.0, 0.5, 0.5, 0.25]
 POISSON, ONCE, ANEW = Participation.poisson(0.5, T), Participation.balls_in_bins(2, 2), Participation.balls_in_new_bins(2, 2)
@@ -369,6 +373,8 @@ GOSSIP = [
     ("gossip_matrix(networkx.from_numpy_array(numpy.array(W)))",
      lambda: zip_dl(LINKED.tolist(), T), lambda: zip_dl(gossip_matrix(nx.from_numpy_array(np.array(LINKED.tolist()))), T)),
     ("gossip_matrix(networkx.from_scipy_sparse_array(W))", lambda: dp_dsgd(csr_array(LINKED), T), lambda: dp_dsgd(gossip_matrix(nx.from_scipy_sparse_array(csr_array(LINKED))), T)),
+    ("shares in [0, 1] whose columns sum to 1, such as {} / {}.sum(axis=0)", lambda: push_sum(2 * W, T), lambda: push_sum(2 * W / (2 * W).sum(axis=0), T)),
+    ("expected (n rows, n rows) for n nodes with rows={} vectors each", lambda: Round(np.eye(3), rows=2), lambda: Round(np.eye(6), rows=2)),
     ("W[1] is a Graph: expected a gossip matrix, such as gossip_matrix(W[1])", lambda: dp_dsgd([W, LINE, W, W], T), lambda: dp_dsgd([W, gossip_matrix(LINE), W, W], T)),
     ("gossip_matrix(W, sparse=False)", lambda: check_gossip(nx.cycle_graph(2001)), lambda: check_gossip(gossip_matrix(nx.cycle_graph(2001), sparse=False))),
     ("numbers each: expected a full matrix, such as gossip_matrix(graph, sparse=False)",
@@ -388,7 +394,9 @@ LANGUAGE = [
     ("without attackers in the network use LDP()", lambda: PNDP([]), lambda: account(RUN, LDP(), TWICE)),
     ("expected a trust model, such as LDP() or PNDP([node])",
      accounts(RUN, trust="pndp"), lambda: [account(RUN, trust, TWICE) for trust in (LDP(), PNDP([0]), [LDP()])]),
+    ("trust={}: sums are of one vector a node, and {} has {}; expected PNDP({}), who see more", accounts(TRACKS, trust=SecureSum([0])), accounts(TRACKS, trust=PNDP([0]))),
     ("trust={}: {}; expected PNDP({}), who see more", accounts(MATRICES, trust=SecureSum([0])), accounts(MATRICES, trust=PNDP([0]))),
+    ("trust={}: sums are of one vector a node, and {} has {}; expected PNDP({}), who see more", accounts(TRACKS, trust=SecureSum([0])), accounts(TRACKS, trust=PNDP([0]))),
     ("trust={}: {}; expected PNDP({}), who see more", accounts(scheduled(), trust=SecureSum([0, 1])), accounts(scheduled(), trust=PNDP([0, 1]))),
     ("expected 'all', 'first', or some of {}, ...", lambda: parse_attackers("9", LINE), lambda: [parse_attackers(text, LINE) for text in ("all", "first", "0")]),
     ("expected PNDP([{}]) in Python, or other labels",
@@ -475,8 +483,8 @@ REPORTS = [
     ("as nothing is proved about some pairs; expected estimate=True, or a Protocol",
      lambda: account(ZIP, PNDP([0]), TWICE).calibrate(5, 1e-6), lambda: account(ZIP, PNDP([0]), TWICE).calibrate(5, 1e-6, estimate=True)),
     ("as nothing is proved about some pairs; expected estimate=True, or a Protocol",
-     lambda: account(MATRICES, PNDP([0]), TWICE).calibrate(5, 1e-6),
-     lambda: [account(MATRICES, PNDP([0]), TWICE).calibrate(5, 1e-6, estimate=True), account(RUN, PNDP([0]), TWICE).calibrate(5, 1e-6)]),
+     lambda: account(OF_MESSAGES, PNDP([0]), TWICE).calibrate(5, 1e-6),
+     lambda: [account(OF_MESSAGES, PNDP([0]), TWICE).calibrate(5, 1e-6, estimate=True), account(RUN, PNDP([0]), TWICE).calibrate(5, 1e-6)]),
     ("as nothing is proved about some pairs; expected a Protocol in which each node adds noise of its own to every gradient",
      lambda: account(dsgd(W, T), LDP(), TWICE).calibrate(5, 1e-6), lambda: account(RUN, LDP(), TWICE).calibrate(5, 1e-6)),
     ("only an account with updates makes some", lambda: account(RUN, PNDP([0]), TWICE).verify(), lambda: account(RUN, PNDP([0]), TWICE, updates=Lipschitz(1)).verify()),
@@ -520,6 +528,8 @@ TRAINING = [
     ("expected estimate=False, or a number as lr", trains(against=PNDP([0]), estimate=True, lr=np.array(FALLING)), trains(against=PNDP([0]), estimate=True, lr=0.5)),
     ("expected secure=False, or no feature_norm",
      trains(noise=LOCAL, feature_norm=2.0, secure=True), lambda: [trains(noise=LOCAL, feature_norm=2.0)(), trains(noise=LOCAL, secure=True)()]),
+    ("and not those of {}, which keeps {} vectors a node; expected no feature_norm",
+     trains(noise=TRACKS, feature_norm=2.0), trains(noise=TRACKS)),
     ("expected no feature_norm: what noisy gradients tell holds for any model",
      trains(against=PNDP([0]), feature_norm=2.0, lr=Schedule(0.1, momentum=0.5)), trains(against=PNDP([0]), lr=Schedule(0.1, momentum=0.5))),
     ("or no feature_norm: what noisy gradients tell holds for any model",

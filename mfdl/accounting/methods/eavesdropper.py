@@ -22,7 +22,8 @@ from ..lemma14 import CLEAR
 from ...protocol.participation import Participation
 from ...protocol.protocols import Protocol
 from ...protocol.methods.executable import MOST_GRADIENTS, with_full_matrices
-from ...protocol.methods.tables import Variables
+from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
+from ...protocol.methods.tables import Messages, Variables
 from ...protocol.methods.steps import Round, Route, Step
 
 # %% auto #0
@@ -229,11 +230,41 @@ NOISY_GRADIENTS = Route(
     "the account of noisy gradients",
     frozenset({
         "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
-        "uneven", "memory", "back", "basis"}),
+        "uneven", "memory", "back", "basis", "rows"}),
     "updates=Lipschitz(c)")
 
-def noisy_gradients(run: Protocol) -> Protocol | None:
+def _entering(run: MatrixProtocol) -> Floats | None:  # (n T, q)
+    """How noise enters gradients: M_Z = M_G @ N, if all messages tell which noisy gradients they are made of.
+
+    None if they do not, or if noise would enter before it is drawn.
+    """
+    trains = np.flatnonzero(run.M_G.any(axis=0))
+    if not len(trains) or len(trains) > len(run.M_G): return None
+    reached = run.M_G[:, trains]
+    sizes = np.linalg.svd(reached, compute_uv=False)
+    if sizes[-1] <= CLEAR * sizes[0]: return None
+    N = np.zeros((run.n * run.T, run.M_Z.shape[1]))
+    N[trains] = np.linalg.lstsq(reached, run.M_Z, rcond=None)[0]
+    rounding = CLEAR**2 * np.abs(N).max(initial=0)
+    later = run.variables.step[None, :] > np.arange(len(N))[:, None] // run.n
+    off = np.abs(reached @ N[trains] - run.M_Z).max(initial=0)
+    if off > CLEAR**2 * np.abs(run.M_Z).max(initial=0) or np.abs(N[later]).max(initial=0) > rounding: return None
+    N[np.abs(N) <= rounding] = 0
+    return N
+
+def _shown_by_matrices(run: MatrixProtocol) -> MatrixProtocol | None:
+    "The same for matrices, with a message for each gradient."
+    N = _entering(run)
+    if N is None: return None
+    step, sender = np.divmod(np.arange(len(N)), run.n)
+    everybody = ~np.eye(run.n, dtype=bool)
+    said = Messages(step, np.zeros(len(N), dtype=int), sender, everybody, sender)
+    reached = np.diag(run.M_G.any(axis=0).astype(float))
+    return MatrixProtocol(f"noisy gradients of {run.name}", run.nodes, run.T, said, run.variables, reached, N)
+
+def noisy_gradients(run: Protocol | MatrixProtocol) -> Protocol | MatrixProtocol | None:
     "Make a run that shows every noisy gradient of another to whoever hears all of it."
+    if isinstance(run, MatrixProtocol): return _shown_by_matrices(run) if run.schedule is None else None
     if not NOISY_GRADIENTS.fits(run) or not _message_noise_apart(run): return None
     nodes = np.arange(run.n)
     following = csr_array((np.ones(run.n), (nodes, np.roll(nodes, 1))), shape=(run.n, run.n))

@@ -86,14 +86,14 @@ def _before_round(
     numbers: Arithmetic,
     step: Step,
     k: int,  # the round, of its step
-    after: _Objects,  # (o, n): what models after the round do to observations
+    after: _Objects,  # (o, n rows): what vectors after the round do to observations
     observed: _Objects,  # (o, messages of the round)
 ) -> tuple[_Objects, _Objects]:  # what models before it do, and its shares
     "One round, backwards."
     one = step.rounds[k]
     W = numbers.array(one.W)
     before = numbers.times(after, W)
-    for message, sender in enumerate(one.senders):
+    for message, sender in enumerate(one.sent):
         before[:, sender] = before[:, sender] + observed[:, message]
     if one.share is None: return before, before[:, :0]
     sender, receiver = one.pairs.T
@@ -110,7 +110,7 @@ def _exact_effects(
 ) -> _Objects:  # (o, places)
     "What a unit that is added at each place (chapter 04) does to each observation."
     places: list[_Objects] = []
-    rows = numbers.array(np.zeros((observed.shape[0], run.n)))
+    rows = numbers.array(np.zeros((observed.shape[0], run.n * run.rows)))
     last = observed.shape[1]
     columns = observed.tocsc()
     for step in reversed(run.steps):
@@ -121,7 +121,7 @@ def _exact_effects(
             rows, share = _before_round(numbers, step, k, rows, its)
             shares.insert(0, share)
             last = first
-        places.insert(0, np.hstack([rows, *shares]))
+        places.insert(0, np.hstack([rows[:, run.rows - 1::run.rows], *shares]))
     return np.hstack(places)
 
 # %% ../../../nbs/accounting/methods/exact.ipynb #25taken1
@@ -170,7 +170,7 @@ EXACT = Route(
     "the account without rounding",
     frozenset({
         "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint", "uneven",
-        "memory", "back", "basis", "matrices"}),
+        "memory", "back", "basis", "matrices", "rows"}),
     "plain steps and full gossip matrices")
 
 def _exact_view(

@@ -135,7 +135,7 @@ PLANS = Route(
 
 def _proved(run: Protocol | MatrixProtocol) -> Protocol:
     "The run; a ValueError if it is one for which the flow theorem is not proved."
-    check_protocol_type(run, "a Protocol, such as dp_dsgd(W, T), or no updates", sparse=True)
+    check_protocol_type(run, "a Protocol, such as dp_dsgd(W, T), or no updates", sparse=True, rows=True)
     assert isinstance(run, Protocol)  # or it would have been refused
     refuse(PLANS, run)
     return run

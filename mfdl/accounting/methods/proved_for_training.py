@@ -45,7 +45,7 @@ def _if_shown(
     "What attackers learn who are shown every noisy gradient; inf where it is not known."
     plain = run.plain
     unknown = [replace(one, shown=np.full(len(one.victims), np.inf)) for one in found]
-    if not isinstance(plain, Protocol) or not found: return unknown
+    if not found: return unknown
     shown = noisy_gradients(plain)
     if shown is None: return unknown
     watchers = [shown_noisy_gradients(Attack(plain, one.trust)) for one in found]

@@ -242,6 +242,9 @@ class ScheduledProtocol(MatrixProtocol):
     lacks = "has a schedule, of which this knows nothing"
 
     def __init__(self, protocol: Protocol, schedule: Schedule) -> None:
+        if getattr(protocol, "rows", 1) > 1:
+            raise ValueError(f"protocol={brief(protocol.name)} keeps {protocol.rows} vectors a node, and its exchanges say all that becomes of "
+                             "noisy gradients; expected a number as lr, and no schedule")
         check_protocol_type(protocol, sparse=True)
         if not isinstance(schedule, Schedule):
             raise ValueError(f"schedule={brief(schedule)}: expected a Schedule, "

@@ -227,7 +227,7 @@ ROUNDING = 1e-4  # by which messages may deviate from those of the account
 
 def check_trained(protocol: Protocol, trust: TrustModel) -> None:
     "Refuse what would be trained otherwise than it is accounted for."
-    check_protocol_type(protocol)
+    check_protocol_type(protocol, rows=True)
     Attack(protocol, trust)  # which takes one trust model
     deviation = check_protocol(protocol)
     if deviation > ROUNDING:

@@ -51,7 +51,7 @@ class Claim:
         "The account by which the budget is kept."
         run = (self.protocol, self.against, self.participation)
         size = 1.0 if sigma is None else sigma
-        if self.optimizer is not None: return self._of_noisy_gradients(size)
+        if self.by_noisy_gradients: return self._of_noisy_gradients(size)
         if self.seen_by_all or isinstance(self.participation, RandomParticipation):
             return account(*run, sigma=size)
         if self.updates is not None: return account(*run, sigma=size, updates=self.updates)
@@ -60,11 +60,16 @@ class Claim:
             return noisy_gradients_account(*run, sigma=size)
         return account(*run, sigma=size).proved
 
+    @property
+    def by_noisy_gradients(self) -> bool:
+        "Whether it is paid for as if every noisy gradient were shown, whatever becomes of them."
+        return self.optimizer is not None or self.protocol.plain.rows > 1
+
     def _of_noisy_gradients(self, size: float) -> Any:
         "What is told by all noisy gradients, of which everything else is computed."
         if not isinstance(self.participation, RandomParticipation):
             return noisy_gradients_account(self.protocol, self.against, self.participation, sigma=size)
-        account(self.protocol, self.against, self.participation, sigma=size)  # refuses noise that is not all in gradients
+        if self.protocol.plain.rows == 1: account(self.protocol, self.against, self.participation, sigma=size)  # refuses noise that is not all in gradients
         shown = noisy_gradients(self.protocol.plain)
         assert shown is not None  # only noise in messages hides some
         return account(shown, self.against, self.participation, sigma=size)
@@ -114,11 +119,14 @@ def check_claim(claim: Claim, secure: bool) -> None:
     if claim.optimizer is not None and claim.updates is not None:
         raise ValueError("feature_norm: it bounds how strongly plain steps react, and not those of an optimizer; "
                          "expected optimizer='sgd', or no feature_norm")
-    if claim.estimate and (claim.seen_by_all or claim.updates is not None or claim.optimizer is not None):
+    if claim.updates is not None and run.rows > 1:
+        raise ValueError(f"feature_norm: it bounds how strongly plain steps react, and not those of {run.name}, which keeps {run.rows} vectors "
+                         "a node; expected no feature_norm")
+    if claim.estimate and (claim.seen_by_all or claim.updates is not None or claim.by_noisy_gradients):
         raise ValueError(
             "estimate=True: what these attackers learn in training is proved, and nothing has to "
             "be estimated; expected estimate=False")
-    if claim.seen_by_all or claim.optimizer is not None: return
+    if claim.seen_by_all or claim.by_noisy_gradients: return
     found = [same_account(Attack(claim.protocol, attacker)).run for attacker in claim.watchers]
     if claim.estimate and any(run.schedule is not None for run in found):
         raise ValueError(

@@ -161,7 +161,7 @@ def check_protocol(
     >>> check_protocol(dp_dsgd(W, 3)) < 1e-6
     True
     """
-    check_protocol_type(getattr(protocol, "plain", protocol), sparse=True)
+    check_protocol_type(getattr(protocol, "plain", protocol), sparse=True, rows=True)
     plain = protocol.plain
     full = with_full_matrices(plain)
     whole = _as_scheduled(protocol, full)

@@ -107,7 +107,7 @@ class MatrixExchange:
         with needed_for("training", "train"): import torch
         said = [models[:0]]
         for k, one in enumerate(step.rounds):
-            messages = models[self.tensor(one.senders, np.int64)]
+            messages = models[self.tensor(one.sent, np.int64)]
             arriving = torch.zeros_like(models)
             for _, runs, parts in noisy if one.share is not None else []:
                 sender, receiver = one.pairs.T
@@ -120,7 +120,6 @@ class MatrixExchange:
             models = (self.tensor(one.W) @ models.flatten(1)).view_as(models) + arriving
         return torch.cat(said)
 
-
 # %% ../../../nbs/learning/methods/exchanges.ipynb #a6600007
 def check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record: bool) -> None:
     "Raise a ValueError for runs that cannot be trained together."
@@ -129,7 +128,7 @@ def check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record
     check_kind("batches", batches, (Batches, RandomBatches), "Batches, such as cut(holdings, b)")
     for run in runs:
         check_kind("runs", run, Run, "a list of Run")
-        check_protocol_type(run.plain, sparse=True)
+        check_protocol_type(run.plain, sparse=True, rows=True)
     first = runs[0].plain
     for run in runs:
         if run.plain.n != batches.n:
@@ -140,6 +139,9 @@ def check_runs(runs: Sequence[Run], batches: Batches, clip: float | None, record
                 f"run {run.label!r} has {run.plain.T} steps or other nodes: "
                 f"expected those of {runs[0].label!r}, {first.T} steps"
             )
+        if run.plain.rows != first.rows:
+            raise ValueError(f"runs {runs[0].label!r} and {run.label!r} keep {first.rows} and {run.plain.rows} vectors a node: "
+                             "expected the same number")
         if record and run.plain != first:
             raise ValueError(
                 f"record=True: runs {runs[0].label!r} and {run.label!r} have different protocols; "

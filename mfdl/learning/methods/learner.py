@@ -409,6 +409,7 @@ class Learner:
         self.code = own_code(model)  # now: what a model counts while it is used is not its code
         self.model = model.float().to(self.device)
         self.models = _side_by_side(weights, seeds, batches.n).to(self.device)
+        self.kept = self._kept(runs, optimizer)
         self.velocity = self.models.mul(0) if self.schedule.momentum else None
         self.moments = None if optimizer is None else self._moments(optimizer, runs)
         self.start = [_sha256(weights[seed]) for seed in seeds]
@@ -431,6 +432,25 @@ class Learner:
             rule = ClippingRule(self.loss, 1.0, 1, protect)
             self.together = _ways(self.twin, self.models[:1, :1] * self.X.new_tensor([[[1.0], [1.1]]]), batch, rule)
         self.parts = parts_of(self.chained, self.models, blank, batches.size * (1 if members is None else members.shape[1]))
+
+    def _kept(self, runs: Sequence[Run], optimizer: Adam | None) -> list[torch.Tensor]:  # (nodes, runs, parameters) each
+        "What nodes keep beside their models, at first nothing; the last is where noisy gradients enter."
+        protocol = runs[0].plain
+        if protocol.rows == 1: return []
+        if optimizer is not None or not self.schedule.constant or self.schedule.momentum or self.schedule.weight_decay:
+            raise ValueError(f"lr or optimizer: {protocol.name} keeps {protocol.rows} vectors a node, and its exchanges say all that becomes of "
+                             "noisy gradients; expected a number as lr, and no optimizer, momentum or weight decay")
+        return [self.models.mul(0) for _ in range(protocol.rows - 1)]
+
+    @property
+    def vectors(self) -> torch.Tensor:
+        "All that nodes keep, (nodes rows, runs, parameters): of each node its model first."
+        with needed_for("training", "train"): import torch
+        return torch.stack([self.models, *self.kept], dim=1).flatten(0, 1) if self.kept else self.models
+
+    @vectors.setter
+    def vectors(self, vectors: torch.Tensor) -> None:
+        self.models, *self.kept = (part.contiguous() for part in vectors.unflatten(0, (-1, len(self.kept) + 1)).unbind(1)) if self.kept else (vectors,)
 
     def _moments(self, optimizer: Adam, runs: Sequence[Run]) -> Moments:
         "What is remembered of noisy gradients, with the variance of the noise in them."
@@ -512,12 +532,12 @@ class Learner:
         return {name: mask[nodes, :, where].swapaxes(1, 2) for name, mask in drawn.items()}
 
     def move(self, change: torch.Tensor) -> None:  # (nodes, runs, parameters)
-        "Move the models along noisy gradients, and change their velocities."
+        "Move the models, or the last of several vectors, along noisy gradients; change velocities."
         kept = float(self.schedule.kept(self.T)[self.t])  # weight decay shrinks the models
         if self.moments is not None: kept = 1 - float(self.rates[self.t]) * self.moments.adam.weight_decay
         if kept < 1:
             self.models.mul_(kept)
-        self.models.sub_(self._direction(change), alpha=float(self.rates[self.t]))
+        (self.kept or [self.models])[-1].sub_(self._direction(change), alpha=float(self.rates[self.t]))
 
     def _direction(self, change: torch.Tensor) -> torch.Tensor:  # (nodes, runs, parameters)
         if self.moments is not None: return self.moments.direction(change, self.t)
@@ -591,7 +611,8 @@ class Learner:
         return {**kept, "steps": steps, **metrics}
 
     def velocities(self) -> dict[str, torch.Tensor]:
-        "Return velocities or moments (nodes, runs, parameters) by name, if there are any."
+        "Return velocities, moments or other vectors (nodes, runs, parameters) by name, if there are any."
+        if self.kept: return {f"vector {k}": part for k, part in enumerate(self.kept, 1)}
         if self.moments is not None: return self.moments.arrays
         return {} if self.velocity is None else {"velocity": self.velocity}
 
@@ -613,6 +634,7 @@ class Learner:
         placed = [torch.as_tensor(part, device=self.device) for part in found]
         self.models, *moving = (part.swapaxes(0, 1).contiguous() for part in placed)
         if self.moments is not None: self.moments.arrays = dict(zip(names[1:], moving, strict=True))
+        elif self.kept: self.kept = moving
         elif moving: self.velocity, = moving
         self.history.steps = steps.tolist()
         self.history.metrics = {

@@ -90,7 +90,7 @@ def check_run(run: Run, batches: Batches, clip: float | None) -> None:
     "Refuse a run whose noise, steps and batches do not fit together."
     check_kind("run", run, Run, "a Run, such as Run('private', protocol, scale=0.1)")
     check_kind("batches", batches, (Batches, RandomBatches), "Batches, such as cut(holdings, b)")
-    check_protocol_type(run.plain, sparse=True)
+    check_protocol_type(run.plain, sparse=True, rows=True)
     check_flag(f"run {run.label!r}: secure", run.secure)
     name = run.plain.name
     if not 0 <= real_number(run.scale) < np.inf:

@@ -263,7 +263,7 @@ def protocol_by_name(
                              "random batches are not; expected noise='independent'") from None
     expected = "a kind of which_noise, a name of mfdl.strategy, or a Protocol, such as optimize_pairwise(..).protocol(W)"
     try:
-        check_protocol_type(noise, expected, sparse=True)
+        check_protocol_type(noise, expected, sparse=True, rows=True)
     except ValueError as error:
         raise ValueError(str(error).replace("protocol=", "noise=", 1)) from None
     if noise.nodes != tuple(nodes):
@@ -275,7 +275,6 @@ def protocol_by_name(
             f"noise: {noise.name} ends with gradients that are in no message, but in models; "
             "expected an exchange in the last step")
     return noise
-
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #ar000005
 @contextmanager

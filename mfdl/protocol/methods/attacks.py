@@ -103,21 +103,25 @@ def follow(
     step: Step,
     seen: Bools,  # (m,)
     own: Bools,  # (n,)
-    known: Bools,  # (n,)
-) -> tuple[bool, Bools]:  # (n,)
-    "Follow which models an attacker knows through one step."
-    followed = not (step.trains & ~own & ~known).any()
-    known = known & ~(step.trains | step.noise.adds) | own
+    known: Bools,  # (n rows,)
+) -> tuple[bool, Bools]:  # (n rows,)
+    "Follow which models, or vectors of nodes that keep several, an attacker knows through one step."
+    rows = len(known) // step.n
+    followed = not (step.trains & ~own & ~known[::rows]).any()
+    known = known.copy()
+    known[rows - 1::rows] &= ~(step.trains | step.noise.adds)
+    own = np.repeat(own, rows)
+    known |= own
     for one in step.rounds:
         count = len(one.senders)
         sent = seen[:count]
         seen = seen[count:]
-        shared = np.zeros(step.n, dtype=bool)
+        shared = np.zeros(len(known), dtype=bool)
         if one.share is None:
-            known[one.senders[sent]] = True
+            known[one.sent[sent]] = True
         else:
             shared = (np.diff(one.share.indptr) > 0).reshape(step.n, -1).any(axis=1)
-        enters_unknown = (one.W > 0) @ ~known
+        enters_unknown = (one.W != 0) @ ~known
         known = ~enters_unknown & ~shared | own
     return followed, known
 
@@ -127,7 +131,7 @@ def _knows_models(attack: Attack) -> bool:
     run = cast(Protocol, attack.run)
     ends = np.searchsorted(run.messages.step, np.arange(run.T + 1))
     own = attack.coalition & attack.known_gradients.reshape(run.T, run.n).all(axis=0)
-    known = np.ones(run.n, dtype=bool)
+    known = np.ones(run.n * run.rows, dtype=bool)
     found: dict[tuple[object, ...], tuple[bool, Bools]] = {}  # steps that are alike, once
     for t, step in enumerate(run.steps):
         seen = attack.alone[ends[t]:ends[t + 1]]

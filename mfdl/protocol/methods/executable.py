@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from ...base.arguments import brief
 from .matrices_from_elsewhere import MatrixProtocol
-from .run_checks import NEEDS_FULL, RUNNING
+from .run_checks import NEEDS_FULL, RUNNING, WITH_ROWS
 from .steps import Round, Step, refuse
 from ..protocols import Protocol
 
@@ -28,10 +28,11 @@ def with_full_matrices(protocol: Protocol) -> Protocol:
             f"at most {MOST_GRADIENTS} gradients, for whose matrices there is room, as in a "
             "smaller network")
 
-    refuse(RUNNING, protocol)
+    refuse(WITH_ROWS, protocol)
 
     def full(one: Round) -> Round:
-        return Round.checked(one.W.toarray()) if isinstance(one.W, csr_array) else one
+        if not isinstance(one.W, csr_array): return one
+        return Round.checked(one.W.toarray()) if one.rows == 1 else Round(one.W.toarray(), rows=one.rows)
 
     steps = [Step(step.trains, step.noise, map(full, step.rounds)) for step in protocol.steps]
     return Protocol(protocol.nodes, steps, protocol.name)
@@ -39,6 +40,7 @@ def with_full_matrices(protocol: Protocol) -> Protocol:
 # %% ../../../nbs/protocol/methods/executable.ipynb #00000018
 def check_protocol_type(
     protocol: object, expected: str = "a Protocol, such as dp_dsgd(W, T)", sparse: bool = False,
+    rows: bool = False,  # whether nodes may keep several vectors
 ) -> None:
     "Refuse what is not a run that can be executed."
     if isinstance(protocol, MatrixProtocol):
@@ -46,4 +48,4 @@ def check_protocol_type(
     if not isinstance(protocol, Protocol):
         raise ValueError(f"protocol={brief(protocol)}: expected {expected}")
     if protocol.sparse and not sparse: raise ValueError(NEEDS_FULL.format(protocol.name))
-    refuse(RUNNING, protocol)
+    refuse(WITH_ROWS if rows else RUNNING, protocol)

@@ -110,6 +110,9 @@ def run_of_matrices(
 ) -> MatrixProtocol:
     """Make a run of which only the matrices are known: for accounts, not to train.
 
+    Where M_Z = M_G N, with noise that is drawn before it enters, the messages are made of noisy
+    gradients; `report.proved` then holds for training whose models are made of these, too.
+
     Parameters
     ----------
     M_G : array (m, nT)

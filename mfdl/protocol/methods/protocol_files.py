@@ -52,13 +52,14 @@ def _noise_from(name: str, arrays: Mapping[str, np.ndarray]) -> Noise:
 # %% ../../../nbs/protocol/methods/protocol_files.ipynb #pf000007
 def write_protocol(protocol: Protocol, path: str | Path) -> Path:
     "Write a protocol, without any secret, to a file that `read_protocol` reads."
-    check_protocol_type(protocol, sparse=True)
+    check_protocol_type(protocol, sparse=True, rows=True)
     if not all(isinstance(label, str | int) for label in protocol.nodes):
         raise ValueError(f"protocol: nodes {protocol.nodes[:4]}; expected texts or integers as labels of a protocol in a file")
     rounds = {one: k for k, one in enumerate(dict.fromkeys(one for step in protocol.distinct for one in step.rounds))}
     arrays: dict[str, np.ndarray] = {"kinds": protocol.kinds}
     for one, k in rounds.items():
         arrays |= dict(_flat(f"round {k}/W", one.W)) | dict(_flat(f"round {k}/share", one.share))
+        if one.rows > 1: arrays[f"round {k}/rows"] = np.array(one.rows)
     for k, step in enumerate(protocol.distinct):
         arrays |= {f"step {k}/trains": step.trains, f"step {k}/rounds": np.array([rounds[one] for one in step.rounds], dtype=int)}
         for name, part in _noise_parts(step.noise).items():
@@ -74,7 +75,8 @@ def read_protocol(path: str | Path) -> Protocol:
     try:
         known: list[Round] = []
         while f"round {len(known)}/W" in arrays or f"round {len(known)}/W.shape" in arrays:
-            known.append(Round(*(_whole(f"round {len(known)}/{part}", arrays) for part in ("W", "share"))))
+            weights, share = (_whole(f"round {len(known)}/{part}", arrays) for part in ("W", "share"))
+            known.append(Round(weights, share, int(arrays.get(f"round {len(known)}/rows", 1))))
         distinct: list[Step] = []
         while (name := f"step {len(distinct)}") and f"{name}/trains" in arrays:
             rounds = [known[k] for k in arrays[f"{name}/rounds"].tolist()]

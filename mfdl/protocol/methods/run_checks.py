@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,15 @@ def checked_steps(steps: Iterable[Step]) -> tuple[Step, ...]:
     for t, step in enumerate(given):
         if step.n != n:
             raise ValueError(f"steps[{t}] is for {step.n} nodes: expected {n}, as in steps[0]")
+    kept = {step.rows: t for t, step in enumerate(given) if step.rows}
+    if len(kept) > 1:
+        (rows, t), (others, s), *_ = kept.items()
+        raise ValueError(f"steps[{t}] has {rows} vectors a node, and steps[{s}] {others}: expected the same number in all of them")
     return tuple(known.setdefault(step, step) for step in given)
+
+def rows_of(steps: Iterable[Step]) -> int:
+    "How many vectors nodes keep in a run."
+    return next((step.rows for step in steps if step.rows), 1)
 
 def check_drawn(steps: Sequence[Step], drawn: Ints) -> None:  # drawn: (T + 1,)
     "Raise a ValueError for a step that uses what has not been drawn or added yet."
@@ -80,3 +89,4 @@ RUNNING = Route(
         "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
         "uneven", "memory", "back", "basis"}),
     "a plain run")
+WITH_ROWS = replace(RUNNING, handles=RUNNING.handles | {"rows"})

@@ -75,6 +75,9 @@ class SecureSum(PNDP):
             has_none = f"sums need the weights of a Protocol; {run.name!r} has none"
             raise ValueError(f"trust={self!r}: {has_none}; expected PNDP({list(self.nodes)!r}), "
                              "who see more")
+        if run.rows > 1:
+            raise ValueError(f"trust={self!r}: sums are of one vector a node, and {run.name!r} has {run.rows}; "
+                             f"expected PNDP({list(self.nodes)!r}), who see more")
         rounds = [one for step in run.steps for one in step.rounds]
         blocks = [_sums_of_round(one, coalition) for one in rounds]
         return block_diag(blocks, format="csr") if blocks else csr_array((0, 0))

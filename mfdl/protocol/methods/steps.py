@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import block_diag
 from scipy.sparse import csr_array, eye_array, kron, triu
 
 from mfdl.base.arguments import (
@@ -116,6 +117,20 @@ def _entry_rows(M: csr_array) -> Ints:  # (entries,)
     return np.repeat(np.arange(M.shape[0]), np.diff(M.indptr))
 
 # %% ../../../nbs/protocol/methods/steps.ipynb #4c8e21b7
+def _checked_rows(W: Any, rows: int) -> Floats | csr_array:  # (n rows, n rows)
+    "Weights between all vectors of all nodes; a ValueError for another shape, or what is not finite."
+    check_plain("W", W)
+    weights = csr_array(W, dtype=np.float64) if isinstance(W, csr_array) else real_array("W", W).copy()
+    if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or not weights.shape[0] or weights.shape[0] % rows:
+        raise ValueError(f"W has shape {weights.shape}: expected (n rows, n rows) for n nodes with rows={rows} vectors each")
+    if not np.isfinite(weights.data if isinstance(weights, csr_array) else weights).all():
+        raise ValueError("W has a weight that is not finite: expected numbers")
+    return weights
+
+def _kept(rows: int) -> str:
+    "How many vectors nodes keep, in words."
+    return f", which keep {rows} vectors each" if rows > 1 else ""
+
 def _checked_share(share: ArrayLike | csr_array, W: Floats) -> csr_array:  # (n * n, m)
     "Shares of messages; a ValueError for a message on which W has no weight."
     if isinstance(W, csr_array):
@@ -136,11 +151,16 @@ class Round(ByContent):
 
     Parameters
     ----------
-    W : ndarray or csr_array (n, n)
-        Gossip matrix: W[v, u] is the weight that v gives to what u sends.
+    W : ndarray or csr_array (n, n), or (n rows, n rows)
+        Gossip matrix: W[v, u] is the weight that v gives to what u sends. If nodes keep
+        several vectors, any finite numbers: row u * rows + k is vector k of node u.
     share : array or csr_array (n * n, m), optional
         Noise of single messages. Row v * n + u is added to what v gets from u (for
         v = u, to what u keeps), as a combination of the m variables drawn last.
+    rows : int, optional
+        How many vectors a node keeps. The first is its model, gradients and noise enter
+        the last one, and what goes to another node is a message
+        (`protocol.methods.your_algorithm`).
 
     Raises
     ------
@@ -160,11 +180,17 @@ class Round(ByContent):
     """
     W: Floats | csr_array
     share: csr_array | None
+    rows: int
 
     def __init__(
-        self, W: ArrayLike | csr_array, share: ArrayLike | csr_array | None = None,
+        self, W: ArrayLike | csr_array, share: ArrayLike | csr_array | None = None, rows: int = 1,
     ) -> None:
-        self._set(W=frozen(check_gossip(cast(Any, W), sparse=True)))
+        several = check_count("rows", rows, "a number of vectors") > 1
+        if several and share is not None:
+            raise ValueError(f"share: noise of single messages is for one vector a node, not {rows}; expected None, and noise that "
+                             "enters with gradients")
+        weights = _checked_rows(W, rows) if several else check_gossip(cast(Any, W), sparse=True)
+        self._set(W=frozen(weights), rows=rows)
         self._set(share=None if share is None else _checked_share(share, self.W))
 
     @classmethod
@@ -172,27 +198,92 @@ class Round(ByContent):
         "An exchange by a gossip matrix that was checked, and is not checked again."
         check_kind("W", W, (np.ndarray, csr_array), "a gossip matrix, such as gossip_matrix(graph)")
         one = cls.__new__(cls)
-        one._set(W=frozen(W), share=None)
+        one._set(W=frozen(W), share=None, rows=1)
         return one
+
+    @classmethod
+    def local(cls, M: ArrayLike, n: int) -> Round:
+        """Let every node combine its own vectors; nothing is sent.
+
+        Parameters
+        ----------
+        M : array (rows, rows), or (n, rows, rows) with one for each node
+            The vectors of a node become M @ vectors.
+        n : int
+            Number of nodes.
+
+        Returns
+        -------
+        Round
+        """
+        own = real_array("M", M)
+        each = np.stack([own] * check_count("n", n, "a number of nodes")) if own.ndim == 2 else own
+        if each.ndim != 3 or len(each) != n or each.shape[1] != each.shape[2] or not each.size:
+            raise ValueError(f"M has shape {own.shape}: expected a square matrix, a row for each vector of a node, or {n} of them")
+        return cls(block_diag(*each), rows=each.shape[1])
+
+    @classmethod
+    def exchange(cls, W: ArrayLike, which: Iterable[int], rows: int) -> Round:
+        """Let nodes send some of their vectors, and keep the others.
+
+        Parameters
+        ----------
+        W : array (n, n)
+            Finite weights: W[v, u] is what v gives to what u sends; each of these
+            vectors becomes W @ vectors.
+        which : iterable of int
+            The vectors that are sent, from 0 to rows - 1.
+        rows : int
+            How many vectors a node keeps.
+
+        Returns
+        -------
+        Round
+        """
+        weights = real_array("W", W)
+        if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or not len(weights):
+            raise ValueError(f"W has shape {weights.shape}: expected a square matrix (n, n)")
+        sent = np.zeros(check_count("rows", rows, "a number of vectors"))
+        for k in check_list("which", which, "a list of vectors, such as [0, 1]"):
+            if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 0 <= k < rows:
+                raise ValueError(f"which={brief(k)}: expected vectors from 0 to {rows - 1}")
+            sent[k] = 1
+        return cls(np.kron(weights, np.diag(sent)) + np.kron(np.eye(len(weights)), np.diag(1 - sent)), rows=rows)
 
     def __repr__(self) -> str:
         own_noise = "" if self.share is None else ", each with noise of its own"
-        return f"Round: {len(self.senders)} messages between {self.n} nodes{own_noise}"
+        return f"Round: {len(self.senders)} messages between {self.n} nodes{own_noise}{_kept(self.rows)}"
 
     @property
     def n(self) -> int:
         "Number of nodes."
-        return int(self.W.shape[0])
+        return int(self.W.shape[0]) // self.rows
 
     @cached_property
     def digest(self) -> str:
         "SHA-256 of the content."
-        return fingerprint("round", self.W, self.share)
+        several = [self.rows] if self.rows > 1 else []
+        return fingerprint("round", self.W, self.share, *several)
 
     @cached_property
     def hears(self) -> Bools | csr_array:
         "Who hears whom, (n, n): in row v the nodes that v hears."
-        return frozen(links(self.W))
+        return frozen(links(self.W if self.rows == 1 else self._weights_between))
+
+    @cached_property
+    def _weights_between(self) -> Floats | csr_array:
+        "1 where node v gets anything of node u, (n, n)."
+        owners = csr_array(np.kron(np.eye(self.n), np.ones(self.rows)))  # (n, n rows)
+        heard = csr_array((owners @ abs(csr_array(self.W)) @ owners.T) > 0, dtype=float)
+        return heard if isinstance(self.W, csr_array) else heard.toarray()
+
+    @cached_property
+    def sent(self) -> Ints:
+        "The row of W that is sent in each message, (messages,): those that anybody else gets."
+        if self.rows == 1: return self.senders
+        used = csr_array(self.W).tocoo()
+        others = (used.data != 0) & (used.row // self.rows != used.col // self.rows)
+        return read_only(np.unique(used.col[others]))
 
     @cached_property
     def pairs(self) -> Ints:
@@ -203,6 +294,7 @@ class Round(ByContent):
     @cached_property
     def senders(self) -> Ints:
         "The sender of each message, (messages,); with shares each has one receiver."
+        if self.rows > 1: return read_only(self.sent // self.rows)
         heard = np.asarray(self.hears.sum(axis=0)) > 0
         if self.share is None: return read_only(np.flatnonzero(heard))
         return read_only(np.nonzero(self.hears.T)[0])
@@ -210,6 +302,11 @@ class Round(ByContent):
     @cached_property
     def receivers(self) -> Bools | csr_array:
         "Who gets each message, (messages, n)."
+        if self.rows > 1:
+            owners = csr_array(np.kron(np.eye(self.n), np.ones(self.rows)))
+            heard = (owners @ abs(csr_array(self.W))[:, self.sent]).T.toarray() > 0
+            heard[np.arange(len(heard)), self.senders] = False
+            return read_only(heard)
         if isinstance(self.hears, csr_array): return frozen(self.hears.T.tocsr()[self.senders])
         if self.share is None: return read_only(self.hears.T[self.senders])
         receiver = np.nonzero(self.hears.T)[1]
@@ -490,6 +587,8 @@ def _checked_rounds(rounds: Iterable[Round], n: int) -> tuple[Round, ...]:
     if other:
         raise ValueError(
             f"rounds: W of {other[0].n} nodes, noise of {n}; expected the same")
+    if len({one.rows for one in given}) > 1:
+        raise ValueError(f"rounds have {sorted({one.rows for one in given})} vectors a node: expected the same number in all of them")
     return tuple(given)
 
 def _checked_trains(trains: bool | ArrayLike, n: int) -> Bools:  # (n,)
@@ -564,6 +663,11 @@ class Step(ByContent):
         "Number of nodes."
         return self.noise.n
 
+    @property
+    def rows(self) -> int | None:
+        "How many vectors nodes keep; None without an exchange."
+        return self.rounds[0].rows if self.rounds else None
+
     @cached_property
     def digest(self) -> str:
         "SHA-256 of the content."
@@ -587,13 +691,14 @@ class Step(ByContent):
 
     @cached_property
     def transition(self) -> Floats | csr_array:
-        "The product of all exchanges of the step, (n, n): models become this @ models."
+        "The product of all exchanges of the step, (n rows, n rows): vectors become this @ vectors."
+        size = self.n * (self.rows or 1)
         if any(isinstance(one.W, csr_array) for one in self.rounds):
-            sparse = csr_array(eye_array(self.n))
+            sparse = csr_array(eye_array(size))
             for one in self.rounds:
                 sparse = csr_array(one.W @ sparse)
             return frozen(sparse)
-        product = np.eye(self.n)
+        product = np.eye(size)
         for one, equal in groupby(self.rounds):
             product = np.linalg.matrix_power(one.W, len(list(equal))) @ product
         return read_only(product)
@@ -628,6 +733,7 @@ FEATURES = {
     "sparse": "sparse gossip matrices",
     "local": "steps without an exchange",
     "rounds": "several exchanges in a step",
+    "rows": "several vectors at a node",
     "changing": "exchanges that differ from step to step",
     "shares": "noise on single messages",
     "idle": "nodes that do not train",
@@ -723,6 +829,7 @@ _TOLD: dict[type, dict[str, _Tells]] = {
     Round: {
         "W": lambda one: _named(sparse=isinstance(one.W, csr_array)),
         "share": lambda one: _named(shares=one.share is not None),
+        "rows": lambda one: _named(rows=one.rows > 1),
     },
     Noise: {"holders": _of_holders, "mix": _of_mix, "back": _of_back, "basis": _of_basis},
     NoiseInTime: {

@@ -24,7 +24,7 @@ def deal_seeds(
     protocol: Protocol, secret: int | None = None,
 ) -> dict[Hashable, dict[int, int]]:
     "Deal the seeds of a run to its nodes, all derived from one secret."
-    check_protocol_type(protocol, sparse=True)
+    check_protocol_type(protocol, sparse=True, rows=True)
     if secret is None:
         secret = fresh_secret()
     sets = csc_array(protocol.variables.holder_sets)
@@ -239,7 +239,7 @@ class NodeNoise(NoiseSupply):
         secure: bool = False,
         regenerate: bool = False,
     ) -> None:
-        check_protocol_type(protocol, sparse=True)
+        check_protocol_type(protocol, sparse=True, rows=True)
         held = _checked_seeds(seeds, node)
         room = 0 if check_flag("regenerate", regenerate) else KEPT
         self.mix = mix = protocol.mix
@@ -259,4 +259,3 @@ class NodeNoise(NoiseSupply):
     def part(self, t: int, added: Floats) -> Floats:  # (1 + shares, d)
         "What this node adds to its model, and below to its messages."
         return _part_of(self.mix, self.u, self.places[t], added)
-
