@@ -17,7 +17,7 @@ from test_notebooks import SMOKE  # noqa: E402
 CASES = sorted(SMOKE)
 LEARNED = {  # columns of trainings and attacks, whose noise depends on the last digits of sigma
     "audit": ("best low", "best estimate", "best high", "learned low", "learned estimate", "learned high", "epsilon shown"), "correlated": ("loss", "accuracy"),
-    "consortium": ("mean", "low", "high"),
+    "consortium": ("mean", "low", "high"), "deep": ("mean", "low", "high"),
     "housing": ("loss", "low", "high"), "letters": ("accuracy", "least", "largest"), "objectives": ("loss",), "quadratic": ("gap", "average"), "reactions": ("accuracy",),
     "story": ("value", "low", "high"), "together": ("loss",), "writers": ("accuracy", "least", "largest"),
 }

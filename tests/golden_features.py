@@ -34,7 +34,7 @@ from mfdl import (
 )
 from mfdl.accounting.account import account_by
 
-CASES = [*(str(number) for number in range(500)), *(f"{number}, online" for number in range(0, 500, 9))]
+CASES = [*(str(number) for number in range(500)), *(f"{number}, online" for number in range(0, 500, 9)), *(f"{number}, rows" for number in range(0, 500, 25))]
 PARTS = ("holders", "joint", "uneven", "memory", "back", "basis", "bare", "idle", "local", "rounds", "changing", "shares")
 
 
@@ -100,6 +100,14 @@ def of_steps(rng, W, T, is_sparse, never=()):
     return Protocol(None, steps, "steps")
 
 
+def of_rows(rng, run):
+    """The same noise and exchanges, at nodes that keep two or three vectors and mix them at home."""
+    rows, home = int(rng.integers(2, 4)), rng.normal(size=(3, 3)).round(1)
+    sent = np.flatnonzero(rng.random(rows) < 0.7)
+    steps = [Step(step.trains, step.noise, [Round.local(home[:rows, :rows], run.n), *(Round.exchange(one.W, sent, rows) for one in step.rounds)]) for step in run.steps]
+    return Protocol(None, steps, "rows")
+
+
 def attackers(rng, n):
     """A trust model, or several."""
     some = rng.permutation(n)[:int(rng.integers(1, max(2, n - 1)))].tolist()
@@ -122,7 +130,7 @@ def at_random(kind, k, b, q):
 
 def number(key):
     """The number of a case."""
-    return int(key.removesuffix(", online"))
+    return int(key.partition(",")[0])
 
 
 def case(key):
@@ -135,6 +143,9 @@ def case(key):
     is_sparse, is_scheduled = (rng.random(2) < (0.2, 0.3)).tolist()
     by_chance = seed % 20 == 19
     if key.endswith("online"): return of_steps(rng, W, T, False, ("memory", "back", "basis", "shares")), attackers(rng, n), Participation.cyclic(k, b), {"sigma": 1.0}
+    if key.endswith("rows"):
+        run, who = of_rows(rng, of_steps(rng, W, T, False, ("shares",))), attackers(rng, n)
+        return run, PNDP([0]) if isinstance(who, SecureSum) else who, Participation.cyclic(k, b), {"sigma": 1.0}
     run = of_steps(rng, W, T, is_sparse) if seed % 5 in (1, 3) else an_algorithm(rng, W, T, is_sparse)
     if seed % 20 == 0 and not run.sparse: run = Protocol.from_matrices(run.M_G, run.M_Z, run.messages, run.variables, run.nodes, T)
     elif is_scheduled:

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from ..base.arguments import brief, real_number
 from ..base.files import needed_for
 
 if TYPE_CHECKING:
@@ -20,14 +23,19 @@ __all__ = []
 # %% ../../nbs/learning/22_clipping.ipynb #a6300005
 AUTOMATIC = "automatic"
 
-def norm_of(clip: float | str | None) -> Any:
-    "The norm that no gradient exceeds; with automatic clipping it is 1."
-    return 1.0 if isinstance(clip, str) and clip == AUTOMATIC else clip
+def norm_of(clip: Any) -> Any:
+    "The norm that no gradient exceeds; with automatic clipping it is 1, and of norms of layers that of all of them."
+    if isinstance(clip, str) and clip == AUTOMATIC: return 1.0
+    if not isinstance(clip, list | tuple | np.ndarray): return clip
+    norms = [real_number(one) for one in clip]
+    if not norms or not all(1e-15 <= one <= 1e18 for one in norms):
+        raise ValueError(f"clip={brief(clip)}: expected a number, or a list with a positive norm for each layer that trains")
+    return float(np.linalg.norm(norms))
 
 def clip_factors(
     squares: torch.Tensor,  # (.., records)
     mask: torch.Tensor,  # (.., records)
-    clip: float | None,
+    clip: Any,  # a norm, or norms that are broadcast
     size: int,
     automatic: bool = False,
 ) -> torch.Tensor:  # (.., records)
@@ -75,6 +83,7 @@ class ClippingRule:
     # 'record' to clip the gradient of each record, 'node' the mean of each batch
     protect: str = "record"
     automatic: bool = False  # whether gradients are scaled to that norm, short ones as well
+    layers: tuple[tuple[int, float], ...] = ()  # parameters of each layer and its share of the norm, if layers are clipped by themselves
 
 class Batch(NamedTuple):
     "The records that all nodes use in a step (chapter 22)."

@@ -52,8 +52,8 @@ class Simulation(Training):
         Runs with the same nodes and steps.
     lr : float or array (T,), or None
         Learning rate, or one for each step; None if the protocols have a schedule.
-    clip : float, 'automatic' or None
-        The norm to which gradients are clipped, or all are scaled to norm 1, or none is changed.
+    clip : float, list of float, 'automatic' or None
+        The norm to which gradients (or those of each layer) are clipped, or all have norm 1, or any.
     protect : str, optional
         'record' to clip the gradient of each record, 'node' the mean of a node's batch. The account
         is that of `participation`: every_step(T) for a node, with row_sensitivity(clip, 1, ..).
@@ -67,6 +67,8 @@ class Simulation(Training):
         What makes updates of noisy gradients; the account is `noisy_gradients_account`.
     members : int array (persons, most), optional
         The records of each person, -1 where there are fewer; then `batches` are of persons.
+    divide_by : str, optional
+        Whether sums are divided by the size of the 'largest' batch of all, or of the node's 'own'.
     record : bool, optional
         Keep all messages in `transcript`: for each step a tensor (messages, runs,
         parameters), as in protocol.messages.
@@ -101,15 +103,13 @@ class Simulation(Training):
         "checkpoint")
 
     def __init__(
-        self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run], lr: Any,
-        clip: float | str | None, protect: str = "record", loss: str | None = None, device: Any = "cpu",
-        on_nonfinite: str = "stop", record: bool = False, optimizer: Adam | None = None,
-        members: np.ndarray | None = None,
+        self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run], lr: Any, clip: Any,
+        protect: str = "record", loss: str | None = None, device: Any = "cpu", on_nonfinite: str = "stop", record: bool = False,
+        optimizer: Adam | None = None, members: np.ndarray | None = None, divide_by: str = "largest",
     ) -> None:
         check_runs(runs, batches, norm_of(clip), record)
-        nodes = runs[0].plain.nodes
         self.learner = Learner(
-            make_model, data, batches, runs, nodes, lr, clip, protect, loss, device, on_nonfinite, optimizer, members)
+            make_model, data, batches, runs, runs[0].plain.nodes, lr, clip, protect, loss, device, on_nonfinite, optimizer, members, divide_by)
         self.runs = list(runs)
         self.noise = NoiseOfRuns(runs, self.models.shape[2], self.learner.device, norm_of(clip))
         self.learner.leave_room(self.noise.spacing.get(0))

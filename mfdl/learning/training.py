@@ -50,7 +50,7 @@ def train(
     noise: str | Protocol = "mafalda",
     participation: Participation | RandomParticipation | None = None,
     holdings: list | None = None,
-    clip: float | str = 1.0,
+    clip: float | str | list[float] = 1.0,
     lr: float | np.ndarray | Schedule = 0.1,
     optimizer: str | Adam = "sgd",
     loss: str | None = None,
@@ -58,6 +58,7 @@ def train(
     feature_norm: float | None = None,
     person: Any = None,
     protect: str = "record",
+    divide_by: str = "largest",
     estimate: bool = False,
     **running: Unpack[Running],
 ) -> Trained | TrainedByEstimate:
@@ -91,11 +92,10 @@ def train(
         which each node draws in secret. That protects more against an eavesdropper,
         and against nobody else (`accounting.methods.poisson`, `accounting.methods.random_batches` and `accounting.methods.truncated_poisson`).
     holdings : list, optional
-        For each node, the records it holds; by default all are dealt round robin. A sum over
-        a batch is divided by the size of the largest batch of any node (of random ones, by the
-        largest mean), so a record counts the same everywhere, and small sites take smaller steps.
-    clip : float or 'automatic', optional
-        The norm to which the gradient of each record is clipped; or all are scaled to norm 1.
+        For each node, the records it holds; by default all are dealt round robin.
+    clip : float, list of float or 'automatic', optional
+        The norm to which the gradient of each record is clipped, or norms of its layers; or all
+        are scaled to norm 1.
     lr : float, array (T,) or Schedule, optional
         Learning rate, one for each step, or a schedule with momentum and weight decay
         (`accounting.methods.schedules`).
@@ -114,6 +114,10 @@ def train(
         Whose each training record is: the budget is that of a person (`learning.methods.persons`).
     protect : str, optional
         'record', or 'node' for all records of a node: the mean of its batch is clipped.
+    divide_by : str, optional
+        Sums are divided by the size of the 'largest' batch (if random, the largest mean) of any
+        node: a record counts the same everywhere, and small sites take small steps. With 'own'
+        each multiplies its noisy sum to be its mean: full steps with as much more noise.
     estimate : bool, optional
         Whether the noise is enough only if gradients did not react to what attackers do not see,
         which in training they do. Then `epsilon` is an estimate, and the result says what is proved.
@@ -177,36 +181,32 @@ def train(
     size = 1 if protect == "node" else batches.size
     row = row_sensitivity(norm_of(clip), size, adjacency)
     schedule, adam = optimizer_given(optimizer, lr, scheme.T)
-    rates = np.asarray(schedule.learning_rates)
     check_random(scheme, attackers, schedule, feature_norm, check_flag("estimate", estimate))
     learns: dict[str, Any] = {
         "protect": protect, "loss": loss, "device": how["device"], "on_nonfinite": how["on_nonfinite"],
-        "optimizer": adam, "members": members}
+        "optimizer": adam, "members": members, "divide_by": divide_by}
     plain = lr.learning_rates if isinstance(lr, Schedule) else lr
     with renamed_errors():
-        records, updates = bounded_features(model, records, loss, feature_norm, rates, clip)
+        records, updates = bounded_features(model, records, loss, feature_norm, np.asarray(schedule.learning_rates), clip)
         check_learns(model, records, batches, scheme.T, plain, clip, how["seed"], learns)
     known = in_turn(takes)
     with bars_shown(how["progress"]), renamed_errors():
         protocol = protocol_by_name(noise, nodes, W, known, largest_coalition(attackers))
         scheduled = protocol if schedule.plain else ScheduledProtocol(protocol, schedule)
-        claim = Claim(scheduled, attackers, takes, updates, estimate, adam)
+        claim = Claim(scheduled, attackers, takes, updates, estimate, adam, divide_by == "own")
         check_claim(claim, how["secure"])
         report = accounted(claim, feature_norm).in_units(norm_of(clip), size, adjacency)
         report = calibrated_noise(report, epsilon, delta, estimate)
 
     secret = how["secret"]
     run = Run(protocol.name, scheduled, report.sigma * row, how["seed"], 0, how["secure"])
-    given = plain if schedule.plain else None
-    simulation = Simulation(model, records, batches, [run], given, clip, **learns)
+    simulation = Simulation(model, records, batches, [run], plain if schedule.plain else None, clip, **learns)
     named = MATRICES.get(noise, noise) if isinstance(noise, str) else None
     what: tuple[Any, ...] = (float(epsilon), float(delta), attackers, named or protocol.name)
     what += (adjacency, known.b, known.k, *([] if feature_norm is None else [feature_norm]))
     simulation.use_secret(noise_key(simulation, what + claim.kind, named is None, secret))
-    counts = how["progress"] and isinstance(scheme, Participation)
-    spent = (lambda t: claim.spent(t, report.sigma)) if counts else None
+    spent = (lambda t: claim.spent(t, report.sigma)) if how["progress"] and isinstance(scheme, Participation) else None
     every = how["every"] or in_turn(scheme).b
     finish(simulation, every, how["checkpoint"], how["progress"], spent, secret is None)
     result = TrainedByEstimate if estimate else Trained
-    return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None,
-                  feature_norm, float(epsilon))
+    return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None, feature_norm, float(epsilon))

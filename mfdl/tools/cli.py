@@ -386,7 +386,7 @@ def _reproduce_command(
     large (networks of up to 37,700 nodes), horizons (longer and longer runs),
     covariance (noise correlated between nodes),
     seeds (who shares a seed), story (the whole book in short),
-    consortium (eight sites, some of them curious),
+    consortium (eight sites, some of them curious), deep (networks that people bring),
     housing, writers, letters, quadratic, correlated, together and objectives (what is
     learned, on several tasks), audit (attacks on their accounts).
     Its parameters are the variables of its first code cell.

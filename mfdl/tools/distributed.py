@@ -145,7 +145,7 @@ def _settings(peer: Peer, run: Run) -> dict[str, Any]:
         "seed": f"{run.seed}, initial weights {peer.learner.start[0][:8]}",
         "model": f"of {peer.learner.models.shape[2]} parameters ({model[:8]})",
         "placement": peer.placement.tolist(),
-        "clip": peer.learner.clip, "automatic": peer.learner.automatic,
+        "clip": peer.learner.clip, "automatic": peer.learner.automatic, "layers": str(peer.learner.clipped),
         "learning rate": f"{peer.learner.rates[0]:g} ({fingerprint(peer.learner.rates)[:8]})",
         "schedule": f"{peer.learner.schedule} ({peer.learner.schedule.digest[:8]})",
         "batches": f"{peer.batches.b} of {peer.batches.size}, {_dealt(peer.batches)}",

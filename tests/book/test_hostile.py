@@ -248,7 +248,7 @@ CALLS = {  # what is called, and good arguments, of which one after the other is
     "ScheduledProtocol.index": (SCHEDULED.index, {"labels": [0], "argument": "nodes"}), "ScheduledProtocol.distances": (SCHEDULED.distances, {"attackers": [0]}),
     "Simulation": (Simulation, {"make_model": model, "data": DATA, "batches": BATCHES, "runs": [Run("quiet", dsgd(W, T))], "lr": 0.5, "clip": 1.0, "protect": "record",
                                 "loss": "cross-entropy", "device": "cpu", "on_nonfinite": "stop", "record": False, "optimizer": None,
-                                "members": None}),
+                                "members": None, "divide_by": "largest"}),
     "Adam": (Adam, {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1, "corrected": True}),
     **{f"Simulation.{name}": (lambda name=name, **given: getattr(simulation(), name)(**given), given) for name, given in {
         "digest": {"exact": True}, "modules": {"run": 0}, "resume": {"path": FOLDER / "none"}, "save": {"path": FOLDER / "saved"}, "test": {"records": 2},
@@ -308,7 +308,7 @@ CALLS = {  # what is called, and good arguments, of which one after the other is
     "strategy": (strategy, {"name": "banded", "participation": SCHEME, "W": W, "bands": 2, "tol": 1e-6, "objective": None, "bound": 100.0}),
     "train": (train, TRAINS | {"delta": 1e-5, "against": LDP(), "noise": "independent", "participation": SCHEME, "holdings": None, "clip": 1.0, "lr": 0.1, "optimizer": "sgd",
         "loss": None,
-                               "adjacency": "zero-out", "feature_norm": None, "person": None, "protect": "record",
+                               "adjacency": "zero-out", "feature_norm": None, "person": None, "protect": "record", "divide_by": "largest",
         "estimate": False, "seed": 0, "secret": 1, "secure": False, "device": "cpu",
                                    "every": 2,
                                "checkpoint": None, "on_nonfinite": "stop"}),

@@ -18,6 +18,7 @@ SMOKE = {  # a size at which each experiment takes seconds
     "pndp": {"graph": "ring:n=8", "T": 3}, "theorem6": {"graph": "ring:n=5", "T": 3}, "horizons": {"graph": "ring:n=6", "T": "3,30"},
     "large": {"degree": 2, "graphs": "ring:n=6,florentine", "T": 4},
     "audit": {"graph": "ring:n=4", "replays": 40},
+    "deep": {"task": "lstm", "sites": 3, "epochs": 2, "b": 4, "rates": "0.5", "adam_rates": "0.03", "epsilons": "8", "seeds": 2, "tuning_seeds": 1},
     "consortium": {"task": "digits", "sites": 4, "curious": "1", "absences": "0,0.5", "epochs": 2, "b": 2, "size": 20, "rates": "0.5", "seeds": 2, "tuning_seeds": 1},
     "covariance": {"n": 5, "graphs": 2, "epsilons": "3,40", "densities": "0.7,1.0", "sizes": "4,6"}, "seeds": {"n": 4, "small": 4, "graphs": 1, "densities": "0.9"},
     "story": {"graph": "ring:n=4", "epochs": 2, "b": 3, "seeds": 2}, "housing": {"graph": "ring:n=8", "epochs": 2, "b": 8, "mus": "1,5", "seeds": 2, "every": 8},

@@ -47,7 +47,7 @@ def test_earlier_names_say_what_is_written_now(name):
 
 def test_there_are_few_arguments_and_one_group_of_options():
     parameters = inspect.signature(train).parameters
-    assert len(parameters) - 1 == 18 and parameters["running"].kind is inspect.Parameter.VAR_KEYWORD
+    assert len(parameters) - 1 == 19 and parameters["running"].kind is inspect.Parameter.VAR_KEYWORD
     assert set(train_arguments.Running.__annotations__) == set(train_arguments.USUAL) and not set(train_arguments.USUAL) & set(parameters)
     described = train.__doc__.partition("**running")[2].partition("Returns")[0]
     for name in train_arguments.USUAL: assert f"        {name} : " in described

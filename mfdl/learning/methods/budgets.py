@@ -46,6 +46,7 @@ class Claim:
     updates: Any = None  # how strongly updates react, if known
     estimate: bool = False  # whether an estimate is asked for, and no promise
     optimizer: Any = None  # what makes updates of noisy gradients, if they are not linear
+    own_batches: bool = False  # whether each node multiplies noisy gradients by a factor of its own
 
     def account(self, sigma: float | None = None) -> Any:
         "The account by which the budget is kept."
@@ -63,7 +64,7 @@ class Claim:
     @property
     def by_noisy_gradients(self) -> bool:
         "Whether it is paid for as if every noisy gradient were shown, whatever becomes of them."
-        return self.optimizer is not None or self.protocol.plain.rows > 1
+        return self.optimizer is not None or self.own_batches or self.protocol.plain.rows > 1
 
     def _of_noisy_gradients(self, size: float) -> Any:
         "What is told by all noisy gradients, of which everything else is computed."
@@ -80,7 +81,7 @@ class Claim:
         ends = -(-t // b) * b
         scheme = Participation.cyclic(ends // b, b)
         updates = None if self.updates is None else self.updates.until(ends)
-        so_far = Claim(self.protocol.until(ends), self.against, scheme, updates, self.estimate, self.optimizer)
+        so_far = Claim(self.protocol.until(ends), self.against, scheme, updates, self.estimate, self.optimizer, self.own_batches)
         return float(so_far.account(sigma).worst.mu)
 
     @property
@@ -119,6 +120,9 @@ def check_claim(claim: Claim, secure: bool) -> None:
     if claim.optimizer is not None and claim.updates is not None:
         raise ValueError("feature_norm: it bounds how strongly plain steps react, and not those of an optimizer; "
                          "expected optimizer='sgd', or no feature_norm")
+    if claim.updates is not None and claim.own_batches:
+        raise ValueError("feature_norm: it bounds how strongly plain steps react, and not those of small sites that are made larger; expected "
+                         "divide_by='largest', or no feature_norm")
     if claim.updates is not None and run.rows > 1:
         raise ValueError(f"feature_norm: it bounds how strongly plain steps react, and not those of {run.name}, which keeps {run.rows} vectors "
                          "a node; expected no feature_norm")
@@ -146,13 +150,13 @@ def bounded_features(
     loss: str | None,
     feature_norm: float | None,
     rates: np.ndarray,  # (T,), learning rates
-    clip: float | str,
+    clip: Any,
 ) -> tuple[Dataset, Any]:
     "The data with features of bounded norm, and how strongly updates can react."
     if feature_norm is None: return data, None
-    if isinstance(clip, str):
-        raise ValueError(f"feature_norm={brief(feature_norm)}: how strongly updates react is known for gradients that are clipped, and not where "
-                         "short ones are scaled up; expected a number as clip, or no feature_norm")
+    if isinstance(clip, str | list | tuple | np.ndarray):
+        raise ValueError(f"feature_norm={brief(feature_norm)}: how strongly updates react is known for gradients that are clipped as a whole, and not "
+                         "layer by layer or where short ones are scaled up; expected a number as clip, or no feature_norm")
     with needed_for("training", "train"): import torch
     with torch.random.fork_rng():
         model = new_model(make_model)

@@ -110,10 +110,12 @@ def _clipped_records(
 
     def clipped_mean(flat, records, targets, mask, shares, dropped):
         each = over(grad(one_loss), (None, 0, 0, 0, 0), together)(flat, records, targets, shares, dropped)
-        squares = squared_norm(each, -1)
-        kept = torch.isfinite(squares)
-        factors = clip_factors(squares, mask, rule.clip, rule.size, rule.automatic)
-        return factors @ each.where(kept[:, None], 0), ~kept & (mask > 0)
+        layers = each.split([count for count, _ in rule.layers] or each.shape[-1], -1)
+        squares = torch.stack([squared_norm(one, -1) for one in layers])
+        kept = torch.isfinite(squares).all(0)
+        norms = squares.new_tensor([share * (rule.clip or 0) for _, share in rule.layers])[:, None] if rule.layers else rule.clip
+        factors = clip_factors(squares, mask, norms, rule.size, rule.automatic)
+        return torch.cat([its @ one.where(kept[:, None], 0) for its, one in zip(factors, layers, strict=True)]), ~kept & (mask > 0)
 
     return clipped_mean
 

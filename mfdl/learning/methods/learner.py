@@ -25,9 +25,9 @@ from ...protocol.methods.steps import fingerprint
 from ..clipping import AUTOMATIC, LOSSES, NUMERIC, Batch, ClippingRule, norm_of, record_loss
 from ..data import Batches, Dataset
 from mfdl.learning.methods.clipped_gradients import (
-    Scratch, any_gradients, as_function, gradients, over,
+    Scratch, any_gradients, as_function, gradients, over, places_of,
 )
-from .drawn_batches import seats
+from .drawn_batches import RandomBatches, seats
 from mfdl.learning.methods.layers import (
     apply_layers, chain, how_many_fit, new_model, numbers_of, outputs_shape, parts_of, slices, trained, words_of,
 )
@@ -143,6 +143,7 @@ def describe_protocol(protocol: Protocol, exact: bool = True) -> list:
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500017
 ON_NONFINITE = ("stop", "zero")
+DIVIDE_BY = ("largest", "own")  # batch, by whose size sums over batches are divided
 
 def _check_data(data: Dataset, batches: Batches, members: np.ndarray | None) -> None:
     check_kind("data", data, Dataset, "a Dataset, such as load_data('digits')")
@@ -384,7 +385,7 @@ class Learner:
         self, make_model: Callable, data: Dataset, batches: Batches, runs: Sequence[Run],
         nodes: Sequence[Hashable], lr: Any, clip: float | str | None, protect: str = "record",
         loss: str | None = None, device: Any = "cpu", on_nonfinite: str = "stop",
-        optimizer: Adam | None = None, members: np.ndarray | None = None,
+        optimizer: Adam | None = None, members: np.ndarray | None = None, divide_by: str = "largest",
     ) -> None:
         with needed_for("training", "train"): pass
         with needed_for("training", "train"): import torch
@@ -411,6 +412,8 @@ class Learner:
         self.models = _side_by_side(weights, seeds, batches.n).to(self.device)
         self.kept = self._kept(runs, optimizer)
         self.velocity = self.models.mul(0) if self.schedule.momentum else None
+        self.clipped = self._layers(clip)
+        self.factors = self._factors(divide_by, optimizer)
         self.moments = None if optimizer is None else self._moments(optimizer, runs)
         self.start = [_sha256(weights[seed]) for seed in seeds]
         self.X, self.y = _on_device(data.X, data.y, kind, self.device)
@@ -422,14 +425,14 @@ class Learner:
         self.scratch = Scratch()
         self.layers = chain(self.model, blank)  # of tests; in training something may be dropped
         self.together = (True, True)
-        if self.drops or members is not None or not self.layers:
+        if self.drops or members is not None or self.clipped or not self.layers:
             places = (3,) if members is None else (3, 2)  # as in a step: records, or persons with records
             some = torch.cat(_probes(blank, words_of(self.model))[::-1] * 2)[:math.prod(places)].to(self.X)
             dropped = draw_masks(self.drops, [0, 1], [0], 0, places, self.device)
             shares = None if members is None else some.new_full((1, *places), 0.5)
             batch = Batch(some.view(1, *places, *some.shape[1:]), target.expand(1, *places, *target.shape[1:]),
                           some.new_ones(1, 3), dropped, shares)
-            rule = ClippingRule(self.loss, 1.0, 1, protect)
+            rule = ClippingRule(self.loss, 1.0, 1, protect, layers=self.clipped)
             self.together = _ways(self.twin, self.models[:1, :1] * self.X.new_tensor([[[1.0], [1.1]]]), batch, rule)
         self.parts = parts_of(self.chained, self.models, blank, batches.size * (1 if members is None else members.shape[1]))
 
@@ -441,6 +444,28 @@ class Learner:
             raise ValueError(f"lr or optimizer: {protocol.name} keeps {protocol.rows} vectors a node, and its exchanges say all that becomes of "
                              "noisy gradients; expected a number as lr, and no optimizer, momentum or weight decay")
         return [self.models.mul(0) for _ in range(protocol.rows - 1)]
+
+    def _layers(self, clip: Any) -> tuple[tuple[int, float], ...]:
+        "How many parameters each layer has, and its share of the norm, if layers are clipped by themselves."
+        if not isinstance(clip, list | tuple | np.ndarray): return ()
+        if self.protect == "node":
+            raise ValueError(f"clip={brief(clip)}: the mean gradient of a node is clipped as a whole; expected a number, or protect='record'")
+        sizes: dict[str, int] = {}
+        for (name, *_), shape in places_of(self.model):
+            owner = name.rpartition(".")[0]
+            sizes[owner] = sizes.get(owner, 0) + shape.numel()
+        if len(clip) != len(sizes):
+            raise ValueError(f"clip={brief(clip)}: the layers that train are {', '.join(map(repr, sizes))}; expected a list of {len(sizes)} norms, one for each")
+        return tuple((count, float(norm) / norm_of(clip)) for count, norm in zip(sizes.values(), clip, strict=True))
+
+    def _factors(self, divide_by: str, optimizer: Adam | None) -> torch.Tensor | None:  # (nodes, 1, 1)
+        "By how much noisy sums of a node are multiplied, if a mean divides by its own batch."
+        if check_choice("divide_by", divide_by, DIVIDE_BY) == "largest": return None
+        if self.protect == "node" or optimizer is not None or isinstance(self.batches, RandomBatches):
+            raise ValueError("divide_by='own': there is nothing to divide where the mean of a node is clipped, steps of Adam do not depend on it, and "
+                             "random batches have no size of their own; expected divide_by='largest'")
+        own = (self.batches.index >= 0).sum(axis=2).max(axis=1)
+        return self.models.new_tensor(self.batches.size / np.maximum(own, 1))[:, None, None]
 
     @property
     def vectors(self) -> torch.Tensor:
@@ -480,7 +505,7 @@ class Learner:
     @property
     def chained(self) -> list | None:
         "The layers of the model, if gradients can be computed layer by layer."
-        return None if self.drops or self.members is not None else self.layers
+        return None if self.drops or self.members is not None or self.clipped else self.layers
 
     @cached_property
     def own(self) -> np.ndarray:
@@ -499,7 +524,7 @@ class Learner:
         with needed_for("training", "train"): import torch
         batch = _batch_of(self.X, self.y, self.batches.at(t), self.own, self.members)
         dropped = self._dropped(t)
-        rule = ClippingRule(self.loss, self.clip, self.batches.size, self.protect, self.automatic)
+        rule = ClippingRule(self.loss, self.clip, self.batches.size, self.protect, self.automatic, self.clipped)
         change = torch.empty_like(self.models)
         lost = torch.zeros(change.shape[:2], dtype=torch.int64, device=self.device)
         for nodes, runs in self.parts:
@@ -533,6 +558,7 @@ class Learner:
 
     def move(self, change: torch.Tensor) -> None:  # (nodes, runs, parameters)
         "Move the models, or the last of several vectors, along noisy gradients; change velocities."
+        if self.factors is not None: change = change * self.factors
         kept = float(self.schedule.kept(self.T)[self.t])  # weight decay shrinks the models
         if self.moments is not None: kept = 1 - float(self.rates[self.t]) * self.moments.adam.weight_decay
         if kept < 1:
@@ -599,6 +625,8 @@ class Learner:
         at_data = [self.behaviour_at_data] if self.code else []
         if self.members is not None: data.append(self.members)
         if self.automatic: rule.append(AUTOMATIC)
+        if self.clipped: rule.append(repr(self.clipped))
+        if self.factors is not None: rule.append("own")
         if self.moments is not None: rule.append(repr(self.moments.adam))
         return [*self.describe_model(), *rule, *self.batches.described, *data, *at_data]
 

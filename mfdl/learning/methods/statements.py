@@ -145,6 +145,7 @@ def takes_part(scheme: Participation | RandomParticipation, unit: str = "record"
 def _limited(simulation: Simulation, unit: str) -> str:
     "What limits how far a step can be moved."
     clipped = UNITS[unit][2]
+    if simulation.learner.clipped: return f"{clipped} layer by layer,"
     return clipped.replace("clipped", "scaled") if simulation.learner.automatic else clipped
 
 def _steps_in_words(simulation: Simulation) -> str:
@@ -158,6 +159,10 @@ def _noise_in_words(run: Run, fresh: bool) -> str:
     return (
         f"Noise: {run.protocol.name}, standard deviation {run.scale:.4g} for each variable, "
         f"from a {secret}" + (grid if run.secure else "."))
+def _own(simulation: Simulation) -> str:
+    "What becomes of the noisy means of small sites."
+    if simulation.learner.factors is None: return ""
+    return " Each node then multiplies what it has, noise and all, so that it is a mean over its own batch."
 
 # %% ../../../nbs/learning/methods/statements.ipynb #a680000f
 @dataclass(eq=False, repr=False)
@@ -438,7 +443,7 @@ def _statement(trained: _Models) -> str:
         *_promises(report, budget, neighbour, delta, trained.feature_norm),
         f"Against: {trained.attackers}.",
         f"{takes_part(scheme, unit)}; {_limited(simulation, unit)} to norm {simulation.learner.clip:g} "
-        f"and averaged over {1 if unit == 'node' else simulation.batches.size}.{_steps_in_words(simulation)}",
+        f"and averaged over {1 if unit == 'node' else simulation.batches.size}.{_own(simulation)}{_steps_in_words(simulation)}",
         _noise_in_words(simulation.runs[0], trained.fresh),
         on_nonfinite_in_words(simulation.learner.on_nonfinite),
         NOT_COVERED,

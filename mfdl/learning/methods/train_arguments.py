@@ -213,12 +213,11 @@ def dealt(
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #learns01
 def check_learns(
     make_model: Callable, data: Dataset, batches: Batches, T: int, lr: float | np.ndarray,
-    clip: float | str, seed: int, options: dict,
+    clip: Any, seed: int, options: dict,
 ) -> None:
     "Raise a ValueError for a model, data and settings that do not go together."
     trial = Run("trial", dsgd(np.eye(1), T), seed=seed)
     Learner(make_model, data, batches, [trial], range(batches.n), lr, clip, **options)
-
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #e30a7223
 def network_given(graph: Any) -> tuple[list[Hashable], Any]:  # .., gossip matrix (n, n)
