@@ -103,12 +103,17 @@ def outputs_shape(outputs: Any) -> tuple[int, ...]:
         "such as the last of the outputs of an LSTM")
 
 # %% ../../../nbs/learning/methods/layers.ipynb #a620000d
+_AT_ONCE = 2**16  # squares
+
 def squared_norm(x: torch.Tensor, dim: int) -> torch.Tensor:  # (.., d, ..) to (.., ..)
     """Sum squares in float64.
 
     In float32 they would be rounded to zero below 1e-45, and to infinity above 1e38.
     """
-    return x.double().square().sum(dim)
+    few = _AT_ONCE // max(1, x[0].numel()) if len(x) else 0  # so that squares stay in a cache
+    if not 0 < few < len(x): return x.double().square().sum(dim)
+    with needed_for("training", "train"): import torch
+    return torch.cat([squared_norm(some, dim) for some in x.split(few)])
 
 def entering_norm(a: torch.Tensor, dim: int) -> torch.Tensor:  # (.., d, ..) to (.., ..)
     """Squared norms of what enters a linear layer; infinite where that is not safe.
