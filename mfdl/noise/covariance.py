@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from ..base.blas_threads import few_blas_threads
 from ..base.arguments import Floats, check_choice, check_count
 from ..protocol.methods.checked_gossip import check_gossip
 from .methods.certificates import NotConverged, check_tolerance, check_trace_bound
@@ -23,6 +24,7 @@ __all__ = ['COVARIANCE_METHODS', 'optimize_covariance']
 # %% ../../nbs/noise/17_covariance.ipynb #00000026
 COVARIANCE_METHODS = ("corn", "decor", "ldp", "cdp")
 
+@few_blas_threads
 def optimize_covariance(
     W: Floats,
     c: float | Floats = 1.0,

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import csr_array
 
+from ..base.blas_threads import few_blas_threads
 from ..base.arguments import Floats, brief, check_fits, real_number
 from ..base.files import progress_bar
 from .methods.certificates import NotConverged, check_tolerance
@@ -33,6 +34,7 @@ _MOST_EVALUATIONS = 2000, 8000  # in a round, and in the last
 _TRACE_PENALTY = 1e-4  # of the mean squared error of a unit of variance, where some noise has no effect
 
 # %% ../../nbs/noise/19_pairwise.ipynb #pw000022
+@few_blas_threads
 def optimize_pairwise(
     W: Floats,
     participation: Participation,
@@ -138,4 +140,3 @@ def optimize_pairwise(
     now = replace(now, iterations=used)
     if now.gap <= tol: return now
     raise NotConverged(f"the gap is {now.gap:.3g}, above tol={tol:g}: a larger tol would help", now)
-

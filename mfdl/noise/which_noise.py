@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..base.blas_threads import few_blas_threads
 from ..accounting.gaussian_dp import GaussianDP
 from ..base.arguments import Floats, brief, check_fits
 from ..protocol.methods.checked_gossip import check_gossip
@@ -58,6 +59,7 @@ def _row(name: str, W: Floats, participation: Participation, mu: float, curious:
 
 
 # %% ../../nbs/noise/20_which_noise.ipynb #59k00016
+@few_blas_threads
 def which_noise(
     W: Floats, participation: Participation, epsilon: float, delta: float,
     against: str = "eavesdropper",
@@ -127,4 +129,3 @@ def which_noise(
     table["relative"] = table.squared_error / table.squared_error["independent"]
     types = dict.fromkeys(("squared_error", "relative", "gap", "sigma"), "float64")
     return table.astype({**types, "insiders": "boolean"}).sort_values("squared_error")
-

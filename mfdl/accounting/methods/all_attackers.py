@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.blas_threads import few_blas_threads
 from ..account import account
 from .pairs import check_account
 from ..gaussian_dp import GaussianDP
@@ -316,6 +317,7 @@ _MANY = Route(
         "decay"}),
     "account of single attackers")
 
+@few_blas_threads
 def exposure(
     protocol: Protocol | MatrixProtocol,
     attackers: Sequence[TrustModel],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -125,16 +124,13 @@ def _find(
     pool: ThreadPoolExecutor | None = None,  # that shares out victims
 ) -> list[Found]:
     "What some attackers learn."
-    from threadpoolctl import threadpool_limits
 
     def learn(attack: Attack) -> tuple[Known | Unclear, Adaptive, Ints]:
         return *learned_if_clear(attack, asked), attack.victims
 
     known, adaptive, victims = zip(*(learn(Attack(run, one)) for one in trusts), strict=True)
     shared = map if pool is None else partial(map_with_bar, pool, desc="victims")
-    with nullcontext() if pool is None else threadpool_limits(1):
-        values = _attackers_sensitivities(
-            known, victims, asked.participation, asked.method, shared)
+    values = _attackers_sensitivities(known, victims, asked.participation, asked.method, shared)
     return [Found(model, its, value, what.leaks, holds, ["account"] * len(its))
             for model, its, value, what, holds
             in zip(trusts, victims, values, known, adaptive, strict=True)]
@@ -146,9 +142,9 @@ def find_all(
     asked: Asked,
 ) -> list[Found]:
     "What each of several attackers learns."
-    import scipy.optimize  # noqa: F401, its BLAS must be loaded before it can be limited
+    import scipy.linalg  # noqa: F401, its BLAS must be loaded before it can be limited
     from threadpoolctl import threadpool_limits
-    with worker_threads() as pool, worker_threads() as aside:
+    with threadpool_limits(1, "blas"), worker_threads() as pool, worker_threads() as aside:
         if len(trusts) == 1:
             told = copy_context()  # whether bars are shown
             return aside.submit(lambda: told.run(_find, run, trusts, asked, pool)).result()
@@ -161,7 +157,7 @@ def find_all(
         groups = [trusts[i:i + size] for i in range(0, len(trusts), size)]
         found: list[Found] = []
         bar = progress_bar(total=len(trusts), desc="attackers", leave=False)
-        with bar, threadpool_limits(1):
+        with bar:
             for some in pool.map(find, groups):
                 found += some
                 bar.update(len(some))

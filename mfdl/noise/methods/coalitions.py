@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.blas_threads import few_blas_threads
 from ...base.arguments import Bools, Floats, Ints, brief, check_choice, check_count
 from ...base.files import needed_for
 from ...protocol.methods.group_seeds import corn
@@ -339,6 +340,7 @@ def _penalised(
 # %% ../../../nbs/noise/methods/coalitions.ipynb #00000016
 _TRACE_PENALTIES = np.append(0.0, np.geomspace(1e-7, 1e-1, 7))  # relative to tr(W.T W) / n
 
+@few_blas_threads
 def optimize_coalition(
     W: Floats,
     groups: Iterable[Iterable[int]],

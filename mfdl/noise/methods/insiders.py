@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...base.blas_threads import few_blas_threads
 from ...accounting.account import account
 from ...accounting.methods.pairs import check_account
 from ...base.arguments import Bools, Floats, Ints, brief, check_count, check_flag
@@ -282,6 +283,7 @@ def _within_budgets(S: Floats, program: _Program) -> Floats | None:
     return scaled if _excess(scaled, program) <= 1 + 1e-9 else None
 
 # %% ../../../nbs/noise/methods/insiders.ipynb #00000010
+@few_blas_threads
 def optimize_local(
     W: Floats | Sequence[Floats],
     participation: Participation,

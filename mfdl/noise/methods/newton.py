@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...base.blas_threads import few_blas_threads
 from ...accounting.sensitivity import MAX_PATTERNS, worst_sensitivity
 from ...base.arguments import Bools, Floats, Ints, check_count, check_flag, real_array
 from ...base.files import progress_bar
@@ -484,6 +485,7 @@ def _least_bounded_error(H: Floats, shape: Shape, tol: float, r: float) -> _Leas
 # %% ../../../nbs/noise/methods/newton.ipynb #00000015
 MAX_NEWTON_STEPS = 100
 
+@few_blas_threads
 def optimize(
     H: Floats,
     participation: Participation,

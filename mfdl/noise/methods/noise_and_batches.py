@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...base.blas_threads import few_blas_threads
 from ...accounting.account import account
 from ...accounting.gaussian_dp import GaussianDP, row_sensitivity
 from ...accounting.methods.importance_sampling import Sampling
@@ -81,6 +82,7 @@ def _candidates(known: Participation, W: Floats) -> Iterator[_Candidate]:
         yield from _banded(known, W)
 
 # %% ../../../nbs/noise/methods/noise_and_batches.ipynb #c55194f8
+@few_blas_threads
 def choose_strategy(
     W: Floats, k: int, b: int, epsilon: float, delta: float, adjacency: str,
     samples: int = 2**16,

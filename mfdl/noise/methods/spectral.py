@@ -13,6 +13,7 @@ import numpy as np
 from scipy.linalg import hankel, schur
 from threadpoolctl import threadpool_limits
 
+from ...base.blas_threads import few_blas_threads
 from ...base.arguments import Bools, Floats, Ints, check_choice
 from ...base.files import progress_bar, worker_threads
 from ...protocol.participation import Participation
@@ -480,6 +481,7 @@ def _is_free(workload: AgeWorkload, basis: np.ndarray, price: float) -> bool:
     extreme = np.linalg.eigvalsh(grams)[:, [0, -1]]
     return bool(extreme[:, 0].min() < 1e-14 * extreme.max())
 
+@few_blas_threads
 def optimize_space_time(
     W: Floats | Sequence[Floats],
     participation: Participation,

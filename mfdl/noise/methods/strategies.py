@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from ...base.blas_threads import few_blas_threads
 from ...base.arguments import Floats, check_choice, check_count, check_kind, check_path
 from ...base.files import bars_shown, progress_bar, seal, unseal
 from ...protocol.methods.checked_gossip import check_gossip, gossip_kinds, gossip_sequence
@@ -277,6 +278,7 @@ def _check_fits(
 # %% ../../../nbs/noise/methods/strategies.ipynb #named008
 BOUND = 4.0  # of variance, relative to independent noise, with an objective of one's own
 
+@few_blas_threads
 def strategy(
     name: str,
     participation: Participation,
