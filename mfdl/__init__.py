@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from mfdl.noise.methods.covariance_solver import Covariance as Covariance
     from mfdl.noise.covariance import optimize_covariance as optimize_covariance
     from mfdl.noise.methods.spectral import optimize_space_time as optimize_space_time
+    from mfdl.noise.methods.network_weights import optimize_weights as optimize_weights
     from mfdl.noise.methods.gram_matrices import local_gram as local_gram
     from mfdl.noise.methods.insiders import optimize_local as optimize_local
     from mfdl.noise.methods.noise_and_batches import choose_strategy as choose_strategy
@@ -123,6 +124,7 @@ _HOME |= {
     "noise.methods.covariance_solver": "Covariance",
     "noise.pairwise": "optimize_pairwise",
     "noise.methods.spectral": "optimize_space_time",
+    "noise.methods.network_weights": "optimize_weights",
     "noise.methods.insiders": "optimize_local",
     "noise.which_noise": "which_noise",
     "noise.methods.noise_and_batches": "choose_strategy",
