@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from mfdl.noise.covariance import optimize_covariance as optimize_covariance
     from mfdl.noise.methods.spectral import optimize_space_time as optimize_space_time
     from mfdl.noise.methods.network_weights import optimize_weights as optimize_weights
+    from mfdl.noise.methods.which_network import which_network as which_network
     from mfdl.noise.methods.gram_matrices import local_gram as local_gram
     from mfdl.noise.methods.insiders import optimize_local as optimize_local
     from mfdl.noise.methods.noise_and_batches import choose_strategy as choose_strategy
@@ -125,6 +126,7 @@ _HOME |= {
     "noise.pairwise": "optimize_pairwise",
     "noise.methods.spectral": "optimize_space_time",
     "noise.methods.network_weights": "optimize_weights",
+    "noise.methods.which_network": "which_network",
     "noise.methods.insiders": "optimize_local",
     "noise.which_noise": "which_noise",
     "noise.methods.noise_and_batches": "choose_strategy",

@@ -29,7 +29,7 @@ for name, ask in {
     "space": lambda: mfdl.optimize_space_time(W, scheme), "local": lambda: mfdl.optimize_local(W, scheme, [mfdl.LDP(), mfdl.PNDP([0])]),
     "strategy": lambda: mfdl.strategy("mafalda", scheme, W),
     "account": lambda: mfdl.account(mfdl.mf_dsgd(W, 6, np.tri(6)), mfdl.PNDP([0]), scheme), "all": lambda: mfdl.account(mfdl.dp_dsgd(W, 6), mfdl.PNDP.each(range(3)), scheme),
-    "which": lambda: mfdl.which_noise(W, scheme, 3.0, 1e-6),
+    "network": lambda: mfdl.which_network(3, scheme, 3.0, 1e-6), "which": lambda: mfdl.which_noise(W, scheme, 3.0, 1e-6),
 }.items():
     seen.clear()
     with patch("numpy.linalg.cholesky", spied(np.linalg.cholesky)), patch("numpy.linalg.svd", spied(np.linalg.svd)), patch("numpy.linalg.eigh", spied(np.linalg.eigh)), \\
@@ -45,4 +45,4 @@ def test_one_thread_of_blas_inside_and_two_afterwards():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, env=settings)
     assert not done.returncode, done.stdout + done.stderr
     watched = {line.split()[0]: int(line.split()[1]) for line in done.stdout.splitlines() if line.split()[1].isdigit()}
-    assert len(watched) == 10 and sum(watched.values()) > 20 and all(watched[name] for name in ("optimize", "covariance", "space"))
+    assert len(watched) == 11 and sum(watched.values()) > 20 and all(watched[name] for name in ("optimize", "covariance", "space"))

@@ -95,6 +95,7 @@ from mfdl import (
     sensitivity,
     strategy,
     train,
+    which_network,
     which_noise,
     workload,
     zip_dl,
@@ -276,6 +277,7 @@ CALLS = {  # what is called, and good arguments, of which one after the other is
                       "confidence": 0.9, "delta": 1e-5, "secret": 1, "secure": False, "protect": "record"}),
     "check_protocol": (check_protocol, {"protocol": RUN, "M_G": RUN.M_G, "M_Z": RUN.M_Z, "secret": 0}),
     "choose_strategy": (choose_strategy, {"W": W, "k": 2, "b": 2, "epsilon": 1.0, "delta": 1e-5, "adjacency": "zero-out", "samples": 2**10}),
+    "which_network": (which_network, {"sites": 3, "participation": SCHEME, "epsilon": 1.0, "delta": 1e-5, "against": "eavesdropper"}),
     "optimize_weights": (optimize_weights, {"graph": GRAPH, "participation": SCHEME, "tol": 1e-5}),
     "anti_pgd": (anti_pgd, STEPS), "dsgd": (dsgd, STEPS), "zip_dl": (zip_dl, STEPS | {"self_noise": True}), "muffliato": (muffliato, STEPS | {"K": 2}),
     "corn": (corn, STEPS | {"R": [np.diag([1.0, 1, 0, 0]), np.diag([0.0, 0, 1, 1])], "groups": [[0, 1], [2, 3]]}), "decor": (decor, STEPS | {"sigma_local": 1.0,
@@ -346,7 +348,7 @@ SPOKEN = {  # what messages say in place of the argument's name
 }
 SHARE = {  # one in so many, for calls that take long
     "Peer": 24, "audit": 24, "train": 6, "choose_strategy": 6, "Simulation.run": 6, "Peer.run": 12, "Peer.test": 4, "Report by chance.calibrate": 4, "exposure": 2,
-        "which_noise": 2,
+        "which_noise": 2, "which_network": 2,
         "OnlineAccountant.rounds_left": 2,
 }
 ELSEWHERE = {  # public methods that have no arguments of a user's, and why

@@ -64,7 +64,7 @@ CASES = int(os.environ.get("MFDL_CASES", 300))
 HOME = {module.split(".")[-1]: module for module in MODULES}  # name of a module -> with its part
 FUZZED = {}  # public name -> its campaign
 ELSEWHERE = {  # why -> names without a campaign here
-    "random weights never below the bound: tests/noise/test_network_weights.py": "network_weights.*",
+    "random weights never below the bound: tests/noise/test_network_weights.py": "network_weights.* which_network.*",
     "in tests/base/test_blas_threads.py, around every entry point": "blas_threads.few_blas_threads",
     "what is refused of tables and arrays: tests/learning/test_data.py, `learning.methods.data_checks`": "data_checks.*",
     "files and back, with every byte changed: tests/learning/test_keeping.py": "keeping.*",

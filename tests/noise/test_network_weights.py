@@ -1,10 +1,10 @@
-"""The best weights of a network: against another solver, no weights below the bound, the error and the guarantee of what is returned."""
+"""The best weights of a network, and networks side by side: against another solver, no weights below the bound, the error and the guarantee of what is returned."""
 import networkx as nx
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from mfdl import LDP, NotConverged, Participation, account, gossip_matrix, load_graph, local_gram, optimize_weights
+from mfdl import LDP, NotConverged, Participation, account, gossip_matrix, load_graph, local_gram, optimize_weights, which_network, which_noise
 
 GRAPHS = {
     "pair": nx.path_graph(2), "K3": nx.complete_graph(3), "star": nx.star_graph(4), "ring": nx.cycle_graph(6), "path": nx.path_graph(5), "tree": nx.balanced_tree(2, 2),
@@ -77,3 +77,25 @@ def test_forty_nodes_and_a_gap_that_cannot_be_closed():
     (nx.MultiGraph([(0, 1), (0, 1)]), "parallel edges")])
 def test_what_is_no_graph_is_refused(graph, said):
     with pytest.raises(ValueError, match=said): optimize_weights(graph, Participation.every_step(4))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+@pytest.mark.parametrize("against", ["eavesdropper", "one insider"])
+def test_networks_side_by_side_have_the_errors_of_their_own(n, against):
+    scheme = Participation.cyclic(2, 3)
+    table = which_network(n, scheme, 3.0, 1e-6, against)
+    assert (table.best <= table.independent * (1 + 1e-9)).all() and table.best.is_monotonic_increasing and table.best.min() > 0
+    assert table.messages["complete"] == n * (n - 1) and table.messages["star"] == 2 * (n - 1) and table.messages["one-peer exponential"] == n
+    assert ("hypercube" in table.index) == (n == 8) and ("random regular" in table.index) == (n >= 6)
+    W = optimize_weights(nx.star_graph(n - 1), scheme).W
+    alone = which_noise(W, scheme, 3.0, 1e-6, against)
+    assert table.independent["star"] == pytest.approx(alone.squared_error["independent"], rel=1e-6)
+    assert table.best["star"] == pytest.approx(alone.squared_error[table.noise["star"]], rel=1e-4)
+
+
+def test_a_network_of_your_own_is_compared():
+    scheme = Participation.cyclic(2, 3)
+    table = which_network(nx.relabel_nodes(nx.path_graph(4), dict(enumerate("dacb"))), scheme, 3.0, 1e-6, "one insider")
+    assert table.messages["yours"] == 6 and {"complete", "hypercube"} < {*table.index}
+    for wrong in (nx.DiGraph([(0, 1)]), "ring", 1.5, None):
+        with pytest.raises(ValueError, match="sites="): which_network(wrong, scheme, 3.0, 1e-6)

@@ -20,7 +20,7 @@ from ...protocol.participation import Participation, check_participation
 from ...protocol.protocols import Protocol
 
 # %% auto #0
-__all__ = ['NetworkWeights', 'optimize_weights']
+__all__ = ['optimize_weights']
 
 # %% ../../../nbs/noise/methods/network_weights.ipynb #nw000006
 def _derivatives(x: Floats, T: int) -> Floats:  # (n,) to (3, n)
@@ -198,7 +198,7 @@ def optimize_weights(graph: nx.Graph, participation: Participation, tol: float =
     >>> from mfdl import Participation, optimize_weights
     >>> found = optimize_weights(nx.star_graph(3), Participation.cyclic(2, 4))
     >>> found.W.round(3)[1].tolist(), found.gap < 1e-5
-    ([0.25, 0.75, 0.0, 0.0], True)
+    ([0.333, 0.667, 0.0, 0.0], True)
     """
     check_graph(graph)
     if graph.is_directed():
