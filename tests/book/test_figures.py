@@ -701,3 +701,34 @@ def test_neighbours_on_the_facebook_network():
     """What `accounting.methods.state_space` quotes: rows that one attacker hears in a hundred steps."""
     degrees = [degree for _, degree in load_graph("facebook-414").degree()]
     assert round(np.mean(degrees)) == 23
+
+
+def deep(task): return pd.read_csv(ROOT / "figures" / f"deep_{task}.csv").set_index(["epsilon", "optimizer", "method"]).sort_index()
+
+
+def test_what_deep_models_learn_is_what_is_said():
+    tables = {task: deep(task) for task in ("cnn", "head", "lstm")}
+    said = (ROOT / "nbs" / "experiments" / "deep.ipynb").read_text()
+    def reached(task, epsilon, optimizer): return [f"{tables[task]['mean'][epsilon, optimizer, method]:.1%}" for method in ("pairwise", "mafalda", "independent")]
+    first, second, third = reached("cnn", 3, "sgd")
+    assert f"reads {first} of the test digits (MAFALDA {second}, independent noise {third})" in said
+    first, second, third = reached("head", 3, "sgd")
+    assert f"frozen features {first} ({second}, {third})" in said
+    waves = [f"{tables['lstm']['mean'][3, 'sgd', method]:.2f}" for method in ("pairwise", "mafalda", "independent")]
+    assert f"next value is {waves[0]} of its variance ({waves[1]}, {waves[2]})" in said
+    for epsilon in (3, 8):
+        pairs, mafalda, independent = reached("cnn", epsilon, "adam")
+        assert f"{mafalda} and {pairs} for {independent}" in said
+    gains = [100 * (tables["cnn"]["mean"][epsilon, "adam", "mafalda"] - tables["cnn"]["mean"][epsilon, "sgd", "mafalda"]) for epsilon in (3, 8)]
+    assert f"gains {gains[0]:.0f} points in convolutions at epsilon 3, and {gains[1]:.0f} at epsilon 8" in said
+    for task, table in tables.items():
+        sign = -1 if task == "lstm" else 1
+        best = sign * table["mean"].unstack("method")
+        assert (best.xs(3, level="epsilon").loc["sgd"].idxmax()) == "pairwise"
+        for epsilon in (3, 8):
+            assert best.mafalda[epsilon, "adam"] > best.independent[epsilon, "adam"] and best.loc[epsilon].max(axis=1).idxmax() == "adam"
+        assert (table.xs("adam", level="optimizer").rate.drop("independent", level="method") == 0.3).all()
+    for task, ahead in (("head", True), ("cnn", False), ("lstm", False)):  # plain steps at epsilon 8, with the same seeds
+        printed = "\n".join(line for cell in json.loads((ROOT / "figures" / f"deep_{task}.json").read_text())["cells"] for line in cell["printed"] or [])
+        low, high = map(float, re.search(r"epsilon 8, sgd: pairwise above mafalda by \S+ \((\S+) to (\S+)\)", printed).groups())
+        assert (low > 0) == ahead and (ahead or low < 0 < high)
