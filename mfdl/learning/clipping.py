@@ -26,7 +26,7 @@ AUTOMATIC = "automatic"
 def norm_of(clip: Any) -> Any:
     "The norm that no gradient exceeds; with automatic clipping it is 1, and of norms of layers that of all of them."
     if isinstance(clip, str) and clip == AUTOMATIC: return 1.0
-    if not isinstance(clip, list | tuple | np.ndarray): return clip
+    if not isinstance(clip, list | tuple | np.ndarray) or getattr(clip, "ndim", 1) == 0: return clip
     norms = [real_number(one) for one in clip]
     if not norms or not all(1e-15 <= one <= 1e18 for one in norms):
         raise ValueError(f"clip={brief(clip)}: expected a number, or a list with a positive norm for each layer that trains")

@@ -68,7 +68,7 @@ class Simulation(Training):
     members : int array (persons, most), optional
         The records of each person, -1 where there are fewer; then `batches` are of persons.
     divide_by : str, optional
-        Whether sums are divided by the size of the 'largest' batch of all, or of the node's 'own'.
+        The 'largest' batch of all divides sums, or a node's 'own' (then see `noisy_gradients_account`).
     record : bool, optional
         Keep all messages in `transcript`: for each step a tensor (messages, runs,
         parameters), as in protocol.messages.

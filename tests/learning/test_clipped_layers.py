@@ -73,7 +73,7 @@ def test_no_record_moves_a_sum_by_more_than_all_norms_together():
 def test_a_budget_with_norms_of_layers():
     one, other = trained(clip=[0.3, 0.4]), trained(clip=0.5)
     assert one.simulation.runs[0].scale == other.simulation.runs[0].scale and one.report.worst.epsilon(1e-6) == pytest.approx(6.0)
-    assert "layer by layer, to norm 0.5" in one.statement and "layer" not in other.statement
+    assert "layer by layer (to 0.3, 0.4), to norm 0.5" in one.statement and "layer" not in other.statement
     assert one.simulation.digest() != trained(clip=[0.4, 0.3]).simulation.digest()
 
 
@@ -83,7 +83,7 @@ def test_own_means_are_at_the_same_guarantee(protect, against):
     assert own.simulation.runs[0].scale == pytest.approx(largest.simulation.runs[0].scale)
     shown = noisy_gradients_account(dp_dsgd(W, 4), LDP(), HOW["participation"]).worst.mu
     assert shown > 0 and own.report.worst.epsilon(1e-6) == pytest.approx(6.0)
-    assert "a mean over its own batch" in own.statement and "own batch" not in largest.statement
+    assert "the largest batch of its own" in own.statement and "of its own" not in largest.statement
 
 
 def test_small_sites_take_the_steps_of_their_own_mean():
@@ -108,7 +108,7 @@ def test_noise_is_multiplied_with_the_sum():
 
 @pytest.mark.parametrize("change, said", [
     ({"clip": [1.0]}, "expected a list of 2 norms"), ({"clip": [1.0, 0.0]}, "a positive norm for each layer"),
-    ({"clip": []}, "a positive norm"), ({"clip": [[1.0]]}, "a positive"),
+    ({"clip": []}, "a positive norm"), ({"clip": np.array(0.0)}, "clip="), ({"clip": [[1.0]]}, "a positive"),
     ({"clip": [1.0, "a"]}, "a positive norm"), ({"clip": [1.0, 1.0], "protect": "node"}, "clipped as a whole"), ({"clip": [1.0, 1.0], "feature_norm": 1.0}, "layer by layer"),
     ({"divide_by": "mine"}, "divide_by"), ({"divide_by": "own", "protect": "node"}, "nothing to divide"), ({"divide_by": "own", "optimizer": "adam"}, "nothing to divide"),
     ({"divide_by": "own", "noise": "independent", "participation": Participation.poisson(0.5, 4)}, "nothing to divide"),

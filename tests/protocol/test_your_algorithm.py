@@ -40,6 +40,7 @@ from mfdl import (
 from mfdl.learning.data import Dataset
 from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.protocol_files import read_protocol, write_protocol
+from mfdl.protocol.methods.tables import Messages, Variables
 
 GRAPHS = {"pair": nx.path_graph(2), "K3": nx.complete_graph(3), "star": nx.star_graph(3), "ring": nx.cycle_graph(5)}
 SCHEME = Participation.cyclic(2, 2)
@@ -147,8 +148,8 @@ def test_a_second_row_where_gradients_enter_changes_nothing(make, name):
         np.testing.assert_allclose(one.proved.mu, other.proved.mu, rtol=1e-6)
 
 
-def test_extra_as_its_authors_write_it():
-    W, T = gossip_matrix(nx.cycle_graph(5)), 6
+def extra(W, T):
+    "EXTRA, with independent noise."
     n = len(W)
     model, before, gap, last, new = range(5)  # x, (I + W) x / 2 of the last step, x + W x, g, g
     move, then = np.zeros((5, 5)), np.eye(5)
@@ -158,7 +159,12 @@ def test_extra_as_its_authors_write_it():
     move[before, gap] = 0.5
     move[gap] = move[model]
     then[gap, [gap, model]] = 1, 1
-    run = Protocol(None, [Step(True, fresh_noise(np.eye(n)), [Round.local(move, n), Round.exchange(W, [gap], 5), Round.local(then, n)])] * T)
+    return Protocol(None, [Step(True, fresh_noise(np.eye(n)), [Round.local(move, n), Round.exchange(W, [gap], 5), Round.local(then, n)])] * T)
+
+
+def test_extra_as_its_authors_write_it():
+    W, T = gossip_matrix(nx.cycle_graph(5)), 6
+    run, n = extra(W, T), 5
     G = np.random.default_rng(0).normal(size=(T, n, 2))
     xs = [np.zeros((n, 2)), G[0]]  # x1 = W x0 + g0, from zero
     for g, g0 in zip(G[1:], G, strict=False):
@@ -269,6 +275,48 @@ def test_matrices_of_which_noise_is_no_part_of_gradients_have_no_proof():
         assert np.isinf(noisy_gradients_account(same, LDP(), SCHEME).mu).all()
 
 
+def of_matrices(M_G, M_Z, held, heard, T):
+    "A run of two nodes whose messages all come from node 0."
+    nodes = np.zeros(len(M_G), dtype=int)
+    messages = Messages(np.full(len(M_G), T - 1), nodes, nodes, np.array([heard], dtype=bool), nodes)
+    variables = Variables(np.zeros(len(held), dtype=int), np.array(held, dtype=bool), np.arange(len(held)))
+    return Protocol.from_matrices(M_G, M_Z, messages, variables, None, T)
+
+
+def test_a_gradient_that_is_in_no_message_may_be_in_a_model():
+    """Node 0 takes a step of its own, and sends only the next gradient, which reacts to it: ten times as much noise there hides nothing of the first."""
+    own = Round.local([[1, 1], [0, 0]], 2)
+    steps = [Step([True, False], fresh_noise([[1.0], [0]]), [own]), Step([True, False], fresh_noise([[10.0], [0]]), [Round.exchange([[1, 0], [1, 1]], [1], 2), own])]
+    run = Protocol(None, steps)
+    same = Protocol.from_matrices(run.M_G, run.M_Z, run.messages, run.variables, None, 2)
+    assert account(run, LDP(), Participation.single(2)).proved.mu.max() == pytest.approx(1.0)
+    assert np.isinf(account(same, LDP(), Participation.single(2)).proved.mu).any()
+
+
+@pytest.mark.parametrize("M_G, M_Z, held", [
+    ([[1, 0]], [[1.0]], [[0, 1]]), ([[1, 0], [0, 1], [0, 0]], [[1e6, 0], [0, 1], [0, 1e-5]], np.eye(2)), ([[1, 0], [0, 1], [0, 0]], [[1, 0], [0, 1], [0, 1e-11]], np.eye(2)),
+])
+def test_matrices_prove_nothing_where_noise_is_held_by_others_or_seen_alone(M_G, M_Z, held):
+    run = of_matrices(np.array(M_G, dtype=float), np.array(M_Z), held, [False, True], 1)
+    for trust in LDP(), PNDP([1]):
+        report = account(run, trust, Participation.single(1))
+        assert (report.proved.mu >= report.mu).all() and np.isinf(report.proved.mu).any()
+
+
+def test_a_run_begins_at_the_initial_weights_whatever_its_rows_do_with_them():
+    """EXTRA without noise, from weights that are not zero: a row that is thrown away takes no weights with it."""
+    W = gossip_matrix(nx.cycle_graph(5))
+    run = Protocol(None, [Step(True, Noise.none(5), step.rounds) for step in extra(W, 6).steps])
+    data, batches = Dataset("random", *DATA), cut(round_robin(48, 5), 3)
+    simulation = Simulation(model, data, batches, [Run("quiet", run)], 0.3, 0.5)
+    xs, G = [simulation.models.double().numpy()[:, 0]], []
+    for t in range(6):
+        G.append(-0.3 * simulation.learner.changes(t).double().numpy()[:, 0])
+        xs.append(xs[0] + G[0] if t == 0 else (np.eye(5) + W) @ xs[-1] - (np.eye(5) + W) / 2 @ xs[-2] + G[t] - G[t - 1])
+        simulation.step()
+        np.testing.assert_allclose(simulation.models.numpy()[:, 0], xs[-1], atol=1e-5)
+
+
 def test_files_keep_vectors(tmp_path):
     for run in gradient_tracking(gossip_matrix(GRAPHS["ring"]), 4), push_sum(np.full((3, 3), 1 / 3), 4):
         assert read_protocol(write_protocol(run, tmp_path / "a")) == run
@@ -289,7 +337,8 @@ TRACKS = gradient_tracking(RING, 6)
     (lambda: account(TRACKS, SecureSum([0]), Participation.every_step(6)), "sums are of one vector"),
     (lambda: account(TRACKS, PNDP([0]), Participation.every_step(6), updates=Lipschitz(1.0)), "several vectors"),
     (lambda: push_sum(RING[0], 4), "A"), (lambda: push_sum([[0, 1.0], [0, 0]], 4), "sums to 0"), (lambda: push_sum([np.eye(2)] * 3, 4), "expected T=4"),
-    (lambda: push_sum([[1.0, 1.0], [0.0, 0.0]], 4), "node 1 gets nothing from anybody"), (lambda: gradient_tracking(RING[:3], 4), "W"),
+    (lambda: push_sum([np.eye(2), np.eye(3)], 2), "all of one size"), (lambda: push_sum([[0.5, 0.0], [0.5, 1.0]], 2000), "the weight of node 0 vanishes"),
+    (lambda: push_sum([[1.0, 1.0], [0.0, 0.0]], 4), "the weight of node 1 vanishes"), (lambda: gradient_tracking(RING[:3], 4), "W"),
     *[(lambda change=change: train(**{"model": model, "data": DATA, "graph": GRAPHS["ring"], "epsilon": 6.0, "noise": TRACKS} | HOW | change), said) for change, said in [
         ({"lr": Schedule(0.1, momentum=0.9)}, "expected a number as lr"), ({"lr": np.linspace(1, 2, 6)}, "expected a number as lr"),
         ({"optimizer": "adam"}, "expected a number as lr"),

@@ -233,10 +233,20 @@ NOISY_GRADIENTS = Route(
         "uneven", "memory", "back", "basis", "rows"}),
     "updates=Lipschitz(c)")
 
+def _enters_as_seen(run: MatrixProtocol, N: Floats) -> bool:  # N: (n T, q)
+    "Whether no gradient is passed over, and noise is added by nodes that hold it, and not before it is drawn."
+    there = run.M_G.any(axis=0).reshape(run.T, run.n)
+    last = int(np.flatnonzero(there.any(axis=1))[-1])
+    if not there[:last].all(): return False  # later gradients may react to what is in no message
+    held = np.asarray(run.variables.holders, dtype=bool).T  # (n, q)
+    if ((N != 0).reshape(run.T, run.n, -1).any(axis=0) & ~held).any(): return False
+    later = run.variables.step[None, :] > np.arange(len(N))[:, None] // run.n
+    return not (N[later] != 0).any()
+
 def _entering(run: MatrixProtocol) -> Floats | None:  # (n T, q)
     """How noise enters gradients: M_Z = M_G @ N, if all messages tell which noisy gradients they are made of.
 
-    None if they do not, or if noise would enter before it is drawn.
+    None if they do not: then nothing is promised.
     """
     trains = np.flatnonzero(run.M_G.any(axis=0))
     if not len(trains) or len(trains) > len(run.M_G): return None
@@ -245,12 +255,10 @@ def _entering(run: MatrixProtocol) -> Floats | None:  # (n T, q)
     if sizes[-1] <= CLEAR * sizes[0]: return None
     N = np.zeros((run.n * run.T, run.M_Z.shape[1]))
     N[trains] = np.linalg.lstsq(reached, run.M_Z, rcond=None)[0]
-    rounding = CLEAR**2 * np.abs(N).max(initial=0)
-    later = run.variables.step[None, :] > np.arange(len(N))[:, None] // run.n
-    off = np.abs(reached @ N[trains] - run.M_Z).max(initial=0)
-    if off > CLEAR**2 * np.abs(run.M_Z).max(initial=0) or np.abs(N[later]).max(initial=0) > rounding: return None
-    N[np.abs(N) <= rounding] = 0
-    return N
+    N[np.abs(N) <= CLEAR**2 * np.abs(N).max(axis=1, initial=0, keepdims=True)] = 0
+    off = np.abs(reached @ N[trains] - run.M_Z).max(axis=1, initial=0)
+    if (off > CLEAR**2 * np.abs(run.M_Z).max(axis=1, initial=0)).any(): return None
+    return N if _enters_as_seen(run, N) else None
 
 def _shown_by_matrices(run: MatrixProtocol) -> MatrixProtocol | None:
     "The same for matrices, with a message for each gradient."

@@ -244,7 +244,7 @@ class ScheduledProtocol(MatrixProtocol):
     def __init__(self, protocol: Protocol, schedule: Schedule) -> None:
         if getattr(protocol, "rows", 1) > 1:
             raise ValueError(f"protocol={brief(protocol.name)} keeps {protocol.rows} vectors a node, and its exchanges say all that becomes of "
-                             "noisy gradients; expected a number as lr, and no schedule")
+                             "noisy gradients; expected a number as lr, and no schedule or rates")
         check_protocol_type(protocol, sparse=True)
         if not isinstance(schedule, Schedule):
             raise ValueError(f"schedule={brief(schedule)}: expected a Schedule, "

@@ -194,6 +194,9 @@ def _check_fresh(simulation: Simulation) -> None:
     if simulation.t:
         expected = "expected a fresh one, of which no message is missed"
         raise ValueError(f"simulation is at step {simulation.t}: {expected}")
+    if simulation.learner.kept or simulation.learner.moments is not None or simulation.learner.factors is not None:
+        raise ValueError("simulation has an optimizer, several vectors a node, or means of own batches, so that messages are no sums of noisy "
+                         "gradients; expected one without")
     if not simulation.learner.schedule.plain:
         raise ValueError(
             f"simulation has {simulation.learner.schedule}: expected one learning rate, so that messages "

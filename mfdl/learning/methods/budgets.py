@@ -81,7 +81,7 @@ class Claim:
         ends = -(-t // b) * b
         scheme = Participation.cyclic(ends // b, b)
         updates = None if self.updates is None else self.updates.until(ends)
-        so_far = Claim(self.protocol.until(ends), self.against, scheme, updates, self.estimate, self.optimizer, self.own_batches)
+        so_far = Claim(self.protocol.until(ends), self.against, scheme, updates, self.estimate, self.optimizer, self.by_noisy_gradients)
         return float(so_far.account(sigma).worst.mu)
 
     @property
@@ -154,7 +154,7 @@ def bounded_features(
 ) -> tuple[Dataset, Any]:
     "The data with features of bounded norm, and how strongly updates can react."
     if feature_norm is None: return data, None
-    if isinstance(clip, str | list | tuple | np.ndarray):
+    if isinstance(clip, str | list | tuple) or np.ndim(clip):
         raise ValueError(f"feature_norm={brief(feature_norm)}: how strongly updates react is known for gradients that are clipped as a whole, and not "
                          "layer by layer or where short ones are scaled up; expected a number as clip, or no feature_norm")
     with needed_for("training", "train"): import torch

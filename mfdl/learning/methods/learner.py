@@ -443,11 +443,12 @@ class Learner:
         if optimizer is not None or not self.schedule.constant or self.schedule.momentum or self.schedule.weight_decay:
             raise ValueError(f"lr or optimizer: {protocol.name} keeps {protocol.rows} vectors a node, and its exchanges say all that becomes of "
                              "noisy gradients; expected a number as lr, and no optimizer, momentum or weight decay")
+        self.first = self.models.clone()
         return [self.models.mul(0) for _ in range(protocol.rows - 1)]
 
     def _layers(self, clip: Any) -> tuple[tuple[int, float], ...]:
         "How many parameters each layer has, and its share of the norm, if layers are clipped by themselves."
-        if not isinstance(clip, list | tuple | np.ndarray): return ()
+        if not isinstance(clip, list | tuple | np.ndarray) or getattr(clip, "ndim", 1) == 0: return ()
         if self.protect == "node":
             raise ValueError(f"clip={brief(clip)}: the mean gradient of a node is clipped as a whole; expected a number, or protect='record'")
         sizes: dict[str, int] = {}
@@ -469,13 +470,17 @@ class Learner:
 
     @property
     def vectors(self) -> torch.Tensor:
-        "All that nodes keep, (nodes rows, runs, parameters): of each node its model first."
+        "All that nodes keep, (nodes rows, runs, parameters): of each node first its model, less the initial weights if it keeps more."
         with needed_for("training", "train"): import torch
-        return torch.stack([self.models, *self.kept], dim=1).flatten(0, 1) if self.kept else self.models
+        return torch.stack([self.models - self.first, *self.kept], dim=1).flatten(0, 1) if self.kept else self.models
 
     @vectors.setter
     def vectors(self, vectors: torch.Tensor) -> None:
-        self.models, *self.kept = (part.contiguous() for part in vectors.unflatten(0, (-1, len(self.kept) + 1)).unbind(1)) if self.kept else (vectors,)
+        if not self.kept:
+            self.models = vectors
+            return
+        moved, *self.kept = (part.contiguous() for part in vectors.unflatten(0, (-1, len(self.kept) + 1)).unbind(1))
+        self.models = self.first + moved
 
     def _moments(self, optimizer: Adam, runs: Sequence[Run]) -> Moments:
         "What is remembered of noisy gradients, with the variance of the noise in them."

@@ -145,7 +145,9 @@ def takes_part(scheme: Participation | RandomParticipation, unit: str = "record"
 def _limited(simulation: Simulation, unit: str) -> str:
     "What limits how far a step can be moved."
     clipped = UNITS[unit][2]
-    if simulation.learner.clipped: return f"{clipped} layer by layer,"
+    if simulation.learner.clipped:
+        norms = ", ".join(f"{share * (simulation.learner.clip or 0):.3g}" for _, share in simulation.learner.clipped)
+        return f"{clipped} layer by layer (to {norms}),"
     return clipped.replace("clipped", "scaled") if simulation.learner.automatic else clipped
 
 def _steps_in_words(simulation: Simulation) -> str:
@@ -162,7 +164,7 @@ def _noise_in_words(run: Run, fresh: bool) -> str:
 def _own(simulation: Simulation) -> str:
     "What becomes of the noisy means of small sites."
     if simulation.learner.factors is None: return ""
-    return " Each node then multiplies what it has, noise and all, so that it is a mean over its own batch."
+    return " Each node then multiplies what it has, noise and all, so that it is a mean over the largest batch of its own."
 
 # %% ../../../nbs/learning/methods/statements.ipynb #a680000f
 @dataclass(eq=False, repr=False)

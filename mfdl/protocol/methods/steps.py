@@ -158,9 +158,9 @@ class Round(ByContent):
         Noise of single messages. Row v * n + u is added to what v gets from u (for
         v = u, to what u keeps), as a combination of the m variables drawn last.
     rows : int, optional
-        How many vectors a node keeps. The first is its model, gradients and noise enter
-        the last one, and what goes to another node is a message
-        (`protocol.methods.your_algorithm`).
+        How many vectors a node keeps. The first, added to the initial weights, is its
+        model, gradients and noise enter the last one, and what goes to another node is a
+        message (`protocol.methods.your_algorithm`).
 
     Raises
     ------
@@ -271,10 +271,14 @@ class Round(ByContent):
         return frozen(links(self.W if self.rows == 1 else self._weights_between))
 
     @cached_property
+    def _owners(self) -> csr_array:
+        "Whose each row of W is, (n, n rows)."
+        return csr_array(kron(eye_array(self.n), np.ones((1, self.rows))))
+
+    @cached_property
     def _weights_between(self) -> Floats | csr_array:
         "1 where node v gets anything of node u, (n, n)."
-        owners = csr_array(np.kron(np.eye(self.n), np.ones(self.rows)))  # (n, n rows)
-        heard = csr_array((owners @ abs(csr_array(self.W)) @ owners.T) > 0, dtype=float)
+        heard = csr_array((self._owners @ abs(csr_array(self.W)) @ self._owners.T) > 0, dtype=float)
         return heard if isinstance(self.W, csr_array) else heard.toarray()
 
     @cached_property
@@ -303,10 +307,11 @@ class Round(ByContent):
     def receivers(self) -> Bools | csr_array:
         "Who gets each message, (messages, n)."
         if self.rows > 1:
-            owners = csr_array(np.kron(np.eye(self.n), np.ones(self.rows)))
-            heard = (owners @ abs(csr_array(self.W))[:, self.sent]).T.toarray() > 0
-            heard[np.arange(len(heard)), self.senders] = False
-            return read_only(heard)
+            heard = csr_array(self._owners @ abs(csr_array(self.W))[:, self.sent]).T.tocoo()
+            others = heard.col != self.senders[heard.row]
+            pairs = heard.row[others], heard.col[others]
+            found = csr_array((np.ones(len(pairs[0]), dtype=bool), pairs), shape=heard.shape)
+            return frozen(found if isinstance(self.W, csr_array) else found.toarray())
         if isinstance(self.hears, csr_array): return frozen(self.hears.T.tocsr()[self.senders])
         if self.share is None: return read_only(self.hears.T[self.senders])
         receiver = np.nonzero(self.hears.T)[1]

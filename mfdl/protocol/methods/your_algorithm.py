@@ -107,10 +107,11 @@ def push_sum(
     weights = np.ones(n)
     steps = []
     for one in shares:
+        if len(one) != n: raise ValueError(f"A is a sequence of matrices of {n} and of {len(one)} nodes: expected all of one size")
         after = one @ weights
-        if not (after > 0).all():
-            raise ValueError(f"A: node {int(after.argmin())} gets nothing from anybody and keeps nothing; expected shares with a positive "
-                             "weight of every node, such as those that keep something for themselves")
+        if after.min() < 1e-100:
+            raise ValueError(f"A: the weight of node {int(after.argmin())} vanishes, which gets nothing from anybody and keeps too little; "
+                             "expected shares in which everybody gets something, such as those of a network that is strongly connected")
         enter = np.zeros((n, 2, 2))  # of the model, and of the new gradient
         enter[:, 0, 0], enter[:, 0, 1] = 1, 1 / weights
         quotients = Round.exchange(one * weights / after[:, None], [0], 2)
