@@ -114,7 +114,7 @@ def _clipped_records(
         squares = torch.stack([squared_norm(one, -1) for one in layers])
         kept = torch.isfinite(squares).all(0)
         norms = squares.new_tensor([share * (rule.clip or 0) for _, share in rule.layers])[:, None] if rule.layers else rule.clip
-        factors = clip_factors(squares, mask, norms, rule.size, rule.automatic)
+        factors = clip_factors(squares, mask, norms, rule.size, rule.automatic).expand_as(squares)
         return torch.cat([its @ one.where(kept[:, None], 0) for its, one in zip(factors, layers, strict=True)]), ~kept & (mask > 0)
 
     return clipped_mean

@@ -205,6 +205,7 @@ class Draws:
         self.kept = np.zeros(shape, dtype=np.float32)  # by number, and by step modulo keep + 1
         self.steps = np.full(max(1, shape[1]), -1)  # which steps are there
         self.fresh = np.zeros((0, self.width), dtype=np.float32)  # those drawn last
+        self.last: tuple[bytes, list[_Piece]] = (b"", [])  # what the last step needed, which the next one mostly needs, too
 
     def at(self, t: int) -> np.ndarray:  # (variables of the step, secrets * parameters)
         "Return the variables of a step, and keep those of some steps before it."
@@ -229,15 +230,19 @@ class Draws:
         rows = self.variables.holder_set[new]
         blocks, inside = np.divmod(self.variables.number[new], self.blocks.size)
         numbers, places = np.divmod(inside, self.blocks.length)
-        pieces = [*map(_Piece, rows.tolist(), blocks.tolist(), numbers.tolist())]
-        self.blocks.refill(dict.fromkeys(pieces))
+        needed = rows.tobytes() + blocks.tobytes() + numbers.tobytes()
+        if needed != self.last[0]:
+            self.last = needed, [*map(_Piece, rows.tolist(), blocks.tolist(), numbers.tolist())]
+            self.blocks.refill(dict.fromkeys(self.last[1]))
+        pieces = self.last[1]
         fresh = np.empty((len(pieces), self.width), dtype=np.float32)
         for k, (piece, place) in enumerate(zip(pieces, places.tolist(), strict=True)):
             fresh[k] = self.blocks.drawn[piece][place]
         return fresh
 
-
 # %% ../../../nbs/learning/methods/noise_supply.ipynb #a6400010
+_KNOWN = 64  # combinations of the variables of a step
+
 class _FreshMix:
     "Combines variables of a single step."
     def __init__(
@@ -249,6 +254,7 @@ class _FreshMix:
         self.D = D
         self.starts = starts
         self.draws = draws
+        self.known: dict[bytes, csr_array] = {}  # different combinations
 
     def __call__(self, t: int) -> np.ndarray:  # float32 (places of the step, secrets * parameters)
         fresh = self.draws.at(t)
@@ -256,7 +262,11 @@ class _FreshMix:
         pointers = self.D.indptr[self.starts[t]:self.starts[t + 1] + 1]
         entries = slice(pointers[0], pointers[-1])
         inside = (self.D.data[entries], self.D.indices[entries] - first, pointers - pointers[0])
-        return csr_array(inside, shape=(len(pointers) - 1, len(fresh))) @ fresh
+        key = b"".join(part.tobytes() for part in inside)
+        if key not in self.known:
+            if len(self.known) >= _KNOWN: self.known.clear()
+            self.known[key] = csr_array(inside, shape=(len(pointers) - 1, len(fresh)))
+        return self.known[key] @ fresh
 
 # %% ../../../nbs/learning/methods/noise_supply.ipynb #a6400012
 class _KeptMix:
