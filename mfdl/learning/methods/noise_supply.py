@@ -254,7 +254,7 @@ class _FreshMix:
         self.D = D
         self.starts = starts
         self.draws = draws
-        self.known: dict[bytes, csr_array] = {}  # different combinations
+        self.known: dict[tuple, csr_array] = {}  # different combinations
 
     def __call__(self, t: int) -> np.ndarray:  # float32 (places of the step, secrets * parameters)
         fresh = self.draws.at(t)
@@ -262,7 +262,7 @@ class _FreshMix:
         pointers = self.D.indptr[self.starts[t]:self.starts[t + 1] + 1]
         entries = slice(pointers[0], pointers[-1])
         inside = (self.D.data[entries], self.D.indices[entries] - first, pointers - pointers[0])
-        key = b"".join(part.tobytes() for part in inside)
+        key = len(fresh), *(part.tobytes() for part in inside)
         if key not in self.known:
             if len(self.known) >= _KNOWN: self.known.clear()
             self.known[key] = csr_array(inside, shape=(len(pointers) - 1, len(fresh)))
