@@ -1,8 +1,9 @@
-"""Noise that resists a look at its last digits, against noise as it comes: drawing it, and training with it (Florentine families, digits)."""
+"""Noise that resists a look at its last digits, against noise as it comes and torch.randn: drawing it, and training with it (Florentine families, digits)."""
 import time
 
 import matplotlib.pyplot as plt
 import networkx as nx
+import torch
 from harness import ONE_THREAD, main
 from torch import nn
 
@@ -10,7 +11,7 @@ from mfdl.base.figures import PALETTE, STYLE, method_name
 from mfdl.base.randomness import draw_block
 from mfdl.learning.data import cut, round_robin
 from mfdl.learning.methods.data_sets import load_data
-from mfdl.learning.methods.noise_supply import Run
+from mfdl.learning.methods.noise_supply import NoiseOfRuns, Run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.methods.strategies import strategy
 from mfdl.protocol.algorithms import dp_dsgd, mf_dsgd
@@ -52,8 +53,31 @@ def training(name, secure, T):
     return (time.perf_counter() - start) / (T - 1) * 1e3
 
 
+def supplying(what, secure, T):
+    "All that the noise of a training takes, for a number: drawn, combined and added."
+    W = gossip_matrix(nx.florentine_families_graph())
+    run = Run(what, dp_dsgd(W, T), 0.05, secret=1)
+    noise, change = NoiseOfRuns([run], 641, torch.device("cpu"), 1.0), torch.zeros(15, 1, 641)
+    noise.add_to(change, 0)
+    start = time.perf_counter()
+    for t in range(1, T):
+        noise.add_to(change, t)
+    return (time.perf_counter() - start) / (T - 1) / change.numel() * 1e9
+
+
+def by_torch(what, secure, numbers):
+    dtype = torch.float64 if what.endswith("64") else torch.float32
+    start = time.perf_counter()
+    for _ in range(numbers // 10**4):
+        torch.randn(10**4, dtype=dtype)
+    return (time.perf_counter() - start) / numbers * 1e9
+
+
+OTHERS = {"torch.randn, float64": by_torch, "torch.randn, float32": by_torch, "supply, 15 x 641": supplying}
+
+
 def measure(what, secure, size):
-    how = training if isinstance(what, str) else drawing
+    how = drawing if not isinstance(what, str) else OTHERS.get(what, training)
     return {"time": how(what, secure, size)}
 
 
@@ -63,6 +87,7 @@ def cases(quick):
         yield from ((dimension, secure, numbers) for secure in (False, True))
     for name in ("DP-D-SGD", "MAFALDA"):
         yield from ((name, secure, steps) for secure in (False, True))
+    yield from ((name, False, numbers if how is by_torch else 4 * steps) for name, how in OTHERS.items())
 
 
 def label(what):
@@ -70,6 +95,7 @@ def label(what):
 
 
 def ratios(table):
+    table = table[~table.what.isin(OTHERS)]
     time = table.pivot(index="what", columns="secure", values="time")
     ratio = time[True] / time[False]
     return {label(what): float(ratio[what]) for what in table.what.unique()}

@@ -64,8 +64,7 @@ def account_by(
         found = with_promises(run, found, participation, updates, rates)
     return Report(
         protocol.name, participation, float(sigma), method,
-        updates=updates, nonreacting=nonreacting, own_noise=protocol.variables.held_alone,
-        **report_entries(protocol, found),
+        updates=updates, nonreacting=nonreacting, **report_entries(protocol, found),
     )
 
 # %% ../../nbs/accounting/12_account.ipynb #14c3d11c

@@ -9,7 +9,8 @@ import pytest
 from conftest import FIGURES, ROOT, printed
 from scipy import stats
 
-from mfdl import Participation, gossip_matrix, load_graph, strategy
+from mfdl import Participation, gossip_matrix, load_graph, mf_dsgd, optimize_pairwise, strategy
+from mfdl.learning.methods.optimizers import noise_variances
 from mfdl.noise.methods.gram_matrices import local_gram
 from mfdl.noise.methods.objectives import Objective
 from mfdl.tools.intervals import differences_over_seeds, mean_interval, means_over_seeds
@@ -728,6 +729,11 @@ def test_what_deep_models_learn_is_what_is_said():
         for epsilon in (3, 8):
             assert best.mafalda[epsilon, "adam"] > best.independent[epsilon, "adam"] and best.loc[epsilon].max(axis=1).idxmax() == "adam"
         assert (table.xs("adam", level="optimizer").rate.drop("independent", level="method") == 0.3).all()
+    assert set(tables["cnn"].loc[(8, "sgd")].rate[["mafalda", "independent"]]) == {8.0}  # the largest of the grid
+    W = 0.95 / 8 + 0.05 * np.eye(8)
+    scheme = Participation.cyclic(8, 8)
+    louder = [noise_variances(one).mean() for one in (optimize_pairwise(W, scheme, 1).protocol(W), mf_dsgd(W, 64, strategy("mafalda", scheme, W).C))]
+    assert louder[0] > 1.5 * louder[1]  # what a node adds, at the same guarantee
     for task, ahead in (("head", True), ("cnn", False), ("lstm", False)):  # plain steps at epsilon 8, with the same seeds
         printed = "\n".join(line for cell in json.loads((ROOT / "figures" / f"deep_{task}.json").read_text())["cells"] for line in cell["printed"] or [])
         low, high = map(float, re.search(r"epsilon 8, sgd: pairwise above mafalda by \S+ \((\S+) to (\S+)\)", printed).groups())

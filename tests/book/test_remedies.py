@@ -56,6 +56,7 @@ from mfdl import (
     mf_dsgd,
     muffliato,
     noise_for,
+    noisy_gradients_account,
     optimize,
     optimize_covariance,
     optimize_local,
@@ -138,6 +139,7 @@ UNEVEN = Protocol(None, [Step(True, noise, [Round(W)]) for noise in THREE_OR_FOU
 SEEN = view(dsgd(W, T), PNDP([0]))
 BETWEEN, DIRECTED = remembering(None), remembering(np.eye(3) + 0.25)
 TRACKS = gradient_tracking(W, T)
+LARGE, SIXTY = gradient_tracking(gossip_matrix(nx.cycle_graph(60)), 60), Participation.every_step(60)
 OF_MESSAGES = Protocol.from_matrices(ZIP.M_G, ZIP.M_Z, ZIP.messages, ZIP.variables, None, T)
 MATRICES = Protocol.from_matrices(RUN.M_G, RUN.M_Z, RUN.messages, RUN.variables, None, T)
 FALLING = [1.0, 0.5, 0.5, 0.25]
@@ -383,6 +385,8 @@ GOSSIP = [
      lambda: [which_network(3, TWICE, 3, 1e-6), which_noise(gossip_matrix(nx.cycle_graph(65)), TWICE, 3, 1e-6)]),
     ("the best noise is made for steps exactly {} apart; expected Participation.cyclic({}, {})", lambda: which_network(3, APART, 3, 1e-6),
      lambda: which_network(3, Participation.cyclic(2, 2), 3, 1e-6)),
+    ("fewer nodes or steps, or noisy_gradients_account(..), which tells what nobody exceeds", lambda: account(LARGE, LDP(), SIXTY),
+     lambda: noisy_gradients_account(LARGE, LDP(), SIXTY)),
     ("messages are no sums of noisy gradients; expected one without", lambda: play(simulates(True, divide_by="own")), lambda: play(simulates(True))),
     ("the gap stays at {}; expected a larger tol, such as {}", lambda: optimize_weights(LINE, TWICE, tol=1e-16), lambda: optimize_weights(LINE, TWICE, tol=1e-6)),
     ("shares in [0, 1] whose columns sum to 1, such as {} / {}.sum(axis=0)", lambda: push_sum(2 * W, T), lambda: push_sum(2 * W / (2 * W).sum(axis=0), T)),

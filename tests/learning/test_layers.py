@@ -170,6 +170,19 @@ def test_any_layer_trains_as_one_call_for_each_record_would(name, d, tmp_path):
     assert np.allclose(losses, simulation.history.metrics["loss"][-1][0], atol=1e-5)
 
 
+@pytest.mark.parametrize("d", [4, 6])
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_one_record_moves_no_sum_by_more_than_two_clips(name, d):
+    """Whatever it is replaced by, at the worst another record a thousand times as large; with dropout at the same masks."""
+    simulation = prepared(name, d)
+    learner, before = simulation.learner, simulation.learner.changes(0)
+    record = int(learner.batches.at(0)[0, 0])
+    for other in (learner.X[(record + 1) % 25], learner.X[record] if name == "embedding" else -1e3 * learner.X[record], learner.X[record] * 0):
+        learner.X[record] = other
+        assert float((learner.changes(0) - before).norm(dim=-1).max()) <= 2 * 0.5 / learner.batches.size * (1 + 1e-5)
+
+
 def test_a_frozen_layer_is_the_same_everywhere_and_gets_no_noise():
     simulation = prepared("frozen", 4)
     assert simulation.theta.shape[2] == 4 * 3 + 3

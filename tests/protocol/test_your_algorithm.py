@@ -303,6 +303,32 @@ def test_matrices_prove_nothing_where_noise_is_held_by_others_or_seen_alone(M_G,
         assert (report.proved.mu >= report.mu).all() and np.isinf(report.proved.mu).any()
 
 
+def test_a_report_on_matrices_does_not_say_who_adds_the_noise():
+    report = account(of_matrices(np.array([[1.0, 0]]), np.array([[1.0]]), [[0, 1]], [False, True], 1), LDP(), Participation.single(1))
+    assert "no insider learns more" not in repr(report) and "no insider learns more" in repr(account(dp_dsgd(np.full((2, 2), 0.5), 1), LDP(), Participation.single(1)))
+
+
+def test_what_is_too_large_is_refused_before_any_work(monkeypatch):
+    def work(*_): raise AssertionError("the view was made first")
+    monkeypatch.setattr("mfdl.accounting.methods.ways.view_of", work)
+    run = gradient_tracking(gossip_matrix(nx.cycle_graph(60)), 60)
+    with pytest.raises(ValueError, match="noisy_gradients_account"): account(run, LDP(), Participation.every_step(60))
+    assert noisy_gradients_account(run, LDP(), Participation.every_step(60)).worst.mu == pytest.approx(np.sqrt(60))
+
+
+def test_runs_with_and_without_an_exchange_in_a_step_train_together():
+    W = gossip_matrix(GRAPHS["ring"])
+    step = gradient_tracking(W, 1).steps[0]
+    quiet = Noise.none(5)
+    runs = [Protocol(None, [Step(True, quiet, first), Step(True, quiet, step.rounds)]) for first in (step.rounds, [])]
+    def models(some):
+        simulation = Simulation(model, Dataset("random", *DATA), cut(round_robin(48, 5), 2), [Run(f"{k}", run) for k, run in enumerate(some)], 0.3, 0.5)
+        for _ in range(2): simulation.step()
+        return simulation.models
+    both = models(runs)
+    for k, run in enumerate(runs): assert np.allclose(both[:, k], models([run])[:, 0], atol=1e-6)
+
+
 def test_a_run_begins_at_the_initial_weights_whatever_its_rows_do_with_them():
     """EXTRA without noise, from weights that are not zero: a row that is thrown away takes no weights with it."""
     W = gossip_matrix(nx.cycle_graph(5))

@@ -323,15 +323,19 @@ def exact_work(attack: Attack) -> float:
     columns = len(attack.unknown_noise) + len(attack.known_gradients)
     return float(attack.observation.shape[0]) ** 2 * columns
 
+def check_exact_work(attack: Attack) -> None:
+    "Refuse a run that is too large to be accounted for without rounding."
+    work = exact_work(attack)
+    if work > MOST_WORK:
+        raise TooLarge(f"{attack.run.name}: floating point cannot tell whether noise covers every "
+                       f"gradient, and without rounding it takes {work:.1e} operations, more than "
+                       f"{MOST_WORK:.0e}; expected noise of similar size at every node, fewer "
+                       "nodes or steps, or noisy_gradients_account(..), which tells what nobody exceeds")
+
 def exact_leaks(attack: Attack) -> tuple[Bools, Ints]:  # (T, n), (rank,)
     "Decide by rank which gradients no noise covers."
     run = attack.run
-    work = exact_work(attack)
-    if work > MOST_WORK:
-        raise TooLarge(f"{run.name}: floating point cannot tell whether noise covers every "
-                       f"gradient, and without rounding it takes {work:.1e} operations, more than "
-                       f"{MOST_WORK:.0e}; expected noise of similar size at every node, or fewer "
-                       "nodes or steps")
+    check_exact_work(attack)
     with LOCK:
         A, B = _exact_view(residues(), attack)
         leaks, rank = _leaking(A, B)

@@ -182,6 +182,7 @@ def report_entries(run: Protocol | MatrixProtocol, found: list[Found]) -> dict[s
     victims: list[Hashable] = []
     leaks: list[tuple[tuple[Hashable, ...], int, Hashable]] = []
     routes: list[str] = []
+    only_matrices = isinstance(run, MatrixProtocol) and run.schedule is None  # which do not say who adds what
     for one in found:
         nodes = tuple(one.trust.nodes)
         attackers += [nodes] * len(one.victims)
@@ -195,4 +196,5 @@ def report_entries(run: Protocol | MatrixProtocol, found: list[Found]) -> dict[s
         adaptive=all(one.adaptive for one in found), routes=tuple(routes),
         promises=tuple(one.proof for one in found if one.proof is not None),
         noisy_gradients=_shown_pairs(found),
+        own_noise=None if only_matrices else run.variables.held_alone,
     )

@@ -125,8 +125,7 @@ def noisy_gradients_account(
     blank = [Found(model, its, np.full(len(its), np.nan), (), False, ["account"] * len(its))
              for model, its in zip(trusts, nobody, strict=True)]
     found = _if_shown(protocol, blank, Asked(participation, method, memory_limit))
-    return Report(protocol.name, participation, float(sigma), method,
-                  own_noise=protocol.variables.held_alone, **report_entries(protocol, found)).proved
+    return Report(protocol.name, participation, float(sigma), method, **report_entries(protocol, found)).proved
 
 # %% ../../../nbs/accounting/methods/proved_for_training.ipynb #prom0002
 def with_noisy_gradients(

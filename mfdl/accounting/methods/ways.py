@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mfdl.accounting.methods.exact import (
-    MOST_WORK, Exact, by_balls, cost_of_exactness, exact, exact_leaks, exact_work,
+    MOST_WORK, Exact, by_balls, check_exact_work, cost_of_exactness, exact, exact_leaks, exact_work,
 )
 from mfdl.accounting.methods.eavesdropper import (
     ALIKE, CLOSED_FORM, DIRECTIONS, Independent, Overheard, heard_alike, hears_all, independent,
@@ -172,10 +172,11 @@ def _from_the_view(
 ) -> tuple[Factorization | Exact, Adaptive]:
     "What the whole view tells: in floats if that is clear, else without rounding."
     if attack.run.schedule is not None: return through_schedule(attack), False
+    rounded = isinstance(attack.run, MatrixProtocol)  # what is below rounding says nothing
+    if not rounded and attack.observation.shape[0] > attack.unknown_noise.sum(): check_exact_work(attack)  # noise leaves gaps
     seen = view_of(attack)
     adaptive = seen.causal and seen.complete
     found = decompose(seen)
-    rounded = isinstance(attack.run, MatrixProtocol)  # what is below rounding says nothing
     if found.clear and (found.full or rounded): return found, adaptive
     leaks, rows = exact_leaks(attack)
     if found.clear and len(rows) == len(found.whitened): return replace(found, uncovered=leaks), adaptive

@@ -46,7 +46,7 @@ class Claim:
     updates: Any = None  # how strongly updates react, if known
     estimate: bool = False  # whether an estimate is asked for, and no promise
     optimizer: Any = None  # what makes updates of noisy gradients, if they are not linear
-    own_batches: bool = False  # whether each node multiplies noisy gradients by a factor of its own
+    shown: bool = False  # whether it is paid for as if every noisy gradient were shown, for any reason
 
     def account(self, sigma: float | None = None) -> Any:
         "The account by which the budget is kept."
@@ -64,7 +64,7 @@ class Claim:
     @property
     def by_noisy_gradients(self) -> bool:
         "Whether it is paid for as if every noisy gradient were shown, whatever becomes of them."
-        return self.optimizer is not None or self.own_batches or self.protocol.plain.rows > 1
+        return self.shown or self.optimizer is not None or self.protocol.plain.rows > 1
 
     def _of_noisy_gradients(self, size: float) -> Any:
         "What is told by all noisy gradients, of which everything else is computed."
@@ -120,7 +120,7 @@ def check_claim(claim: Claim, secure: bool) -> None:
     if claim.optimizer is not None and claim.updates is not None:
         raise ValueError("feature_norm: it bounds how strongly plain steps react, and not those of an optimizer; "
                          "expected optimizer='sgd', or no feature_norm")
-    if claim.updates is not None and claim.own_batches:
+    if claim.updates is not None and claim.shown:
         raise ValueError("feature_norm: it bounds how strongly plain steps react, and not those of small sites that are made larger; expected "
                          "divide_by='largest', or no feature_norm")
     if claim.updates is not None and run.rows > 1:

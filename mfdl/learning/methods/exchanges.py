@@ -50,6 +50,7 @@ class MatrixExchange:
         return torch.as_tensor(np.array(array, dtype=dtype), device=self.device)
 
     def _mixed(self, step: Step, models: torch.Tensor) -> torch.Tensor:  # (nodes, runs, ..)
+        if not step.rounds: return models
         if step.rounds not in self.gossip:
             sparse = any(isinstance(one.W, csr_array) for one in step.rounds)
             factors = [one.W for one in step.rounds] if sparse else [step.transition]

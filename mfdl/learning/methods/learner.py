@@ -237,7 +237,7 @@ def _ways(
 
     def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
         sizes = [float(other.abs().nan_to_num(0.0, 0.0).max()) for other in others]  # rounding is relative to the largest
-        return all(one.allclose(other, 1e-3, 1e-6 + 1e-4 * size, equal_nan=True) for one, other, size in zip(some, others, sizes, strict=True))
+        return all(one.allclose(other, 1e-3, 1e-6 + 3e-5 * size, equal_nan=True) for one, other, size in zip(some, others, sizes, strict=True))
 
     try:
         before = [(name, id(value), value._version) for name, value in model.named_buffers()]
@@ -301,6 +301,8 @@ def _check_outputs(
         )
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500023
+_FEW = 100  # records, of which a loop over models takes longer than one call
+
 def _measure(
     model: torch.nn.Module,
     layers: list | None,  # chain(model, ..)
@@ -308,6 +310,7 @@ def _measure(
     X: torch.Tensor,  # (records, ..)
     y: torch.Tensor,  # (records, ..)
     kind: str,  # of loss
+    together: bool,  # whether all models can be computed in one call
 ) -> dict[str, np.ndarray]:  # float (models,)
     "Mean loss, and for classes accuracy, of all models on all records."
     with needed_for("training", "train"): import torch
@@ -317,7 +320,7 @@ def _measure(
     largest = max(p.numel() for p in trained(model).values())
     one = numbers_of(layers, X[:1]) if layers else max(X[0].numel(), largest)
     limit = how_many_fit(layers, flat.device, one)  # records of all models
-    any_model = over(as_function(model), (0, None), together=False)  # faster with so many records
+    any_model = over(as_function(model), (0, None), together and len(y) < _FEW)
     with torch.no_grad():
         for these in slices(len(y), min(limit, 1024)):
             targets = y[these]
@@ -411,6 +414,7 @@ class Learner:
         self.model = model.float().to(self.device)
         self.models = _side_by_side(weights, seeds, batches.n).to(self.device)
         self.kept = self._kept(runs, optimizer)
+        self.first = self.models.clone() if self.kept else self.models  # from which several vectors count
         self.velocity = self.models.mul(0) if self.schedule.momentum else None
         self.clipped = self._layers(clip)
         self.factors = self._factors(divide_by, optimizer)
@@ -443,7 +447,6 @@ class Learner:
         if optimizer is not None or not self.schedule.constant or self.schedule.momentum or self.schedule.weight_decay:
             raise ValueError(f"lr or optimizer: {protocol.name} keeps {protocol.rows} vectors a node, and its exchanges say all that becomes of "
                              "noisy gradients; expected a number as lr, and no optimizer, momentum or weight decay")
-        self.first = self.models.clone()
         return [self.models.mul(0) for _ in range(protocol.rows - 1)]
 
     def _layers(self, clip: Any) -> tuple[tuple[int, float], ...]:
@@ -585,7 +588,7 @@ class Learner:
         X = self.X_test[:count]
         y = self.y_test[:count]
         flat = self.theta.flatten(0, 1)
-        measured = _measure(self.model, self.layers, flat, X, y, self.loss_kind)
+        measured = _measure(self.model, self.layers, flat, X, y, self.loss_kind, self.together[0])
         found = {name: values.reshape(self.theta.shape[:2]) for name, values in measured.items()}
         self.history.steps.append(self.t)
         for name, values in found.items():

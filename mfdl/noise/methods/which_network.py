@@ -81,7 +81,8 @@ def which_network(
         Indexed by networks, the least error first: `messages` of a step; squared error of all
         models in all steps in units of the row sensitivity squared with `independent` noise, and
         with the `best` of independent noise, MAFALDA and (against insiders) secrets of pairs;
-        which `noise` that is; and its `gap`, the share that another noise of its kind could save.
+        which `noise` that is; and its `gap`, the share that another noise of its kind could save
+        (secrets of pairs: with the correlation in time that was found).
 
     Raises
     ------

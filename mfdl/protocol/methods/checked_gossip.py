@@ -99,7 +99,7 @@ def _square_sparse(W: csr_array, name: str) -> csr_array:
     return entries
 
 # %% ../../../nbs/protocol/methods/checked_gossip.ipynb #0000000f
-def _square(W: Floats | Sequence[object], name: str) -> Floats:
+def square_matrix(W: Floats | Sequence[object], name: str) -> Floats:
     "A square matrix of finite numbers as float64, (n, n)."
     check_plain(name, W)
     try:
@@ -139,7 +139,7 @@ def _stochastic(W: Any, name: str, sparse: bool) -> Floats | csr_array:
         raise ValueError(f"{name} is sparse, and this makes tables of all pairs of {n:,} nodes, "
                          f"{n * n:,} numbers each: expected a full matrix, such as "
                          "gossip_matrix(graph, sparse=False)")
-    checked = _square_sparse(W, name) if issparse(W) else _square(W, name)
+    checked = _square_sparse(W, name) if issparse(W) else square_matrix(W, name)
     if checked.min() < 0:
         u, v = np.unravel_index(checked.argmin(), checked.shape)
         negative = f"{name}[{u}, {v}] = {checked[u, v]:.6g} is negative"

@@ -88,5 +88,5 @@ RUNNING = Route(
     frozenset({
         "sparse", "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint",
         "uneven", "memory", "back", "basis"}),
-    "a plain run")
+    "a plain run, in which a node keeps one vector")
 WITH_ROWS = replace(RUNNING, handles=RUNNING.handles | {"rows"})

@@ -117,15 +117,16 @@ def _last_uses(
 
 def _mixed(rows: csr_array, source: _Source) -> Floats:  # (places, d)
     "Combinations of variables, coefficients (places, q); each block is drawn once."
-    columns = rows.tocsc()
-    used = np.flatnonzero(np.diff(columns.indptr))
+    entries = rows.tocoo()
+    used, place = np.unique(entries.col, return_inverse=True)
+    weights = np.zeros((rows.shape[0], len(used)))
+    weights[entries.row, place] = entries.data
     needed: dict[_Block, list[int]] = {}
-    for block, variable in zip(source.blocks(used), used.tolist(), strict=True):
-        needed.setdefault(block, []).append(variable)
-    total = np.zeros((columns.shape[0], source.dimension))
-    for block, variables in needed.items():
-        drawn = source.draw(block)[source.inside[variables]]
-        total += columns[:, variables].toarray() @ drawn
+    for k, block in enumerate(source.blocks(used)):
+        needed.setdefault(block, []).append(k)
+    total = np.zeros((rows.shape[0], source.dimension))
+    for block, its in needed.items():
+        total += weights[:, its] @ source.draw(block)[source.inside[used[its]]]
     return total
 
 # %% ../../../nbs/protocol/methods/streams.ipynb #b4c7e830

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 
 from ...base.arguments import Floats, check_count, real_array
-from .checked_gossip import gossip_sequence, is_matrix
+from .checked_gossip import gossip_sequence, is_matrix, square_matrix
 from .steps import Round, Step, fresh_noise
 from ..protocols import Protocol
 
@@ -131,9 +131,7 @@ def _each_step(A: Floats | Sequence[Floats], T: int) -> list[tuple[Floats, str]]
 
 def _checked_shares(A: Floats, name: str) -> Floats:  # (n, n)
     "Shares whose columns sum to one; a ValueError for anything else."
-    shares = real_array(name, A)
-    if shares.ndim != 2 or shares.shape[0] != shares.shape[1] or not len(shares):
-        raise ValueError(f"{name} has shape {shares.shape}: expected a square matrix (n, n)")
+    shares = square_matrix(A, name)
     off = np.abs(shares.sum(axis=0) - 1)
     if shares.min() < 0 or off.max() > 1e-9:
         u = int(off.argmax())
