@@ -555,7 +555,7 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 # Gossip, workloads and what is optimal
 
 @campaign(60, "gossip.gossip_matrix gossip.spectral_gap gossip.links gossip.hops gossip.churn checked_gossip.check_gossip checked_gossip.check_graph "
-              "checked_gossip.adjacency_of checked_gossip.warn_if_disconnected checked_gossip.gossip_sequence checked_gossip.is_matrix "
+              "checked_gossip.adjacency_of checked_gossip.square_matrix checked_gossip.warn_if_disconnected checked_gossip.gossip_sequence checked_gossip.is_matrix "
               "workload.workload "
               "workload.workload_operator checked_gossip.gossip_sequence checked_gossip.is_matrix gram_matrices.* cholesky.gram_factor "
               "lemma12.* space_time.space_time_workload",
