@@ -17,6 +17,7 @@ from mfdl.accounting.methods import accountant as online
 from mfdl.accounting.methods import all_attackers as many
 from mfdl.accounting.methods import eavesdropper as overheard
 from mfdl.accounting.methods import exact, paths, schedules, signed, state_space
+from mfdl.accounting.methods import first_pattern as pattern
 from mfdl.accounting.methods import flow_plans as promises
 from mfdl.accounting.methods import poisson as chance
 from mfdl.accounting.methods import random_batches as bins
@@ -176,6 +177,21 @@ def one_pass(run, trust, truth, folder):
     except state_space.NotStreamable: return False
     if found.certain: truth.check_information(found, found.uncovered)
     return found.certain
+
+
+@route(pattern.FIRST)
+def first_pattern(run, trust, truth, folder):
+    """Of every number of steps in a pattern, entry by entry."""
+    try: space = state_space.state_space(Attack(run, trust))
+    except state_space.NotStreamable: return False
+    if not pattern.all_alike(space) or (what := pattern.as_seen(space)) is None: return False
+    assert not truth.leaks[:, truth.victims].any()
+    np.testing.assert_allclose(pattern.first_pattern(what, run.T, 1).P, truth.P[truth.victims], rtol=1e-7, atol=1e-9)
+    for k in [k for k in range(1, run.T + 1) if run.T % k == 0]:
+        scheme = Participation.cyclic(k, run.T // k)
+        found = pattern.first_pattern(what, k, scheme.b)
+        np.testing.assert_allclose(found.sensitivities(space.victims, scheme), truth.sensitivities(scheme), rtol=1e-7, atol=1e-9)
+    return True
 
 
 @route(VIEW)

@@ -117,6 +117,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "what was checked is not checked again: tests/protocol/test_protocol.py": "checked_gossip.GossipSequence",
     "weights that edges carry: tests/protocol/test_reading_graphs.py": "checked_gossip.given_weights",
     "takes a run that was trained: tests/evidence/test_reconstruction.py": "reconstruction.Recorded reconstruction.play reconstruction.observed reconstruction.Estimate",
+    "alike steps, against the whole view: tests/accounting/test_first_pattern.py, tests/accounting/test_features.py": "first_pattern.*",
     "parts of the filter, against other routes: tests/accounting/test_streaming.py, tests/accounting/test_fortress.py, `accounting.methods.filters`": "filters.* "
     "state_space.Doubtful state_space.Stage state_space.Observed state_space.check_streamable state_space.heard_rows "
     "state_space.round_observations state_space.seen_rows",

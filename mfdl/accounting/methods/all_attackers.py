@@ -26,7 +26,7 @@ from .lipschitz import Lipschitz
 from .report import in_short, plot_spread, worst_first
 from ...base.arguments import brief, check_kind, check_path, real_number
 from ...base.cards import html_card
-from ...base.files import bars_shown, json_values, needed_for, progress_bar
+from ...base.files import bars_shown, json_values, needed_for, progress_bar, worker_threads
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation
@@ -150,11 +150,16 @@ def _append(path: Path, line: dict[str, Any]) -> None:
 
 # %% ../../../nbs/accounting/methods/all_attackers.ipynb #37e00013
 def _computed_here(one: Any, protocol: Any, trusts: Sequence[TrustModel]) -> Iterator[Any]:
-    "Lines, one attacker after the other."
-    for model in trusts:
+    "Lines in order; attackers of a network with tables are shared among threads."
+    def line(model: TrustModel) -> Any:
         with bars_shown(len(trusts) == 1):
-            line = one(protocol, model)
-        yield line
+            return one(protocol, model)
+
+    if len(trusts) == 1 or isinstance(protocol, Protocol) and protocol.sparse:
+        yield from map(line, trusts)
+        return
+    with worker_threads() as pool:
+        yield from pool.map(line, trusts)
 
 def _computed_by(
     client: Any, one: Any, protocol: Any, trusts: Sequence[TrustModel],

@@ -68,7 +68,7 @@ class _Update:
     after: Floats  # (d, d), and after it
     gain: Gain
 
-def _check_growth(size: float, stage: Stage) -> None:
+def check_growth(size: float, stage: Stage) -> None:
     "Raise Doubtful when rounding of hidden noise could hide the fresh noise."
     fresh = np.abs(stage.G).max(initial=0)
     if fresh and not size <= _GROWTH * fresh:
@@ -86,7 +86,7 @@ def _update(
     S = stage.A @ left @ stage.A.T + fresh
     S = (S + S.T) / 2
     strength = float(np.sqrt(np.diag(S).max()))
-    _check_growth(strength, stage)
+    check_growth(strength, stage)
     root = np.linalg.cholesky(stage.H @ S @ stage.H.T)
     V = np.linalg.solve(root, stage.H)
     gain = Gain(S @ V.T, V, strength=strength)
@@ -198,12 +198,10 @@ _WELL_CONDITIONED = 1e4  # largest ratio of fresh noise variances for which cova
 
 def _noise_variances(G: Floats) -> list[float]:  # of G @ G.T, (m, m)
     "The variances of fresh noise in its principal directions."
-    covariance = G @ G.T
-    variances = np.diag(covariance)
-    independent = not np.any(covariance - np.diag(variances))
-    return [*(variances if independent else np.linalg.eigvalsh(covariance))]
+    independent = (np.count_nonzero(G, axis=0) <= 1).all()
+    return [*((G**2).sum(axis=1) if independent else np.linalg.eigvalsh(G @ G.T))]
 
-def _well_conditioned(space: StateSpace) -> bool:
+def well_conditioned(space: StateSpace) -> bool:
     "Whether noise of similar size covers all hidden nodes in every step and direction."
     m = len(space.victims)
     different = {id(stage.G): stage.G[:m] for stage in space.stages}
@@ -216,7 +214,7 @@ class Filter:
 
     def __init__(self, space: StateSpace, by_roots: bool = False) -> None:
         self.space = space
-        self.by_roots = by_roots or not _well_conditioned(space)
+        self.by_roots = by_roots or not well_conditioned(space)
         if self.by_roots:
             gains = root_gains(space.stages)
         else:

@@ -316,6 +316,10 @@ def _by_lag(M: csr_array, width: int, lags: int) -> list[Floats]:  # lags + 1 of
     return np.split(dense, lags + 1, axis=1)[::-1]
 
 # %% ../../../nbs/accounting/methods/state_space.ipynb #26step02
+def _inverse(L: Floats) -> Floats:  # (m, m)
+    "Of what additions take back in their own step, which mostly is nothing."
+    return L if np.array_equal(L, np.eye(len(L))) else np.linalg.inv(L)
+
 def _recursion(
     gossip: Floats,  # (m, m), between the last step and this one
     D: list[Floats],  # by lag, (m, q): what variables add
@@ -327,7 +331,7 @@ def _recursion(
     added = (len(L) - 1) * m
     drawn = (len(D) - 1) * q
     d = m + added + drawn
-    own = np.linalg.inv(L[0])
+    own = _inverse(L[0])
     memory = [-own @ block for block in L[1:]] + [own @ block for block in D[1:]]
     remembered = np.hstack([np.zeros((m, m)), *memory])  # part of what is added now
     A = np.eye(d, k=-m)  # each addition moves down one place
@@ -423,10 +427,11 @@ def _reached_gradients(run: Protocol, observed: Observed) -> Bools:  # (T, n)
     "Gradients of which anything is observed, by the pattern of weights alone."
     found = np.zeros((run.T, run.n), dtype=bool)
     arrives = np.zeros(run.n, dtype=bool)  # from the models at this point of the run
+    weights = {one: csr_array(one.W > 0).T for step in run.distinct for one in step.rounds}
     for t in reversed(range(run.T)):
         step = run.steps[t]
         for one, its in zip(reversed(step.rounds), reversed(observed.of(t)), strict=True):
-            arrives = np.asarray((one.W[arrives] > 0).any(axis=0))
+            arrives = weights[one] @ arrives
             arrives[one.senders[its.indices]] = True
         found[t] = arrives & step.trains
     return found

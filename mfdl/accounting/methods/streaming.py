@@ -5,7 +5,7 @@
 # %% ../../../nbs/accounting/methods/streaming.ipynb #00000002
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,9 +32,10 @@ def _earlier(
     Phi = filtered.transition(t)
     return shown_now + Phi.T @ M @ Phi
 
-def _gramians_at_windows(filtered: Filter) -> dict[int, Floats]:  # of (d, d)
-    "Gramians of the first step of each window; the same object where they settled."
+def gramians_at(filtered: Filter, steps: Iterable[int]) -> dict[int, Floats]:  # of (d, d)
+    "Gramians of some steps; the same object where they settled."
     T = filtered.space.T
+    wanted = set(steps)
     kept = {}
     M = np.zeros_like(filtered.space.stages[0].A)
     settling = Settling()
@@ -48,7 +49,7 @@ def _gramians_at_windows(filtered: Filter) -> dict[int, Floats]:  # of (d, d)
             later = M
             M = _earlier(filtered, t, later)
             settled = inside and settling(later, M)
-        if t % WINDOW == 0:
+        if t in wanted:
             kept[t] = M
     return kept
 
@@ -206,7 +207,7 @@ def gramian_rows(filtered: Filter) -> list[Floats]:  # (m, s + 1)
     """
     space = filtered.space
     m = len(space.victims)
-    kept = _gramians_at_windows(filtered)
+    kept = gramians_at(filtered, range(0, space.T, WINDOW))
     shifts = _Shifts(m, len(space.stages[0].A))
     rows = _packed_rows(m, space.T)
     for first in progress_bar(range(0, space.T, WINDOW), desc="gramians", leave=False):

@@ -5,6 +5,7 @@
 # %% ../../../nbs/accounting/methods/ways.ipynb #way00002
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,9 @@ from mfdl.accounting.methods.eavesdropper import (
     overheard,
 )
 from .lipschitz import Lipschitz
+from mfdl.accounting.methods.first_pattern import (
+    FIRST, AsSeen, FirstPattern, all_alike, as_seen, first_pattern,
+)
 from .schedules import same_account, through_schedule
 from mfdl.accounting.methods.sparse_view import (
     SEEN, Cost, FromSeen, Seen, check_memory, expected_cost, see,
@@ -43,7 +47,7 @@ from ...protocol.methods.steps import Route, refuse
 __all__ = []
 
 # %% ../../../nbs/accounting/methods/ways.ipynb #38way001
-Known = Independent | Streamed | Overheard | Factorization | Exact | FromSeen
+Known = Independent | Streamed | FirstPattern | Overheard | Factorization | Exact | FromSeen
 Adaptive = bool  # whether it holds for gradients that react
 AT_ONCE = 2**20  # entries of information matrices that are handled at a time
 
@@ -65,6 +69,7 @@ class Way:
     cost: Callable[[Attack, Any, Asked], Cost]  # of a plan
     # from a plan; None, or NotStreamable, if it ends in doubt
     find: Callable[[Attack, Any, Asked], tuple[Known, Adaptive] | None]
+    suits: Callable[[Any, Asked], bool] = lambda plan, asked: True  # what is asked
 
 def _work_of_sensitivities(m: int, asked: Asked) -> float:
     "Operations, for m victims whose information has mixed signs."
@@ -121,6 +126,46 @@ def _from_rows(attack: Attack, seen: Seen, asked: Asked) -> tuple[FromSeen, Adap
     return FromSeen(seen), seen.complete
 
 _ROWS = Way("what is seen", SEEN, _rows_if_cheap, _cost_of_rows, _from_rows)
+
+# %% ../../../nbs/accounting/methods/ways.ipynb #firstp01
+_LONG = 3e9  # operations, from which on it is found out what is ever seen
+
+def _first_if_cheap(attack: Attack) -> AsSeen | None:
+    "A run whose steps are alike, where what is seen has many rows."
+    if attack.run.sparse: return None
+    space = state_space(attack)
+    rows = float(len(space.stages[-1].H) * space.T)
+    by_rows = rows**2 * (3 * len(space.victims) + rows / 3)
+    if by_rows < _LONG or not all_alike(space): return None
+    return as_seen(space)
+
+def _work_of_blocks(seen: AsSeen, k: int, b: int) -> float:
+    "Operations of the directions, of blocks of steps, and of pairs of steps of a pattern."
+    r, m = seen.enters.shape
+    p, T = len(seen.whole.stages[-1].H), seen.whole.T
+    blocks = (2 * math.log2(b) + k) * 17.0 + 4.0 * k
+    return 3.0 * T * m * r * p + blocks * r**3 + 2.0 * k**2 * r**2 * m
+
+def _few_pairs(seen: AsSeen, asked: Asked) -> bool:
+    "Whether one pattern is asked for, of so few steps that all pairs of steps would take longer."
+    r, m = seen.enters.shape
+    records = asked.participation
+    if records.separation != "exactly" or asked.method != "exact": return False
+    if 8.0 * m * records.k**2 > _MOST_TAKEN: return False
+    return _work_of_blocks(seen, records.k, records.b) <= 40.0 * m * r * seen.whole.T**2
+
+def _cost_of_first(attack: Attack, seen: AsSeen, asked: Asked) -> Cost:
+    "Of what is ever seen, and of the pairs of steps of one pattern."
+    r, m = seen.enters.shape
+    k = asked.participation.k
+    flops = _work_of_blocks(seen, k, asked.participation.b) + _work_of_sensitivities(m, asked)
+    return Cost(flops, 8.0 * (3 * (k + 3) * r**2 + 2 * k * r * m + m * k**2), attack.run.n)
+
+_FIRST = Way(
+    "first pattern", FIRST, _first_if_cheap, _cost_of_first,
+    find=lambda attack, seen, asked: (
+        first_pattern(seen, asked.participation.k, asked.participation.b), seen.whole.complete),
+    suits=_few_pairs)
 
 # %% ../../../nbs/accounting/methods/ways.ipynb #38way007
 _PER_STEP = 1.5e7  # operations of a step of the filter, whatever its size
@@ -182,6 +227,15 @@ def _from_the_view(
     if found.clear and len(rows) == len(found.whitened): return replace(found, uncovered=leaks), adaptive
     return by_balls(attack, leaks, rows), adaptive
 
+def _rows_before_view(attack: Attack) -> Seen | None:
+    "What is seen of a network with tables, where that takes less than the whole view."
+    if attack.run.sparse: return None  # then they were tried before
+    seen = see(attack)
+    if expected_cost(seen).memory > max(_MOST_TAKEN, _table_bytes(attack.run)): return None
+    return seen
+
+_ANY_ROWS = replace(_ROWS, plan=_rows_before_view)
+
 _WHOLE_VIEW = Way("whole view", VIEW, lambda attack: True, _cost_of_view, _from_the_view)
 
 # %% ../../../nbs/accounting/methods/ways.ipynb #38way011
@@ -196,32 +250,32 @@ def _without_rounding(
     return exact(attack), seen.causal and seen.complete
 
 WAYS = {
-    "auto": (_CLOSED_FORM, _ALIKE, _ROWS, _ONE_PASS, _DIRECTIONS, _WHOLE_VIEW),
+    "auto": (_CLOSED_FORM, _ALIKE, _FIRST, _ROWS, _ONE_PASS, _DIRECTIONS, _ANY_ROWS, _WHOLE_VIEW),
     "seen": (replace(_ROWS, plan=see),),
     "streaming": (_ONE_PASS,),
     "dense": (_WHOLE_VIEW,),
     "exact": (replace(_WHOLE_VIEW, find=_without_rounding),),
 }
 
-def _planned(attack: Attack, way: str = "auto") -> Iterator[tuple[Attack, Way, Any]]:
+def _planned(attack: Attack, asked: Asked) -> Iterator[tuple[Attack, Way, Any]]:
     "The ways that take an attack, in order, each with its plan."
     run = attack.run
     refused = True
-    for one in WAYS[way]:
+    for one in WAYS[asked.way]:
         if not one.route.fits(run): continue
         try:
             plan = one.plan(attack)
         except NotStreamable:
             continue
-        if plan is not None:
+        if plan is not None and one.suits(plan, asked):
             refused = False
             yield attack, one, plan
     if not refused: return
-    last = WAYS[way][-1]
+    last = WAYS[asked.way][-1]
     if isinstance(run, Protocol) and run.sparse:
         last = _ROWS
         if run.n * run.T <= MOST_GRADIENTS:
-            yield from _planned(attack.on(with_full_matrices(run)), way)
+            yield from _planned(attack.on(with_full_matrices(run)), asked)
             return
     refuse(last.route, run)
     last.plan(attack)  # raises once more what was passed over
@@ -231,7 +285,7 @@ def _learned(attack: Attack, asked: Asked) -> tuple[Known, Adaptive]:
     "What one attacker learns, by the first way that is certain."
     on_the_safe_side = None
     doubt: NotStreamable | None = None
-    for one, way, plan in _planned(same_account(attack), asked.way):
+    for one, way, plan in _planned(same_account(attack), asked):
         if on_the_safe_side and way is _WHOLE_VIEW and exact_work(one) > MOST_WORK: break
         try:
             found = way.find(one, plan, asked)
@@ -254,7 +308,7 @@ class Unclear:
         "Numbers that are not known, (v,)."
         return np.full(len(u), np.nan)
 
-ByThemselves = FromSeen | Independent | Unclear  # these find sensitivities by themselves
+ByThemselves = FromSeen | FirstPattern | Independent | Unclear  # these find sensitivities by themselves
 
 def learned_if_clear(attack: Attack, asked: Asked) -> tuple[Known | Unclear, Adaptive]:
     "What one attacker learns, unless that is in doubt and a promise is made instead."
@@ -274,8 +328,9 @@ def expected_work(
 ) -> tuple[str, Cost]:
     "Estimate what the account of one attacker takes, before any of it is done."
     check_participation(participation)
-    attack, way, plan = next(_planned(same_account(Attack(run, trust))))
-    cost = way.cost(attack, plan, Asked(participation, method))
+    asked = Asked(participation, method)
+    attack, way, plan = next(_planned(same_account(Attack(run, trust)), asked))
+    cost = way.cost(attack, plan, asked)
     promised = updates is not None and trust.nodes and way is not _CLOSED_FORM
     plans = (1e5 * run.n**2 + 5e6 * run.n) * run.T if promised else 0.0
     return way.name, replace(cost, flops=cost.flops + plans)
