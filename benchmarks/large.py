@@ -9,6 +9,7 @@ from harness import ONE_THREAD, main
 
 from mfdl.accounting.account import account_by
 from mfdl.accounting.lemma14 import view
+from mfdl.accounting.methods.all_attackers import exposure
 from mfdl.accounting.methods.sparse_view import expected_cost, see
 from mfdl.base.figures import PALETTE, STYLE
 from mfdl.protocol.algorithms import dp_dsgd
@@ -26,6 +27,7 @@ OTHERS = {  # route -> color, label
     "streaming": ("squared", "filter"), "dense": ("as_plotted", "whole view"),
     "sdp": ("ldp", "an SDP a victim, $T = 4$"),
 }
+ALL = "all attackers"
 HEAD = ("Time in seconds with one thread, memory in GB beyond what was there before; records take "
         "part twice, in social networks five times. The graph is loaded beforehand.")
 
@@ -58,11 +60,28 @@ def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def measure_all(n, T, degree):
+    "Every 25th node of a random regular graph as the attacker, scaled to all of them."
+    run = dp_dsgd(gossip_matrix(nx.random_regular_graph(degree, n, seed=0)), T)
+    scheme = Participation.cyclic(10, T // 10)
+    before = peak_bytes()
+    start = time.perf_counter()
+    found = exposure(run, PNDP.each(run.nodes[::25]), scheme)
+    took = time.perf_counter() - start
+    return {
+        "nodes": n, "edges": n * degree // 2, "neighbours": degree, "expected": np.nan,
+        "time": took * n / len(found.lines), "memory": (peak_bytes() - before) / 1e9,
+        "mean_mu": float(found.table["mean"].mean()),
+    }
+
+
 def measure(what, T, degree, route):
     """Gossip weights, account and report, without loading the graph.
 
-    Records take part twice, in social networks five times.
+    Records take part twice, in social networks five times, with all attackers ten times.
     """
+    if route == ALL:
+        return measure_all(what, T, degree)
     graph = network(what)
     curious = min(graph, key=lambda v: abs(graph.degree(v) - degree))
     k = 5 if what in SOCIAL else 2
@@ -90,8 +109,11 @@ def cases(quick):
     "Network or number of nodes, steps, neighbours, route."
     if quick:
         yield from ((20, 4, 3, route) for route in ("seen", *OTHERS))
+        yield 30, 10, 4, ALL
         return
     yield from ((n, 20, 10, "seen") for n in (1000, 3000, 10_000, 30_000, 100_000))
+    yield from ((1_000_000, T, 10, "seen") for T in (10, 100))
+    yield 1000, 500, 6, ALL
     yield from ((10_000, T, 10, "seen") for T in (10, 50, 100, 200))
     yield from ((10_000, 20, degree, "seen") for degree in (5, 20, 40, 80))
     yield from ((name, *size, "seen") for name, size in SOCIAL.items())
@@ -170,6 +192,12 @@ def report(table):
     if len(slow):
         yield ("- expected over measured time, where it is above one second: "
                f"{found.min():.2f} to {found.max():.2f}")
+    for one in table[table.route == ALL].itertuples():
+        yield (f"- all {one.nodes} attackers of {one.T} steps, each about all others: "
+               f"{one.time / 60:.1f} minutes, from every 25th")
+    for one in table[(table.route == "seen") & (table.nodes >= 10**6)].itertuples():
+        yield (f"- a million nodes, {one.T} steps, one attacker with {one.neighbours} neighbours: "
+               f"{one.time:.0f} s, {one.memory:.1f} GB")
     for n, seen, filtered in side_by_side(table, 20, "streaming"):
         if n < 1000:
             yield f"- {n} nodes: the filter takes {filtered.time / seen.time:.1f} times as long"

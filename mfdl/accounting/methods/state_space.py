@@ -318,7 +318,8 @@ def _by_lag(M: csr_array, width: int, lags: int) -> list[Floats]:  # lags + 1 of
 # %% ../../../nbs/accounting/methods/state_space.ipynb #26step02
 def _inverse(L: Floats) -> Floats:  # (m, m)
     "Of what additions take back in their own step, which mostly is nothing."
-    return L if np.array_equal(L, np.eye(len(L))) else np.linalg.inv(L)
+    if np.array_equal(L, np.eye(len(L))): return L
+    return np.asarray(np.linalg.inv(L), dtype=np.float64)
 
 def _recursion(
     gossip: Floats,  # (m, m), between the last step and this one

@@ -144,7 +144,7 @@ def _work_of_blocks(seen: AsSeen, k: int, b: int) -> float:
     r, m = seen.enters.shape
     p, T = len(seen.whole.stages[-1].H), seen.whole.T
     blocks = (2 * math.log2(b) + k) * 17.0 + 4.0 * k
-    return 3.0 * T * m * r * p + blocks * r**3 + 2.0 * k**2 * r**2 * m
+    return float(3.0 * T * m * r * p + blocks * r**3 + 2.0 * k**2 * r**2 * m)
 
 def _few_pairs(seen: AsSeen, asked: Asked) -> bool:
     "Whether one pattern is asked for, of so few steps that all pairs of steps would take longer."
@@ -152,7 +152,7 @@ def _few_pairs(seen: AsSeen, asked: Asked) -> bool:
     records = asked.participation
     if records.separation != "exactly" or asked.method != "exact": return False
     if 8.0 * m * records.k**2 > _MOST_TAKEN: return False
-    return _work_of_blocks(seen, records.k, records.b) <= 40.0 * m * r * seen.whole.T**2
+    return _work_of_blocks(seen, records.k, records.b) <= 40.0 * float(m * r) * seen.whole.T**2
 
 def _cost_of_first(attack: Attack, seen: AsSeen, asked: Asked) -> Cost:
     "Of what is ever seen, and of the pairs of steps of one pattern."
