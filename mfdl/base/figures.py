@@ -42,6 +42,7 @@ METHOD_COLORS = {  # kinds of noise, as legends name them
     "time and space": "#0072B2",
     "secrets of pairs": "#1111CC",
     "banded": "#7766FF",      # few bands in C, or in its inverse
+    "BLT": "#330044",          # buffers
     "Muffliato": "#663300",
     "Zip-DL": "#DD1144",
 }
@@ -50,7 +51,7 @@ METHOD_NAMES = {  # of methods in code
     "mafalda": "MAFALDA", "mafalda_l": "MAFALDA, by node", "decor": "DECOR", "corn": "CorN",
     "space": "CorN, whole run",
     "ldp": "independent", "space-time": "time and space", "pairwise": "secrets of pairs", "equal_norm": "MAFALDA, equal norms",
-    "banded": "banded", "banded_inverse": "banded, inverse", "toeplitz": "banded, Toeplitz",
+    "banded": "banded", "banded_inverse": "banded, inverse", "toeplitz": "banded, Toeplitz", "blt": "BLT",
     "muffliato": "Muffliato", "zip_dl": "Zip-DL", "DP-D-SGD": "independent",
 }
 

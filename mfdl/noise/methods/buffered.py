@@ -267,6 +267,7 @@ class _Loss:
         return float(found.fun), np.cumsum(np.append(free[0], np.exp(free[1:])))
 
 # %% ../../../nbs/noise/methods/buffered.ipynb #bufsearc
+BUFFERS = 4  # by default, where a number is needed
 MOST_BUFFERS = 16
 _GAIN = 0.01  # by which a buffer has to lower the squared error, unless their number is given
 _SHORT = 4096  # steps that need no shorter run before them

@@ -20,6 +20,7 @@ from ...base.arguments import Floats, check_choice, check_count, check_kind, che
 from ...base.files import bars_shown, progress_bar, seal, unseal
 from ...protocol.methods.checked_gossip import check_gossip, gossip_kinds, gossip_sequence
 from ...protocol.participation import Participation, check_participation
+from .buffered import BUFFERS, MOST_BUFFERS, best_buffers
 from .certificates import check_trace_bound
 from .gram_matrices import PROBES, gram_estimates, local_gram, modes
 from .low_memory import INVERSE_BANDS, banded_inverse, inverse_root
@@ -106,10 +107,12 @@ class Named:
     cyclic: bool  # whether it is an optimum for steps exactly b apart only
     plain: bool  # whether it is made for plain steps and all models only
     inverse: bool  # whether its bands are those of C^-1, of which there may be up to T
+    buffered: bool  # whether its bands are buffers
 
     def bands(self, participation: Participation) -> tuple[int, int]:
         "How many bands it has by default, and at most."
         T = participation.T
+        if self.buffered: return BUFFERS, MOST_BUFFERS
         most = T if self.inverse else min(participation.b, T)
         return min(INVERSE_BANDS, T) if self.inverse else participation.b, most
 
@@ -135,10 +138,11 @@ def named(
     cyclic: bool = False,
     plain: bool = False,
     inverse: bool = False,
+    buffered: bool = False,
 ) -> Callable[[Callable[..., Strategy]], Callable[..., Strategy]]:
     "Register a way to make a strategy under a name."
     def register(make: Callable[..., Strategy]) -> Callable[..., Strategy]:
-        STRATEGIES[name] = Named(make, network, banded, cyclic, plain, inverse)
+        STRATEGIES[name] = Named(make, network, banded, cyclic, plain, inverse, buffered)
         return make
     return register
 
@@ -209,6 +213,25 @@ def _banded_inverse(participation: Participation, task: Task, bands: int, tol: f
         price = max(3 * price, 1e-4 * np.trace(H) / T)
     return made if best is None else replace(made, lower_bound=best.lower_bound)
 
+# %% ../../../nbs/noise/methods/strategies.ipynb #bltmake1
+CERTIFIED = 512  # steps in which noise with buffers comes with a bound for every C
+
+@named("blt", network=True, banded=True, buffered=True)
+def _blt(participation: Participation, task: Task, bands: int, tol: float) -> Strategy:
+    """Noise with so many buffers, as far as a search finds it."""
+    k, T = participation.k, participation.T
+    best = None
+    if T == k * participation.b and T <= CERTIFIED:
+        best = task.optimum(replace(participation, separation="exactly"), tol)
+    price = best.trace_penalty if best else 0.0
+    while True:
+        found = best_buffers(task.W, participation, bands, task.objective, price)
+        error = found.squared_error(task.W, task.objective)
+        if task.bound is None or found.variance <= task.bound * k * T: break
+        price = max(3 * price, 1e-4 * error / found.variance)
+    lower = best.lower_bound if best else None
+    return Strategy("blt", found.C, participation, error, lower)
+
 # %% ../../../nbs/noise/methods/strategies.ipynb #named005
 @named("banded", network=True, banded=True)
 def _banded(participation: Participation, task: Task, bands: int, tol: float) -> Strategy:
@@ -269,8 +292,10 @@ def _check_fits(
     if bands is not None and not one.banded:
         raise ValueError(f"bands={bands}: {name} has no bands; expected one of {banded}")
     if bands is not None and not 1 <= check_count("bands", bands) <= most:
-        limit = f"T={most} steps" if one.inverse else f"separation b={participation.b}"
-        raise ValueError(f"bands={bands}: expected at most the {limit}")
+        limit = f"the T={most} steps" if one.inverse else f"the separation b={participation.b}"
+        if one.buffered:
+            limit = f"{most} buffers"
+        raise ValueError(f"bands={bands}: expected at most {limit}")
     if participation.separation == "at least" and one.cyclic:
         expected = f"expected a cyclic participation, or one of {banded}"
         raise ValueError(f"{name}: its optimum is for steps exactly b apart; {expected}")
@@ -302,9 +327,9 @@ def strategy(
         the objective is an estimate (see `estimate_squared_error`), the sensitivity is not.
     bands : int, optional
         Where the strategy has bands, how many; by default the separation b, and for
-        bands of C^-1 INVERSE_BANDS.
+        bands of C^-1 INVERSE_BANDS. Those of `blt` are buffers, by default BUFFERS.
     tol : float
-        Relative gap of the optima; that of `banded_inverse` is not up to it.
+        Relative gap of the optima; those of `banded_inverse` and `blt` are not up to it.
     objective : Objective, optional
         Which models count, and the schedule; by default all, for plain steps.
     bound : float, optional
