@@ -59,7 +59,7 @@ def measure(name, bands, how, k, b, dimension):
 
 def numbers_of_bands(one, b, quick):
     if not one.banded: return (None,)
-    tried = (2, 4) if one.inverse else (4, b)
+    tried = (2, 4) if one.inverse or one.buffered else (4, b)
     return tried[quick:]
 
 

@@ -117,6 +117,7 @@ def tolerances(key):
     if key == "space-time directions, averaged": return {"objective": 2e-3, "noise": 2e-2}  # a search that ends early, as its lower bound tells
     if key.startswith("space-time directions"): return {"objective": 1e-7, "lower bound": 1e-7, "noise": 1e-6}
     if key.startswith("coalition"): return {"objective": 1e-6, "lower bound": 1e-6, "noise": np.inf}  # of a solver; several noises are best
+    if key.startswith("strategy blt"): return {"objective": 1e-5, "noise": 1e-2}  # a local search, which ends where a step gains less than 1e-9
     return {"noise": 1e-6}
 
 

@@ -89,6 +89,7 @@ from mfdl.learning.methods.layers import new_model
 from mfdl.learning.methods.noise_supply import Run, check_run
 from mfdl.learning.simulator import Simulation
 from mfdl.noise.methods.any_secrets import exact_pairwise
+from mfdl.noise.methods.buffered import best_buffers
 from mfdl.noise.methods.covariance_budgets import privacy_constraint
 from mfdl.noise.methods.gram_matrices import modes
 from mfdl.noise.methods.objectives import AgeWorkload
@@ -687,11 +688,13 @@ NOISE = [
     ("expected none, or banded, which is an optimum for any",
      lambda: strategy("toeplitz", TWICE, W, objective=Objective.last(T)),
      lambda: [strategy("toeplitz", TWICE, W), strategy("banded", TWICE, W, objective=Objective.last(T))]),
-    ("has no bands; expected one of bsr, bisr, banded_inverse, banded, toeplitz",
-     lambda: strategy("identity", TWICE, W, bands=2), lambda: [strategy(name, TWICE, W, bands=2) for name in ("bsr", "bisr", "banded_inverse", "banded", "toeplitz")]),
+    ("has no bands; expected one of bsr, bisr, banded_inverse, blt, banded, toeplitz",
+     lambda: strategy("identity", TWICE, W, bands=2), lambda: [strategy(name, TWICE, W, bands=2) for name in ("bsr", "bisr", "banded_inverse", "blt", "banded", "toeplitz")]),
     ("has no bands; expected one of bsr, bisr", lambda: strategy("identity", TWICE, bands=2), lambda: [strategy(name, TWICE, bands=2) for name in ("bsr", "bisr")]),
-    ("expected a cyclic participation, or one of bsr, bisr, banded_inverse, banded, toeplitz",
-     lambda: strategy("mafalda", APART, W), lambda: [strategy(name, APART, W) for name in ("bsr", "bisr", "banded_inverse", "banded", "toeplitz")]),
+    ("expected a cyclic participation, or one of bsr, bisr, banded_inverse, blt, banded, toeplitz",
+     lambda: strategy("mafalda", APART, W), lambda: [strategy(name, APART, W) for name in ("bsr", "bisr", "banded_inverse", "blt", "banded", "toeplitz")]),
+    ("or one reversible W and an objective with nothing but momentum",
+     lambda: best_buffers(W, Participation.single(8193), 1, Objective(weight_decay=0.1)), lambda: best_buffers(W, Participation.single(8193), 1, Objective(momentum=0.5))),
     ("gossip_matrix(W)",
      lambda: save_strategy(strategy("identity", TWICE), "named.mfdl", LINE),
      lambda: load_strategy(save_strategy(strategy("identity", TWICE), "named.mfdl", gossip_matrix(LINE)), TWICE, W)),

@@ -124,7 +124,7 @@ def test_strategies_by_name(Ws, name, k, b, cyclic):
     H = local_gram(W, participation.T, per_node=True)
     X = np.broadcast_to(found.X, H.shape)
     assert found.objective == pytest.approx(sum(np.trace(Hu @ np.linalg.inv(Xu)) for Hu, Xu in zip(H, X, strict=True)), rel=1e-8)
-    if found.lower_bound is not None: assert found.gap <= 1e-8 or name == "banded_inverse"  # whose bound is that of all noise
+    if found.lower_bound is not None: assert found.gap <= 1e-8 or name in ("banded_inverse", "blt")  # whose bound is that of all noise
     if cyclic and name != "mafalda_l": assert found.objective >= strategy("mafalda", participation, W).lower_bound * (1 - 1e-12)  # rounding, where both are the optimum
     if participation.count <= 1000:
         run = found.protocol(W)

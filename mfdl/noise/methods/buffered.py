@@ -21,16 +21,19 @@ from .objectives import Objective, check_objective
 __all__ = []
 
 # %% ../../../nbs/noise/methods/buffered.ipynb #bufimpul
+def _weights(top: Floats, bottom: Floats) -> Floats:  # (d,), (d,) to (d,)
+    "Of the powers of `bottom` in partial fractions."
+    others = np.subtract.outer(bottom, bottom) + np.eye(len(bottom))
+    return np.asarray((np.subtract.outer(bottom, top) / others).prod(axis=1))
+
 def _impulse(
     top: Floats,  # (d,)
     bottom: Floats,  # (d,)
     T: int,
 ) -> Floats:  # (T,)
     "Coefficients of the product of (1 - top x) / (1 - bottom x), from partial fractions."
-    own = np.subtract.outer(bottom, bottom) + np.eye(len(bottom))
-    weights = np.subtract.outer(bottom, top).prod(axis=1) / own.prod(axis=1)
     powers = np.exp(np.outer(np.log(bottom), np.arange(T - 1)))
-    return np.append(1.0, weights @ powers)
+    return np.append(1.0, _weights(top, bottom) @ powers)
 
 # %% ../../../nbs/noise/methods/buffered.ipynb #bufsumme
 def _summed(x: Floats, k: int, b: int) -> Floats:  # (T,) to (T,)
@@ -122,8 +125,7 @@ class Buffered:
 
     def stream(self, variables: Iterable[Floats]) -> Iterator[Floats]:  # (m,) each
         "What a node adds, step by step, from its independent variables."
-        apart = np.subtract.outer(self.zeros, self.zeros) + np.eye(len(self.zeros))
-        share = -np.subtract.outer(self.zeros, self.poles).prod(axis=1) / apart.prod(axis=1)
+        share = -_weights(self.poles, self.zeros)
         buffers = None
         for size, variable in zip(self.sizes, variables):  # noqa: B905, longer ones are cut off
             drawn = size * np.asarray(variable, dtype=float)
@@ -230,7 +232,7 @@ def _precisions(u: Floats, g: Floats) -> Floats:  # (T,), (T,) to (T,)
 # %% ../../../nbs/noise/methods/buffered.ipynb #bufloss1
 def _places(free: Floats) -> Floats:  # (2 d,)
     "Poles and zeros in turn, from one number and the logs of differences."
-    return 1 / (1 + np.exp(np.cumsum(np.append(free[0], np.exp(free[1:])))))
+    return np.asarray(1 / (1 + np.exp(np.cumsum(np.append(free[0], np.exp(free[1:]))))))
 
 class _Loss:
     "Log of the squared error at sensitivity 1 with the best sizes, and its gradient."
@@ -293,6 +295,9 @@ def _search(
     while len(best) < 2 * (buffers or MOST_BUFFERS):
         found, positions = loss.minimum(_with_another(loss, best))
         if buffers is None and found > value + np.log(1 - _GAIN): break
+        if found > value:  # one that does next to nothing does no harm
+            positions = np.append(best, best[-1] + [12.0, 12.001])
+            found = value
         value, best = found, positions
     return best
 
