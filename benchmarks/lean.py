@@ -59,14 +59,14 @@ def measure(name, bands, how, k, b, dimension):
 
 def numbers_of_bands(one, b, quick):
     if not one.banded: return (None,)
-    tried = (2, 4) if one.inverse or one.buffered else (4, b)
+    tried = (2, 4) if one.inverse else (4, b)
     return tried[quick:]
 
 
 def cases(quick):  # strategy, bands, how, k, b, dimension
     size = (3, 4, 100) if quick else (10, 10, 10_000)
     for name, one in STRATEGIES.items():
-        if quick and name not in QUICK: continue
+        if one.buffered or quick and name not in QUICK: continue  # buffers: see buffers.py
         for bands in numbers_of_bands(one, size[1], quick):
             for how in (KEPT, AGAIN) if one.inverse else (KEPT,):
                 yield name, bands, how, *size

@@ -1,5 +1,6 @@
 """Noise with buffers: products of matrices, all patterns one by one, dense Gram matrices, closed forms in long runs, and other solvers."""
 import itertools
+import tracemalloc
 
 import cvxpy as cp
 import networkx as nx
@@ -161,6 +162,19 @@ def test_a_hundred_thousand_steps(scheme):
     assert one.squared_error(ONE) < 0.1 * k * T * (T + 1) / 2
     short = _shorter(scheme)
     assert short.T < T and short.k <= k and short.b <= b and short.separation == scheme.separation
+
+
+def test_a_node_remembers_its_buffers_and_nothing_else():
+    """What a stream holds at any time, in vectors of the model, in short and long runs."""
+    dimension, held = 20_000, {}
+    for T in (20, 200):
+        one = Buffered([0.99, 0.7, 0.3], [0.9, 0.5, 0.1], np.ones(T))
+        rng = np.random.default_rng(0)
+        tracemalloc.start()
+        for _ in one.stream(rng.standard_normal(dimension) for _ in range(T)): pass
+        held[T] = tracemalloc.get_traced_memory()[1] / (8 * dimension)
+        tracemalloc.stop()
+    assert 3 <= held[200] < 3 + 5.1 and abs(held[200] - held[20]) < 0.1  # the variable, what is added, and sums on the way
 
 
 def test_what_is_refused():
