@@ -443,14 +443,15 @@ def _spread(workload: AgeWorkload, blocks: Floats) -> Floats:  # (n, b, k, k)
     alike = np.broadcast_to(np.eye(blocks.shape[-1]), blocks.shape)
     return np.asarray(blocks + _SPREAD * np.linalg.norm(blocks) / np.linalg.norm(alike) * alike)
 
-_SHORT = 4  # participations of a run on which directions are turned
+_SHORT = 64  # steps, at least, of a run on which directions are turned
 
 def _shorter(
     workload: AgeWorkload, participation: Participation,
 ) -> tuple[AgeWorkload, Participation] | None:
     "The same network with a run of fewer steps, if that is much shorter and steps are plain."
-    if participation.k < 2 * _SHORT or not workload.objective.plain: return None
-    fewer = Participation.cyclic(_SHORT, participation.b)
+    k = -(-_SHORT // participation.b)
+    if participation.k < 2 * k or not workload.objective.plain: return None
+    fewer = Participation.cyclic(k, participation.b)
     return AgeWorkload(workload.W, fewer.T, workload.objective), fewer
 
 def _first_directions(workload: AgeWorkload, blocks: Floats) -> np.ndarray:  # (n, m)
