@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.linalg import toeplitz
 
 from mfdl import LDP, PNDP, Lipschitz, Participation, account, audit
 from mfdl.accounting.gaussian_dp import GaussianDP
 from mfdl.accounting.methods.all_attackers import exposure
-from mfdl.accounting.methods.eavesdropper import independent
+from mfdl.accounting.methods.eavesdropper import independent, overheard
 from mfdl.accounting.methods.flow_plans import promise
 from mfdl.accounting.methods.pairs import check_account
 from mfdl.accounting.methods.poisson import AmplifiedReport, amplified
@@ -38,6 +39,7 @@ from mfdl.tools.logs import MessageLog, write_log
 from mfdl.tools.names import build_algorithm
 
 W = gossip_matrix(nx.cycle_graph(3))
+BANDS = np.array([1, 1 / 2, 1 / 4, 1 / 8]) / np.linalg.norm([1, 1 / 2, 1 / 4, 1 / 8])
 RUN = dp_dsgd(W, 4)
 POISSON = Participation.poisson(0.5, 4)
 TURNS = Participation.cyclic_poisson(2, 2, 0.5)
@@ -107,6 +109,41 @@ def test_blocks_of_a_banded_strategy():
     with pytest.raises(ValueError, match="memory of 3 steps"):
         amplified(mf_dsgd(W, 6, longer), LDP(), Participation.cyclic_poisson(3, 2, 0.2), 2.0)
     amplified(mf_dsgd(W, 6, longer), LDP(), Participation.cyclic_poisson(2, 3, 0.2), 2.0)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 3), st.integers(2, 4), st.floats(0.1, 0.9), st.floats(0.5, 2), st.sampled_from(["zero-out", "replace-one"]), st.data())
+def test_groups_that_are_left_out_are_no_worse_off(k, b, q, sigma, adjacency, data):
+    """Each group by itself, as a run of its own steps, whatever the lengths of its steps are; some nodes and steps are away."""
+    lengths = np.array(data.draw(st.lists(st.sampled_from([0.5, 0.8, 1.0, 1.2]), min_size=k * b, max_size=k * b)))
+    def told(lengths, scheme): return amplified(mf_dsgd(W, len(lengths), np.diag(lengths)), LDP(), scheme, sigma).in_units(1.0, 1, adjacency)
+    together = told(lengths, Participation.cyclic_poisson(k, b, q))
+    apart = [told(lengths[j::b], Participation.poisson(q, k)) for j in range(b)]
+    for name, argument, pick in (("epsilon", 1e-5, max), ("delta", 0.5, max), ("beta", 0.2, min)):
+        alone = pick(pick(getattr(one, name)(argument)) for one in apart)
+        assert pick(getattr(together, name)(argument)) == pytest.approx(alone, rel=1e-4, abs=1e-8)
+    assert len(together.cases[0]) <= len({tuple(sorted(lengths[j::b])) for j in range(b)})
+
+
+@pytest.mark.parametrize("sigma", [1.0, 2.0, 4.0])
+def test_bands_stand_between_the_bounds_of_a_fine_grid(sigma):
+    """Twenty chances of a half: dp-accounting's grid of 1e-4, rounded down and rounded up, of the steps of the longest column."""
+    from dp_accounting.pld import privacy_loss_distribution as losses
+    C = toeplitz(column := np.pad(BANDS, (0, 36)), 0 * column)
+    found = amplified(mf_dsgd(W, 40, C), LDP(), Participation.cyclic_poisson(10, 4, 0.5), sigma).in_units(1.0, 1, "zero-out")
+    low, high = (losses.from_gaussian_mechanism(sigma, pessimistic_estimate=up, value_discretization_interval=1e-4, sampling_prob=0.5)
+                 .self_compose(10).get_epsilon_for_delta(1e-6) for up in (False, True))
+    assert low <= found.epsilon(1e-6).max() <= high * (1 + 1e-4)
+    assert found.cases[0] == (((pytest.approx(1.0), 10),),)
+
+
+def test_nodes_with_equal_noise_are_solved_for_once():
+    """Equal blocks are merged and their shares added up; one different node is kept apart."""
+    C = np.tril(np.random.default_rng(0).uniform(0.1, 1, (4, 4))) + np.eye(4)
+    for strategies, kinds in (([C] * 3, 1), ([C, 2 * C, C], 2)):
+        found = overheard(Attack(mf_dsgd(W, 4, strategies), LDP()))
+        assert found.X.shape == (kinds, 4, 4) and not found.paired
+        np.testing.assert_allclose([found.information(u) for u in range(3)], [one.T @ one for one in strategies], rtol=1e-9)
 
 
 def test_extremes():

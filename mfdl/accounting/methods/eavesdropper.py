@@ -109,10 +109,11 @@ class Overheard(_Covered):
 
     It is combined in time along each of n directions, and then across n nodes.
     """
-    # float64 (m, T, T), information along each direction (m = n), and three for each pair of
-    # directions
+    # float64 (m, T, T), information along the directions, and three matrices for each pair of
+    # directions; each different one once
     X: Floats
     shares: Floats  # float64 (n, m), of each X in each node
+    paired: bool = False  # whether noise combines any two directions
 
     @property
     def uncovered(self) -> Bools:
@@ -152,29 +153,42 @@ def _combined(run: Protocol) -> list[Ints]:
     sizes = np.bincount(part)[part[order]]
     return [order[sizes == size].reshape(-1, size) for size in (1, 2) if (sizes == size).any()]
 
-def _noise_of_parts(run: Protocol, members: Ints) -> Floats:  # (m, c T, c T) of (m, c)
-    "N of parts of c directions each, ordered by direction and then by step."
+def _noise_of_parts(
+    run: Protocol, members: Ints,  # (m, c)
+) -> tuple[Floats, Ints]:  # (d, c T, c T), (m,)
+    """N of parts of c directions each, ordered by direction and then by step.
+
+    Each different one once, and which of them each part has.
+    """
     places = members[:, :, None] + run.n * np.arange(run.T)
-
-    def parts(M: csr_array) -> Floats:
-        return np.array([M[at][:, at].toarray() for at in places.reshape(len(members), -1)])
-
-    if not run.mix.takes_back: return parts(run.mix.D)
-    return np.asarray(np.linalg.solve(parts(run.mix.L), parts(run.mix.D)), dtype=np.float64)
+    drawn_and_back = (run.mix.D, run.mix.L) if run.mix.takes_back else (run.mix.D,)
+    found: dict[tuple[bytes, ...], list[Floats]] = {}
+    keys = []
+    for at in places.reshape(len(members), -1):
+        blocks = [np.asarray(M[at][:, at].toarray()) for M in drawn_and_back]
+        keys.append(tuple(block.tobytes() for block in blocks))
+        found.setdefault(keys[-1], blocks)
+    D, *L = (np.array(blocks) for blocks in zip(*found.values(), strict=True))
+    place = {key: i for i, key in enumerate(found)}
+    N = np.linalg.solve(L[0], D) if L else D
+    return np.asarray(N, dtype=np.float64), np.array([place[key] for key in keys])
 
 # %% ../../../nbs/accounting/methods/eavesdropper.ipynb #parts004
-def _told(N: Floats, dual: Floats) -> tuple[Floats, Floats]:  # of (m, c T, c T) and (m, c, n)
-    "Information (r, T, T) of parts of c directions, and its shares in nodes (r, n)."
-    m, c, n = dual.shape
+def _told(
+    N: Floats, which: Ints, dual: Floats,  # (d, c T, c T), (m,), (m, c, n)
+) -> tuple[Floats, Floats]:  # (r, T, T), (r, n)
+    "Information of different parts of c directions, and its shares in nodes."
+    _, c, n = dual.shape
     C = np.linalg.inv(N)
     T = C.shape[1] // c
-    X = (C.swapaxes(1, 2) @ C).reshape(m, c, T, c, T)
+    X = (C.swapaxes(1, 2) @ C).reshape(len(N), c, T, c, T)
     first, second = np.triu_indices(c)
-    both = X[:, first, :, second]  # (c (c + 1) / 2, m, T, T)
+    both = X[:, first, :, second]  # (c (c + 1) / 2, d, T, T)
     between = (both + both.swapaxes(2, 3)) / 2
-    counted = np.where(first == second, 1, 2)[:, None, None]
-    shares = counted * (dual[:, first] * dual[:, second]).swapaxes(0, 1)
-    return between.reshape(-1, T, T), shares.reshape(-1, n)
+    counted = np.where(first == second, 1, 2)[:, None]
+    shares = np.zeros((len(N), len(first), n))
+    np.add.at(shares, which, counted * (dual[:, first] * dual[:, second]))
+    return between.reshape(-1, T, T), shares.swapaxes(0, 1).reshape(-1, n)
 
 ALIKE = Route(
     "the combination in time that is the same at all nodes",
@@ -207,16 +221,16 @@ def overheard(attack: Attack) -> Overheard | None:
         if alike is not None or run.n * run.T > MOST_GRADIENTS: return alike
         run = with_full_matrices(run)
     if not DIRECTIONS.fits(run): return None
-    parts = [(members, _noise_of_parts(run, members)) for members in _combined(run)]
+    parts = [(members, *_noise_of_parts(run, members)) for members in _combined(run)]
     if not parts: return None
     basis = np.eye(run.n) if run.mix.basis is None else run.mix.basis
-    sizes = np.concatenate([np.linalg.svd(N, compute_uv=False).ravel() for _, N in parts])
+    sizes = np.concatenate([np.linalg.svd(N, compute_uv=False).ravel() for _, N, _ in parts])
     across = np.linalg.svd(basis, compute_uv=False)
     if sizes.min() * across.min() <= CLEAR * max(1.0, sizes.max() * across.max()): return None
     dual = np.asarray(np.linalg.inv(basis), dtype=np.float64)
-    told = [_told(N, dual[members]) for members, N in parts]
+    told = [_told(N, which, dual[members]) for members, N, which in parts]
     information, weights = (np.concatenate(each) for each in zip(*told, strict=True))
-    return Overheard(information, weights.T)
+    return Overheard(information, weights.T, any(members.shape[1] > 1 for members, *_ in parts))
 
 # %% ../../../nbs/accounting/methods/eavesdropper.ipynb #noisyg01
 def _message_noise_apart(run: Protocol) -> bool:

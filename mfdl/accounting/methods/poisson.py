@@ -92,7 +92,7 @@ def step_by_step(run: Protocol) -> Independent | None:
 def check_overheard(run: Protocol) -> Overheard:
     "Refuse a run for which amplification is not proved."
     found = overheard(Attack(run, LDP()))
-    if found is None or len(found.X) > run.n:  # more than n: of pairs of directions
+    if found is None or found.paired:
         raise ValueError(f"protocol={run.name!r}: amplification is proved where an eavesdropper "
                          "hears every model, and noise of nodes or directions covers all "
                          "gradients; expected such a run, as dp_dsgd, mf_dsgd or corn if every node "
@@ -104,7 +104,7 @@ def _lengths_in_time(run: Protocol, groups: int) -> Floats:  # (n, T)
     found = check_overheard(run)
     for X in found.X:
         _refuse_overlap(X, groups)
-    return np.array([np.sqrt(found.information(u).diagonal()) for u in range(run.n)])
+    return np.asarray(np.sqrt(found.shares @ found.X.diagonal(axis1=1, axis2=2)))
 
 # %% ../../../nbs/accounting/methods/poisson.ipynb #69a7257e
 _Cases = tuple[tuple[_Chances, ...], ...]  # of each different victim, for every group
@@ -117,13 +117,31 @@ def _lengths(run: Protocol, groups: int) -> tuple[Floats, Ints]:  # (kinds, T), 
     alike, which = np.unique(found.strengths, axis=1, return_inverse=True)
     return np.sqrt(1 / alike).T[:, found.kinds], which
 
+def _in_order(chances: _Chances, most: int) -> Floats:  # (most,)
+    "Lengths from the shortest to the longest, after zeros for steps that are missing."
+    steps = [length for length, count in sorted(chances) for _ in range(count)]
+    return np.array([0.0] * (most - len(steps)) + steps)
+
+def _worst(groups: set[_Chances]) -> tuple[_Chances, ...]:
+    "The lists that no other list covers: one with as many steps, each at least as long."
+    most = max(sum(count for _, count in chances) for chances in groups)
+    lists = sorted(groups, key=lambda chances: sum(length**2 * count for length, count in chances))
+    kept: list[_Chances] = []
+    longest = np.zeros((0, most))  # of the lists kept, (lists, most)
+    for chances in reversed(lists):
+        steps = _in_order(chances, most)
+        if (longest >= steps).all(axis=1).any(): continue
+        kept.append(chances)
+        longest = np.vstack([longest, steps])
+    return tuple(sorted(kept))
+
 def different(
     run: Protocol, scheme: PoissonParticipation | TruncatedParticipation,
 ) -> tuple[_Cases, Ints]:
     "Lists of the chances of records, each different one once."
     rows, which = _lengths(run, scheme.groups)
     tables = rows.reshape(len(rows), scheme.chances, scheme.groups)
-    kinds = [tuple(sorted({_chances_of(group) for group in table.T})) for table in tables]
+    kinds = [_worst({_chances_of(group) for group in table.T}) for table in tables]
     return tuple(kinds), which.ravel()
 
 # %% ../../../nbs/accounting/methods/poisson.ipynb #d84dfe6a
