@@ -151,7 +151,9 @@ ELSEWHERE = {  # why -> names without a campaign here
     "batches that are drawn: tests/tools/test_random_batches.py": "drawn_batches.* randomness.secure_uniform",
     "random steps against quadrature, and what refuses them: tests/accounting/test_chance.py": "poisson.* random_participation.RandomParticipation "
     "random_participation.PoissonParticipation random_participation.RandomSchemes",
-    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* random_participation.BinsParticipation",
+    "random batches against quadrature, and what refuses them: tests/accounting/test_bins.py": "random_batches.* importance_sampling.* "
+    "random_participation.BinsParticipation",
+    "one place among many against quadrature: tests/accounting/test_allocation.py": "random_allocation.*",
     "batches that are cut: tests/accounting/test_truncated.py": "truncated_poisson.* random_participation.TruncatedParticipation",
     "by what is read with them: nbs/base/characters.ipynb, tests/learning/test_data.py": "characters.pixels characters.read_characters",
     "takes nothing, or is a base without content": "randomness.fresh_secret files.package_code threat_models.TrustModel",

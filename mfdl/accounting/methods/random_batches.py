@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,14 +21,18 @@ from mfdl.accounting.methods.poisson import (
 )
 from ..gaussian_dp import ADJACENCY, calibrate_sigma
 from .importance_sampling import Mixtures, SampledCurve, Sampling
+from .random_allocation import AllocatedCurve, as_allocation
 from .state_space import Doubtful
-from ...base.arguments import Floats, Ints, brief
+from ...base.arguments import Bools, Floats, Ints, brief
 from ...protocol.threat_models import TrustModel
 from ..lemma14 import EPS, NOISE_FLOOR
 from ...protocol.methods.random_participation import BinsParticipation
 from ...protocol.protocols import Protocol
 from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.methods.steps import Route
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% auto #0
 __all__ = []
@@ -105,6 +110,20 @@ def _find_mixtures(run: Protocol, scheme: BinsParticipation) -> tuple[tuple[Mixt
     return tuple(cases), case
 
 # %% ../../../nbs/accounting/methods/random_batches.ipynb #b430010
+def _ways(report: BinsReport) -> list[str]:
+    "Where numbers come from: from grids, or from samples."
+    certain = int(report.certain.sum())
+    by_grid = (f"numbers: of {certain} victims by upper bounds that hold for certain, without "
+               "samples; bounds(delta) says how much lower epsilon can be")
+    by_samples = (f"samples: {report.sampling.samples} of each order, seed {report.sampling.seed}; "
+                  f"they mislead with probability {report.sampling.failure:g} at most, which every "
+                  "delta holds")
+    return [by_grid] * bool(certain) + [by_samples] * (certain < len(report.victims))
+
+def known_centers(mixtures: Mixtures) -> bool:
+    "Whether nothing is hidden, so that no samples are drawn."
+    return any(len(gram) == 1 for gram in mixtures.grams) or not mixtures.grams
+
 def _told(report: BinsReport) -> str:
     "A report in a few sentences."
     scheme = report.participation
@@ -118,8 +137,7 @@ def _told(report: BinsReport) -> str:
         "node knows to which",
         f"neighbours: {neighbours}; row sensitivity {report.row_sensitivity:.4g}, of a sum of "
         "clipped gradients divided by a fixed number",
-        f"samples: {report.sampling.samples} of each order, seed {report.sampling.seed}; they "
-        f"mislead with probability {report.sampling.failure:g} at most, which every delta holds",
+        *_ways(report),
         "holds for: runs whose batches are really drawn so, and gradients that react to anything "
         "their nodes have received; train(.., participation=..) draws batches so",
         "against: eavesdroppers only, nothing is proved about insiders",
@@ -149,35 +167,71 @@ class BinsReport(AmplifiedReport):
     """How much an eavesdropper learns about records that are assigned to batches at random.
 
     It is made by `account`. It holds for a run whose batches are really drawn so, in a way
-    that only the node knows, and sums that are divided by a fixed number. Its numbers are
-    bounds by Monte Carlo, and every delta includes the probability that samples mislead. For
-    replaced records the bounds are not tight.
+    that only the node knows, and sums that are divided by a fixed number. For
+    independent noise that is the same in all batches its numbers hold for certain, if the extra
+    'accountants' is installed; else they are bounds by Monte Carlo, and every delta includes the
+    probability that samples mislead. For replaced records the bounds are not tight.
     """
     participation: BinsParticipation  # type: ignore[assignment]
     cases: tuple[Mixtures, ...]  # type: ignore[assignment]
     sampling: Sampling = Sampling()
     looks: int = 1
+    sampled: bool = False  # whether samples were asked for, even where none are needed
+
+    def curve(self, mixtures: Mixtures, kind: str) -> AllocatedCurve | SampledCurve:
+        "Bounds without samples where they apply, else from samples."
+        noise = ADJACENCY[kind] * self.sigma
+        replaced = kind == "replace-one"
+        allocation = None if self.sampled else as_allocation(mixtures)
+        if allocation is not None:
+            certain = AllocatedCurve(allocation, noise, replaced)
+            if certain.applies: return certain
+        looks = self.looks * len(self.cases) * len(ADJACENCY)
+        return SampledCurve(mixtures, noise, self.sampling, looks, replaced)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        "The adjacencies that are meant."
+        return tuple(ADJACENCY) if self.adjacency is None else (self.adjacency,)
+
+    @property
+    def certain(self) -> Bools:
+        "Whose numbers hold for certain, (victims,): without samples that may mislead."
+        alike = [all(isinstance(self.curve(one, kind), AllocatedCurve) or known_centers(one)
+                     for kind in self.kinds) for one in self.cases]
+        return np.array(alike, dtype=bool)[self.case]
+
+    def bounds(self, delta: float) -> pd.DataFrame:
+        """Epsilon of each victim at this delta, with what it is at least, and whether it is certain.
+
+        The slack is the difference; it is nan where nothing is known from below, as for
+        samples and for replaced records.
+        """
+        import pandas as pd
+        epsilon = self.epsilon(delta)
+
+        def lowest(mixtures: Mixtures) -> float:
+            curves = [self.curve(mixtures, kind) for kind in self.kinds]
+            found = [curve.lower(delta) for curve in curves if isinstance(curve, AllocatedCurve)]
+            return max((value for value in found if not math.isnan(value)), default=math.nan)
+
+        lower = np.array([lowest(one) for one in self.cases])[self.case]
+        return pd.DataFrame({
+            "epsilon": epsilon, "lower": lower, "slack": epsilon - lower, "certain": self.certain})
 
     def measured(self, name: str, argument: float, pick: Callable[..., float]) -> Floats:
         "Epsilon, delta or beta of each victim, for the worst adjacency."
-        kinds = ADJACENCY if self.adjacency is None else (self.adjacency,)
-        looks = self.looks * len(self.cases) * len(ADJACENCY)
-
-        def measure(mixtures: Mixtures, kind: str) -> float:
-            noise = ADJACENCY[kind] * self.sigma
-            replaced = kind == "replace-one"
-            curve = SampledCurve(mixtures, noise, self.sampling, looks, replaced)
-            return float(getattr(curve, name)(argument))
-
-        worst = [pick([measure(mixtures, kind) for kind in kinds]) for mixtures in self.cases]
+        worst = [pick([float(getattr(self.curve(mixtures, kind), name)(argument))
+                       for kind in self.kinds]) for mixtures in self.cases]
         return np.array(worst, dtype=np.float64)[self.case]
 
     def with_samples(
         self, samples: int = 2**18, seed: int = 0, failure: float = 1e-10,
         keep: Path | None = None,
     ) -> BinsReport:
-        "The same report with other samples."
-        return replace(self, sampling=Sampling(samples, seed, failure, keep and Path(keep)))
+        "The same report with other samples, which are drawn even where none are needed."
+        sampling = Sampling(samples, seed, failure, keep and Path(keep))
+        return replace(self, sampling=sampling, sampled=True)
 
     def calibrate(self, epsilon: float, delta: float) -> BinsReport:
         "The same report with hardly more than the least sigma that is private enough."
@@ -187,6 +241,12 @@ class BinsReport(AmplifiedReport):
         def fits(report: BinsReport) -> bool:
             return bool(report.epsilon(delta).max() <= epsilon)
 
+        if self.certain.all():
+            def certainly(sigma: float) -> bool:
+                report = replace(self, sigma=sigma)
+                return bool(report.certain.all()) and fits(report)
+
+            return replace(self, sigma=min(enough, _practiced(certainly, enough)))
         counted = replace(self, looks=_TRIES)
         practice = replace(counted, sampling=replace(self.sampling, practice=True))
         first = _practiced(lambda sigma: fits(replace(practice, sigma=sigma)), enough)
