@@ -21,6 +21,14 @@ W = gossip_matrix(nx.cycle_graph(3))
 ONE, NEW = Participation.balls_in_bins, Participation.balls_in_new_bins
 
 
+@pytest.fixture(autouse=True)
+def coarse(request, monkeypatch):
+    """Less work, as every grid gives bounds that hold, but where the bounds have to be tight."""
+    if "nightly" in request.keywords: return
+    monkeypatch.setattr(allocation, "_SECONDS", 1.0)
+    monkeypatch.setattr(allocation, "_SECONDS_BELOW", 0.3)
+
+
 def curve(b, k, sigma, replaced=False): return AllocatedCurve(as_allocation(Mixtures((np.eye(b),), (k,))), sigma, replaced)
 
 
@@ -39,10 +47,10 @@ def excess(b, sigma, replaced, epsilon, points):
     return cell * max(np.maximum(P - math.exp(epsilon) * Q, 0).sum(), np.maximum(Q - math.exp(epsilon) * P, 0).sum())
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.floats(0.4, 4), st.floats(0.05, 2), st.booleans())
+@settings(max_examples=5, deadline=None)
+@given(st.floats(0.5, 3), st.floats(0.05, 2), st.booleans())
 def test_one_of_two_places_is_enclosed_by_quadrature(sigma, epsilon, replaced):
-    truth, told = excess(2, sigma, replaced, epsilon, 2001), curve(2, 1, sigma, replaced)
+    truth, told = excess(2, sigma, replaced, epsilon, 801), curve(2, 1, sigma, replaced)
     assert told.delta(epsilon) >= truth * (1 - 1e-4) - 1e-12, "more is promised than is true"
     if truth > 1e-7:
         least = told.lower(truth)
@@ -52,16 +60,17 @@ def test_one_of_two_places_is_enclosed_by_quadrature(sigma, epsilon, replaced):
 
 
 def test_one_of_three_places():
-    for sigma, epsilon in ((0.8, 0.8), (2.0, 0.2)):
-        truth, told = excess(3, sigma, False, epsilon, 201), curve(3, 1, sigma)
-        assert truth * (1 - 2e-3) <= told.delta(epsilon) <= truth * 1.03
+    for sigma, epsilon in ((1.0, 0.8), (2.0, 0.2)):
+        truth, told = excess(3, sigma, False, epsilon, 121), curve(3, 1, sigma)
+        assert truth * (1 - 4e-3) <= told.delta(epsilon) <= truth * 1.1
 
 
-@pytest.mark.parametrize("b, k, sigma, epsilon", [(2, 2, 0.8, 1.0), (2, 2, 2.0, 0.3), (10, 8, 2.0, 0.5), (50, 3, 1.0, 0.5)])
+@pytest.mark.parametrize("b, k, sigma, epsilon", [
+    (2, 2, 0.8, 1.0), (2, 2, 2.0, 0.3), pytest.param(10, 8, 2.0, 0.5, marks=pytest.mark.nightly), pytest.param(50, 3, 1.0, 0.5, marks=pytest.mark.nightly)])
 def test_long_simulations_stand_between_both_bounds(b, k, sigma, epsilon):
-    """A million plays of all rounds under P, of the loss that is written down here: within five standard errors."""
-    rng, means, plays = np.random.default_rng(b), [], 10**6 if b == 2 else 10**5
-    for _ in range(2):
+    """Millions of plays of all rounds under P, of the loss that is written down here: within five standard errors."""
+    rng, means, plays = np.random.default_rng(b), [], 10**6 // b
+    for _ in range(4):
         loss = np.zeros(plays)
         for _ in range(k):
             seen = rng.normal(0, sigma, (plays, b))
@@ -71,22 +80,22 @@ def test_long_simulations_stand_between_both_bounds(b, k, sigma, epsilon):
     over = np.concatenate(means)
     mean, error = over.mean(), over.std() / math.sqrt(len(over))
     told = curve(b, k, sigma)
-    assert mean - 5 * error <= told.delta(epsilon) <= (mean + 5 * error) * 1.05
+    assert mean - 5 * error <= told.delta(epsilon) <= (mean + 5 * error) * 1.1
     assert told.lower(mean + 5 * error) <= epsilon * (1 + 1e-6), "the lower bound is above the truth"
     assert told.epsilon(mean - 5 * error) >= epsilon * (1 - 1e-6)
 
 
 def test_bounds_are_in_order_and_agree_with_samples():
     """Lower bound, samples at a loose failure, upper bound, known centers; the same for both ways to convolve."""
-    for b, k, sigma, delta in ((16, 1, 0.447, 1e-6), (16, 4, 1.5, 1e-6), (3, 2, 1.0, 1e-8)):
+    for b, k, sigma, delta in ((16, 1, 0.447, 1e-6), (3, 2, 1.2, 1e-6)):
         told = curve(b, k, sigma)
         sampled = SampledCurve(Mixtures((np.eye(b),), (k,)), sigma, Sampling(2**15)).epsilon(delta)
         upper, lower = told.epsilon(delta), told.lower(delta)
         assert lower <= upper <= told.known.epsilon(delta) and lower <= sampled
-        assert upper - lower < 0.1 * upper and upper < sampled * 1.01
+        assert upper - lower < 0.1 * upper and upper < sampled * 1.02
         asked = told._asked(delta)
         if sigma < 1: continue
-        ways = [allocation._losses(asked, way, step).get_epsilon_for_delta(delta) for way, step in (("GEOM", 0.1), ("FFT", 0.002))]
+        ways = [allocation._losses(asked, way, step).get_epsilon_for_delta(delta) for way, step in (("GEOM", 0.1), ("FFT", 0.01))]
         assert lower <= min(ways) and max(ways) < 1.1 * min(ways)
 
 
@@ -119,7 +128,7 @@ def test_lengths_are_rounded_to_their_safe_side(b, seed, off):
 
 def test_reports_say_which_way_they_take():
     """Without samples for equal batches; by samples for noise with a memory, batches that differ, and where samples are asked for."""
-    plain = account(dp_dsgd(W, 12), LDP(), NEW(3, 4), 1.0).in_units(1.0, 1, "zero-out")
+    plain = account(dp_dsgd(W, 8), LDP(), NEW(2, 4), 1.5).in_units(1.0, 1, "zero-out")
     assert plain.certain.all() and "hold for certain" in repr(plain) and "mislead" not in repr(plain)
     table = plain.bounds(1e-5)
     assert list(table.columns) == ["epsilon", "lower", "slack", "certain"] and (table.lower < table.epsilon).all()
@@ -149,6 +158,7 @@ def test_assigned_once_is_one_round_of_longer_centers():
     assert anew.epsilon(1e-5).max() < once.epsilon(1e-5).max()
 
 
+@pytest.mark.nightly
 def test_calibration_without_samples():
     report = account(dp_dsgd(W, 8), LDP(), NEW(2, 4)).in_units(1.0, 1, "zero-out")
     enough = report.calibrate(1.0, 1e-4)
