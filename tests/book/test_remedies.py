@@ -530,7 +530,7 @@ CHANCES = [
      accounts(LOCAL, LDP(), POISSON), lambda: [account(run, LDP(), ONCE) for run in (RUN, PREFIX, SHARED)]),
     ("expected at least {}, or q=1", lambda: account(RUN, LDP(), POISSON).epsilon(1e-12), lambda: account(RUN, LDP(), Participation.poisson(1, T)).epsilon(1e-12)),
     ("expected at least {}, or a smaller failure",
-     lambda: account(RUN, LDP(), ONCE).epsilon(1.5e-10), lambda: account(RUN, LDP(), ONCE).with_samples(failure=1e-12).epsilon(1.5e-10)),
+     lambda: account(RUN, LDP(), ONCE).with_samples().epsilon(1.5e-10), lambda: account(RUN, LDP(), ONCE).with_samples(failure=1e-12).epsilon(1.5e-10)),
     ("expected only a protocol, LDP(), a participation and sigma", accounts(RUN, LDP(), POISSON, method="bound"), accounts(RUN, LDP(), POISSON, sigma=2.0)),
     ("such as dp_dsgd(W, T); of matrices from elsewhere it is not known who draws which noise", accounts(MATRICES, LDP(), POISSON), accounts(dp_dsgd(W, T), LDP(), POISSON)),
     ("expected one that is drawn at random, such as Participation.poisson(q, T)",
