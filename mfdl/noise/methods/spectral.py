@@ -481,11 +481,11 @@ def _along_directions(
         penalty = price_of_variance(trace_penalty, lambda tau: _is_free(workload, basis, tau * unit))
         if short:
             first = _first_directions(short[0], short_blocks)
-            options = short_blocks, penalty * _unit(short[0]), pool.map, _TURNS
-            basis, *_ = _noise_along(*short, first, *options)
+            price = penalty * _unit(short[0])
+            basis, *_ = _noise_along(*short, first, short_blocks, price, pool.map, _TURNS)
             turns = 0
-        options = blocks, penalty * unit, pool.map, turns
-        basis, S, iterations = _noise_along(workload, participation, basis, *options)
+        basis, S, iterations = _noise_along(
+            workload, participation, basis, blocks, penalty * unit, pool.map, turns)
     return SpaceTime(
         S,
         objective=_error_along(workload, basis, S, price=0.0),
