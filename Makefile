@@ -6,7 +6,7 @@ ifneq ($(origin NAME),command line)
 NAME :=# some systems have a variable of this name
 endif
 
-.PHONY: help setup hooks demo tour check test chromium nightly export chapter refresh contents readme docs report figures benchmarks lint
+.PHONY: help setup hooks demo tour check test chromium nightly versions export chapter refresh contents readme docs report figures benchmarks lint
 
 help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
@@ -14,6 +14,7 @@ help:
 	@echo "make check      set up, then check what has changed since the last commit, or since BASE=main (under two minutes)"
 	@echo "make test       set up, then run every chapter and every test once (ten minutes on two cores); with Chromium, if it is there"
 	@echo "make nightly    set up, with Chromium, then everything: notebooks in JupyterLab, the site, slow cells, campaigns, benchmarks in small (ninety minutes)"
+	@echo "make versions   run the tests of accounts, noise and protocols with the newest and the lowest versions of all that is needed"
 	@echo "make lint       set up, then run ruff, and name places that a maintainer may want to look at (seconds)"
 	@echo "make export     write mfdl/ from the notebooks"
 	@echo "make chapter    begin a new chapter: NAME=noise/methods/price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
@@ -36,7 +37,8 @@ setup:
 	  $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("mfdl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")' && \
 	  { test -x $(BIN)/python || { echo "creating .venv"; $(PYTHON) -m venv .venv; }; } && \
 	  echo "installing mfdl and what it needs into .venv: $$(grep -c == constraints.txt) packages, a few minutes the first time$(if $(PIP_ARGS),, (on Linux PyTorch brings CUDA: some gigabytes; PIP_ARGS, in make help, avoids them))" && \
-	  $(BIN)/python -m pip install $(LOUD) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]' && \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1,<27' && \
+	  $(BIN)/python -m pip install $(LOUD) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[train,agree,nvflare,explore,sdp,dask,parquet,fediverse,accountants]' --group dev && \
 	  echo '$(CURDIR)' > $(STAMP); \
 	fi
 
@@ -69,10 +71,13 @@ chromium:
 	echo "no Chromium$${MFDL_CHROMIUM:+ at MFDL_CHROMIUM=$$MFDL_CHROMIUM}: install it (on Debian: apt-get install chromium), or set MFDL_CHROMIUM to the path of one" >&2; exit 1
 
 nightly: export MFDL_CASES ?= 10000
-nightly: setup chromium
+nightly: setup chromium versions
 	@$(BIN)/ruff check .
 	@$(BIN)/pytest -n auto --dist worksteal --durations=20 --browser -m "not alone"
 	@$(BIN)/pytest --browser -m alone
+
+versions: setup
+	@$(BIN)/python tools/versions.py
 
 lint: setup
 	@$(BIN)/python tools/lint.py
@@ -110,5 +115,5 @@ figures: setup
 	@$(BIN)/mfdl reproduce all && $(BIN)/python tools/show.py && $(BIN)/nbdev_clean --fname nbs/experiments
 
 benchmarks: setup
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[benchmarks]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,notebooks,sdp]' --group benchmarks
 	@$(BIN)/python benchmarks/streaming.py && $(BIN)/python benchmarks/mafalda.py && $(BIN)/python benchmarks/covariance.py && $(BIN)/python benchmarks/pairwise.py && $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/space_time.py && $(BIN)/python benchmarks/network.py && $(BIN)/python benchmarks/randomness.py && $(BIN)/python benchmarks/reactions.py && $(BIN)/python benchmarks/rounding.py && $(BIN)/python benchmarks/large.py && $(BIN)/python benchmarks/lean.py && $(BIN)/python benchmarks/buffers.py && $(BIN)/python benchmarks/estimates.py && $(BIN)/python benchmarks/chance.py

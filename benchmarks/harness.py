@@ -5,6 +5,8 @@ import os
 import resource
 import subprocess
 import sys
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +23,19 @@ ONE_THREAD = {
 def peak_memory():
     "Of this process, in GB."
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+PEERS = ("mfdl", "numpy", "torch", "opacus", "jax-privacy", "opake-dpftrl", "pld-accounting",
+         "dp-accounting", "cvxpy")
+
+
+def versions():
+    "Of this project and of all peers that are installed."
+    for name in PEERS:
+        try:
+            yield f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
 
 
 def main(script, doc, columns, cases, measure, draw, report, environment=None):
@@ -50,6 +65,7 @@ def main(script, doc, columns, cases, measure, draw, report, environment=None):
     save_figure(draw(table), given.output, table)
     head = [f"# {doc}", "", f"`python benchmarks/{stem.name}.py`", ""]
     shown = ["```", table.to_string(index=False, float_format="%.6g"), "```", ""]
-    lines = [*head, *shown, *report(table)]
+    when = [f"Measured {date.today()} with {', '.join(versions())}.", ""]
+    lines = [*head, *when, *shown, *report(table)]
     Path(given.output).with_suffix(".md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -1,8 +1,10 @@
 """Write the tables of notebooks, in nbs/index.ipynb those of the core and in nbs/where.ipynb those of the shelves, from the notebooks themselves: `make contents`."""
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import peers
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = ROOT / "nbs"
@@ -75,24 +77,25 @@ def shelves() -> str:
     return "\n\n".join(tables(SHELVES, "[!.]*.ipynb"))
 
 
-PLACES = {  # where tables stand: what is before them, what is after them, and what makes them
-    NOTEBOOKS / "index.ipynb": ("## The chapters\n", "\nStart with chapter 01", core),
-    NOTEBOOKS / "where.ipynb": ("## The shelves\n", "\n## Experiments\n", shelves),
-}
+# where tables stand: what is before them, what is after them, and what makes them
+PLACES = [
+    (NOTEBOOKS / "index.ipynb", "## The chapters\n", "\nStart with chapter 01", core),
+    (NOTEBOOKS / "index.ipynb", "## Beside others\n", "\nEach row", peers.table),
+    (NOTEBOOKS / "where.ipynb", "## The shelves\n", "\n## Experiments\n", shelves),
+]
 
 
-def rewritten(path: Path, text: str) -> str:
+def rewritten(text: str, begin: str, end: str, made: Callable[[], str]) -> str:
     "The text of a cell with these tables in place of those that it has."
-    begin, end, made = PLACES[path]
     before, _, rest = text.partition(begin)
     return f"{before}{begin}\n{made()}\n{end}{rest.partition(end)[2]}"
 
 
 def main() -> None:
-    for path, (begin, _, _) in PLACES.items():
+    for path, begin, end, made in PLACES:
         notebook = json.loads(path.read_text())
         cell = next(cell for cell in notebook["cells"] if begin in cell["source"])
-        cell["source"] = rewritten(path, "".join(cell["source"])).splitlines(keepends=True)
+        cell["source"] = rewritten("".join(cell["source"]), begin, end, made).splitlines(keepends=True)
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -172,7 +172,7 @@ def test_an_eavesdropper_on_independent_noise_is_a_sum():
     """Of as many steps as there are, without a table of their pairs; what is expensive needs a yes."""
     done = subprocess.run(command("account", "florentine", "-t", "ldp", "-T", 100_000), capture_output=True, text=True)
     assert done.returncode == 0 and "mu=316.2," in done.stdout and done.stderr == "expected cost: an eavesdropper, in closed form\n"
-    done = subprocess.run(command("account", "erdos-renyi:n=1000,p=0.01", "-T", 500, "-p", "cyclic:5,100"), capture_output=True, text=True)
+    done = subprocess.run(command("account", "erdos-renyi:n=1000,p=0.02", "-T", 2000, "-p", "cyclic:5,400"), capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("error: cost: 1,000 attackers, about ") and "sample:size=20,seed=0, or --yes" in done.stderr
 
 

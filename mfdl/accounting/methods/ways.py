@@ -144,7 +144,7 @@ def _work_of_blocks(seen: AsSeen, k: int, b: int) -> float:
     r, m = seen.enters.shape
     p, T = len(seen.whole.stages[-1].H), seen.whole.T
     blocks = (2 * math.log2(b) + k) * 17.0 + 4.0 * k
-    return float(3.0 * T * m * r * p + blocks * r**3 + 2.0 * k**2 * r**2 * m)
+    return float(15.0 * T * m * r * p + blocks * r**3 + 2.0 * k**2 * r**2 * m)
 
 def _few_pairs(seen: AsSeen, asked: Asked) -> bool:
     "Whether one pattern is asked for, of so few steps that all pairs of steps would take longer."
@@ -227,9 +227,13 @@ def _from_the_view(
     if found.clear and len(rows) == len(found.whitened): return replace(found, uncovered=leaks), adaptive
     return by_balls(attack, leaks, rows), adaptive
 
+_LARGE_VIEW = 1e10  # messages, squared, times gradients: minutes
+
 def _rows_before_view(attack: Attack) -> Seen | None:
-    "What is seen of a network with tables, where that takes less than the whole view."
-    if attack.run.sparse: return None  # then they were tried before
+    "What is seen of a network with tables under noise with a long memory, if the view is large."
+    run = attack.run
+    if run.sparse or not {"memory", "back"} & run.features: return None
+    if attack.observation.shape[0]**2 * len(attack.known_gradients) < _LARGE_VIEW: return None
     seen = see(attack)
     if expected_cost(seen).memory > max(_MOST_TAKEN, _table_bytes(attack.run)): return None
     return seen
