@@ -82,7 +82,8 @@ def test_readme_comes_from_the_index(tmp_path):
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text(), "run make readme"
 
 
-def test_the_tables_of_contents_are_the_notebooks():
+def test_the_tables_of_contents_are_the_notebooks(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
     contents = runpy.run_path(str(ROOT / "tools" / "contents.py"))
     for (path, *place), title in zip(contents["PLACES"], ("[02 Graphs", "best correlation", "[Sparse views"), strict=True):
         text = next(cell.source for cell in read_nb(path).cells if place[0] in cell.source)

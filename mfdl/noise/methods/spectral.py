@@ -246,8 +246,8 @@ def _growing_bounds(
     turning: bool = True,
     bases: tuple[np.ndarray, np.ndarray] | None = None,  # out and in, to begin with
     map_fn: Callable[..., Iterable[Any]] = map,
-) -> Iterator[tuple[float, Floats, tuple[np.ndarray, np.ndarray]]]:
-    "Bounds for any noise, larger and larger; blocks B (n, b, k, k) and bases of each."
+) -> Iterator[tuple[float, Floats]]:
+    "Bounds for any noise, larger and larger, and the blocks B (n, b, k, k) of each."
     n = len(workload.W)
     powers = workload.effects(np.eye(n))
     out, into = bases or _first_bases(workload.W, powers)
@@ -264,7 +264,7 @@ def _growing_bounds(
             norm += part
             K += by_block
             derivatives[k] = by_weight
-        yield norm**2 / block_multipliers(blocks).sum(), blocks, (out, into)
+        yield norm**2 / block_multipliers(blocks).sum(), blocks
         if turning:
             out, into = _next_bases(powers, responses, derivatives)
         blocks = following_blocks(sizes * K.reshape(blocks.shape))
@@ -277,14 +277,13 @@ def _any_noise(
     participation: Participation,
     tol: float,
     map_fn: Callable[..., Iterable[Any]],
-    bases: tuple[np.ndarray, np.ndarray] | None = None,  # to begin with
-) -> tuple[float, Floats, tuple[np.ndarray, np.ndarray]]:
-    "The bound for any noise, its blocks and bases."
+) -> tuple[float, Floats]:
+    "The bound for any noise, and its blocks."
     bound = 0.0
-    growing = _growing_bounds(workload, participation, bases=bases, map_fn=map_fn)
+    growing = _growing_bounds(workload, participation, map_fn=map_fn)
     while True:
-        reached, blocks, bases = next(growing)
-        if reached <= (1 + tol) * bound: return max(reached, bound), blocks, bases
+        reached, blocks = next(growing)
+        if reached <= (1 + tol) * bound: return max(reached, bound), blocks
         bound = reached
 
 def any_noise_bound(
@@ -299,7 +298,7 @@ def any_noise_bound(
     where W has complex eigenvalues.
     """
     workload = AgeWorkload(W, participation.T, Objective())
-    bound, blocks, _ = _any_noise(workload, participation, tol, map_fn)
+    bound, blocks = _any_noise(workload, participation, tol, map_fn)
     return bound, block_multipliers(blocks).sum(axis=1)
 
 # %% ../../../nbs/noise/methods/spectral.ipynb #00000013
@@ -414,19 +413,17 @@ def _noise_along(
     blocks: Floats,
     price: float,
     map_fn: Callable[..., Iterable[Any]],
-    turns: int,
 ) -> tuple[np.ndarray, np.ndarray, int]:  # basis (n, m), S (m, T, T), iterations
     "The best noise that is independent between directions, and the directions."
     where = block_index(patterns_of(participation))
-    most = turns + _AT_REST
-    momentum = _MOMENTUM if turns else 0.0  # directions that are good already need few iterations
-    options = _spread(workload, blocks), price, turns, most, map_fn, momentum
+    most = _TURNS + _AT_REST
+    options = _spread(workload, blocks), price, _TURNS, most, map_fn, _MOMENTUM
     better = _best_along(workload, participation, basis, *options)
     best = np.inf, basis, basis  # squared error, basis, S
     shown = progress_bar(better, desc="directions", total=most, leave=False)
     for iterations, found in enumerate(shown, 1):
         settled = found.squared_error <= (1 + _SETTLED) * found.bound
-        if iterations <= turns or iterations % _PATIENCE and not settled: continue
+        if iterations <= _TURNS or iterations % _PATIENCE and not settled: continue
         before = best[0]
         for R, X in ((found.basis, found.X), _evened(found, participation, map_fn)):
             S = _certified(R, X, where)
@@ -443,54 +440,29 @@ def _spread(workload: AgeWorkload, blocks: Floats) -> Floats:  # (n, b, k, k)
     alike = np.broadcast_to(np.eye(blocks.shape[-1]), blocks.shape)
     return np.asarray(blocks + _SPREAD * np.linalg.norm(blocks) / np.linalg.norm(alike) * alike)
 
-_SHORT = 64  # steps, at least, of a run on which directions are turned
-
-def _shorter(
-    workload: AgeWorkload, participation: Participation,
-) -> tuple[AgeWorkload, Participation] | None:
-    "The same network with a run of fewer steps, if that is much shorter and steps are plain."
-    k = -(-_SHORT // participation.b)
-    if participation.k < 2 * k or not workload.objective.plain: return None
-    fewer = Participation.cyclic(k, participation.b)
-    return AgeWorkload(workload.W, fewer.T, workload.objective), fewer
-
-def _first_directions(workload: AgeWorkload, blocks: Floats) -> np.ndarray:  # (n, m)
-    "Directions by the multipliers of the bound for any noise."
-    multipliers = block_multipliers(blocks).sum(axis=1)
-    d = np.maximum(multipliers / multipliers.mean(), _LEAST)**_POWER
-    return _weighed_directions(workload.W, _aftermath(workload), d, turning=_turns(workload.W))
-
-def _unit(workload: AgeWorkload) -> float:
-    "Squared error of a unit of variance of the noise of a node in a step, on average."
-    return float(np.trace(_aftermath(workload)) / (len(workload.W) * workload.T))
-
 def _along_directions(
     workload: AgeWorkload, participation: Participation, trace_penalty: float | None
 ) -> SpaceTime:
     "Noise that is independent between directions, and the bound for any noise."
-    n = len(workload.W)
-    unit = _unit(workload)
-    short = _shorter(workload, participation)
-    bases = None
-    turns = _TURNS
+    W = workload.W
+    n = len(W)
+    M = _aftermath(workload)
+    total = np.trace(M)  # squared error of a unit of variance of all noises
+    unit = total / (n * workload.T)
     with threadpool_limits(1), worker_threads() as pool:
-        if short:
-            _, short_blocks, bases = _any_noise(*short, _GAIN, pool.map)
-        bound, blocks, _ = _any_noise(workload, participation, _GAIN, pool.map, bases)
-        basis = _first_directions(workload, blocks)
+        bound, blocks = _any_noise(workload, participation, _GAIN, pool.map)
+        multipliers = block_multipliers(blocks).sum(axis=1)
+        d = np.maximum(multipliers / multipliers.mean(), _LEAST)**_POWER
+        basis = _weighed_directions(W, M, d, turning=_turns(W))
         penalty = price_of_variance(trace_penalty, lambda tau: _is_free(workload, basis, tau * unit))
-        if short:
-            first = _first_directions(short[0], short_blocks)
-            price = penalty * _unit(short[0])
-            basis, *_ = _noise_along(*short, first, short_blocks, price, pool.map, _TURNS)
-            turns = 0
-        basis, S, iterations = _noise_along(
-            workload, participation, basis, blocks, penalty * unit, pool.map, turns)
+        price = penalty * unit
+        options = basis, blocks, price, pool.map
+        basis, S, iterations = _noise_along(workload, participation, *options)
     return SpaceTime(
         S,
         objective=_error_along(workload, basis, S, price=0.0),
         lower_bound=float(bound),
-        independent=float(participation.k * unit * n * workload.T),
+        independent=float(participation.k * total),
         iterations=iterations,
         participation=participation,
         groups=(list(range(n)),),
