@@ -692,8 +692,8 @@ def test_nine_algorithms_under_four_trust_models():
 def test_times_of_the_optimum_in_time_are_those_of_the_benchmark():
     """What `noise.methods.strategies` quotes."""
     table = pd.read_csv(ROOT / "benchmarks" / "mafalda.csv").query("how == 'mfdl'").set_index(["workload", "T"]).cpu
-    assert 28 < table["florentine", 1024] < 29
-    assert round(table["florentine", 1024] / table["florentine", 380]) == 50
+    assert round(table["florentine", 1024]) == 22
+    assert 28 < table["florentine", 1024] / table["florentine", 380] < 35
     short, long = table["prefix, Toeplitz"][[1024, 4096]]
     assert round(short) == 1 and long <= short
 
