@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -150,7 +151,7 @@ def _append(path: Path, line: dict[str, Any]) -> None:
 
 # %% ../../../nbs/accounting/methods/all_attackers.ipynb #37e00013
 def _computed_here(one: Any, protocol: Any, trusts: Sequence[TrustModel]) -> Iterator[Any]:
-    "Lines in order; attackers of a network with tables are shared among threads."
+    "Lines as they come; attackers of a network with tables are shared among threads."
     def line(model: TrustModel) -> Any:
         with bars_shown(len(trusts) == 1):
             return one(protocol, model)
@@ -159,17 +160,19 @@ def _computed_here(one: Any, protocol: Any, trusts: Sequence[TrustModel]) -> Ite
         yield from map(line, trusts)
         return
     with worker_threads() as pool:
-        yield from pool.map(line, trusts)
+        tasks = [pool.submit(line, model) for model in trusts]
+        for task in as_completed(tasks):
+            yield task.result()
 
 def _computed_by(
     client: Any, one: Any, protocol: Any, trusts: Sequence[TrustModel],
 ) -> Iterator[Any]:
     "Lines, in whatever order the workers of a Dask cluster finish them."
-    with needed_for("a Dask cluster", "dask"): from distributed import as_completed
+    with needed_for("a Dask cluster", "dask"): import distributed
     sent = client.scatter(protocol, broadcast=True, hash=False)
     tasks = [client.submit(one, sent, model, pure=False) for model in trusts]
     try:
-        for task in as_completed(tasks):  # type: ignore[no-untyped-call]
+        for task in distributed.as_completed(tasks):  # type: ignore[no-untyped-call]
             yield task.result()
     finally:
         client.cancel(tasks)

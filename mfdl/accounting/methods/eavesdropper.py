@@ -5,14 +5,14 @@
 # %% ../../../nbs/accounting/methods/eavesdropper.ipynb #648bbf93
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from .sparse_view import fresh_strength, own_strategy
+from .sparse_view import Covered, fresh_strength, own_strategy
 from ..sensitivity import check_method
 from .state_space import NotStreamable
 from ...base.arguments import Bools, Floats, Ints
@@ -29,17 +29,9 @@ from ...protocol.methods.steps import Round, Route, Step
 # %% auto #0
 __all__ = []
 
-# %% ../../../nbs/accounting/methods/eavesdropper.ipynb #ab79d079
-class _Covered:
-    "What is learned where noise covers every gradient."
-    @property
-    def leaks(self) -> list[tuple[int, Hashable]]:
-        "Gradients that leak."
-        return []
-
 # %% ../../../nbs/accounting/methods/eavesdropper.ipynb #b69870d9
 @dataclass(frozen=True, eq=False)
-class Independent(_Covered):
+class Independent(Covered):
     "What is learned from all models, where all noise is independent."
     # float64 (d, n), squared, of what each of n nodes adds in each of d kinds of step
     strengths: Floats
@@ -104,7 +96,7 @@ def independent(attack: Attack) -> Independent | None:
 
 # %% ../../../nbs/accounting/methods/eavesdropper.ipynb #f3d9dfdf
 @dataclass(frozen=True, eq=False)
-class Overheard(_Covered):
+class Overheard(Covered):
     """What an eavesdropper learns where noise splits into directions, or pairs of them.
 
     It is combined in time along each of n directions, and then across n nodes.

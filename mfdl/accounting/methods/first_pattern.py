@@ -5,16 +5,17 @@
 # %% ../../../nbs/accounting/methods/first_pattern.ipynb #fp000003
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from .filters import check_growth, well_conditioned
+from .sparse_view import Covered
 from .state_space import NotStreamable, Stage, StateSpace, check_digits
 from ..sensitivity import worst_sensitivities
-from ...base.arguments import Bools, Floats, Ints
+from ...base.arguments import Floats, Ints
 from ...protocol.methods.steps import Route
 from ...protocol.participation import Participation
 
@@ -159,23 +160,11 @@ def pattern_information(
     return P, blocks[-1].C
 
 @dataclass(frozen=True, eq=False)
-class FirstPattern:
+class FirstPattern(Covered):
     "What a view tells about records that take part in steps exactly b apart."
 
     victims: Ints  # (m,), the hidden nodes
     P: Floats  # (m, k, k), between the steps of the first pattern
-    nodes: tuple[Hashable, ...]  # labels of all n nodes
-    T: int
-
-    @property
-    def leaks(self) -> list[tuple[int, Hashable]]:
-        "None: noise enters wherever a gradient does."
-        return []
-
-    @property
-    def uncovered(self) -> Bools:
-        "Gradients that no noise covers, (T, n): none."
-        return np.zeros((self.T, len(self.nodes)), dtype=bool)
 
     def sensitivities(
         self, u: Ints, participation: Participation, method: str = "exact",
@@ -197,5 +186,4 @@ def first_pattern(seen: AsSeen, k: int, b: int) -> FirstPattern:
     strength = float(np.sqrt(np.diag(C + stage.G @ stage.G.T).max(initial=0)))
     check_growth(strength, stage)
     check_digits(P[:, 0, 0], strength, squared=True)
-    space = seen.whole
-    return FirstPattern(space.victims, P, space.nodes, space.T)
+    return FirstPattern(seen.whole.victims, P)

@@ -400,7 +400,14 @@ def _entries(seen: Seen, groups: list[Ints]) -> int:
     return int(s * seen.first[-1] + 2 * matrix**2)
 
 # %% ../../../nbs/accounting/methods/sparse_view.ipynb #seen0030
-class FromSeen:
+class Covered:
+    "What is learned where noise covers every gradient."
+    @property
+    def leaks(self) -> list[tuple[int, Hashable]]:
+        "Gradients that leak: none."
+        return []
+
+class FromSeen(Covered):
     "What is learned about each victim, from what is seen."
 
     def __init__(self, seen: Seen) -> None:
@@ -408,11 +415,6 @@ class FromSeen:
         self.weights = _weights(seen)
         K = _covariance(seen, self.weights)
         self.L = _root(K, _sizes(seen, K))
-
-    @property
-    def leaks(self) -> list[tuple[int, Hashable]]:
-        "None: noise enters wherever a gradient does."
-        return []
 
     @property
     def uncovered(self) -> Bools:
