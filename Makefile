@@ -21,7 +21,7 @@ help:
 	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=protocol/methods/graphs"
 	@echo "make hooks      set up, then check what is quick to check before every commit"
 	@echo "make contents   write the tables of notebooks in nbs/index.ipynb and nbs/where.ipynb, then the README"
-	@echo "make readme     write README.md from nbs/index.ipynb"
+	@echo "make readme     write README.md from the cells of nbs/index.ipynb that are tagged for it"
 	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
 	@echo "make report     set up, then write the technical report, a PDF: _report/report.pdf (needs pandoc and LaTeX)"
 	@echo "make figures    run every experiment again, at full size (more than six hours; can be stopped, and goes on)"
@@ -100,9 +100,7 @@ contents: setup
 	@$(MAKE) --no-print-directory readme
 
 readme: setup
-	@$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --output-dir . --output README \
-	  --RegexRemovePreprocessor.enabled=True --RegexRemovePreprocessor.patterns='^#\|\s*hide' nbs/index.ipynb
-	@sed -i.bak -E 's#\]\(\.\./#](#g; s#\]\(((where\.ipynb|(base|protocol|accounting|start|noise|learning|evidence|tools|tutorials|projects|experiments)/))#](nbs/\1#g' README.md && rm README.md.bak
+	@$(BIN)/python tools/readme.py
 
 docs: setup
 	@echo "building the site (a few minutes)"

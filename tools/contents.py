@@ -80,7 +80,7 @@ def shelves() -> str:
 # where tables stand: what is before them, what is after them, and what makes them
 PLACES = [
     (NOTEBOOKS / "index.ipynb", "## The chapters\n", "\nStart with chapter 01", core),
-    (NOTEBOOKS / "index.ipynb", "## Beside others\n", "\nEach row", peers.table),
+    (NOTEBOOKS / "index.ipynb", peers.SUMMARY, "\n</details>\n", peers.table),
     (NOTEBOOKS / "where.ipynb", "## The shelves\n", "\n## Experiments\n", shelves),
 ]
 

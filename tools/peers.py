@@ -8,6 +8,7 @@ import pandas as pd
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 HEAD = ["| what | best peer | time, ours / theirs | result, ours / theirs | measured |", "|---|---|---|---|---|"]
 NONE = "–"
+SUMMARY = "<details><summary>Time and results beside the best peer of each row</summary>\n"
 
 
 def read(name: str) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-NEEDED = [f"{ROOT}[train,agree,sweep,sdp,parquet,accountants]", "pytest", "pytest-xdist", "hypothesis", "matplotlib", "opacus"]
+NEEDED = [f"{ROOT}[train,agree,notebooks,sdp,parquet,accountants]", "--group", f"{ROOT / 'pyproject.toml'}:tests"]
 TESTS = ["tests/accounting", "tests/noise", "tests/protocol"]
 NEWER = [f"python3.{minor}" for minor in range(12, 20)]
 

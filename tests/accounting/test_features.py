@@ -163,6 +163,13 @@ def directions(run, trust, truth, folder):
 def alike(run, trust, truth, folder): return run.sparse and directions(run, trust, truth, folder)
 
 
+@route(overheard.SINGLE_STEPS)
+def single_steps(run, trust, truth, folder):
+    if (found := overheard.single_steps(Attack(run, trust))) is None: return False
+    truth.check_information(found)
+    return True
+
+
 @route(seen.SEEN)
 def rows_that_are_seen(run, trust, truth, folder):
     try: found = seen.FromSeen(seen.see(Attack(run, trust)))

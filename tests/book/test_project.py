@@ -76,8 +76,8 @@ def make(folder, *arguments): return subprocess.run(["make", *arguments], cwd=fo
 
 
 def test_readme_comes_from_the_index(tmp_path):
-    (tmp_path / "nbs").mkdir()
-    checkout(tmp_path, "nbs/index.ipynb")
+    for folder in ("nbs", "tools"): (tmp_path / folder).mkdir()
+    checkout(tmp_path, "nbs/index.ipynb", "tools/readme.py")
     assert make(tmp_path, "readme").returncode == 0
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text(), "run make readme"
 
@@ -144,7 +144,8 @@ def test_refresh_names_a_notebook_that_is_not_there(tmp_path):
 def test_hooks_pass_and_notice(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
     for name in ("nbs", "mfdl"): shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
-    checkout(tmp_path, ".pre-commit-config.yaml", ".gitignore", "settings.ini", "pyproject.toml", "README.md")
+    (tmp_path / "tools").mkdir()
+    checkout(tmp_path, ".pre-commit-config.yaml", ".gitignore", "settings.ini", "pyproject.toml", "README.md", "tools/readme.py")
     env = {**os.environ, "PRE_COMMIT_HOME": str(tmp_path / ".venv-hooks"), "GIT_CONFIG_GLOBAL": os.devnull}
     def hooks(): return subprocess.run([sys.executable, "-m", "pre_commit", "run", "--all-files"], cwd=tmp_path, env=env, capture_output=True, text=True)
     for command in ("init -q", "add ."): subprocess.run(["git", *command.split()], cwd=tmp_path, env=env, check=True)
@@ -225,8 +226,9 @@ def test_commands_and_links_hold(name):
     assert not untrue((ROOT / name).read_text()) and not lost(ROOT / name)
 
 
-def test_readme_tells_the_numbers_of_its_commands():
-    text = (ROOT / "README.md").read_text()
+def test_the_index_tells_the_numbers_of_its_commands():
+    text = "\n".join(cell.source for cell in read_nb(ROOT / "nbs" / "index.ipynb").cells)
+    assert not untrue(text)
     told = [re.search(r"worst pair: mu=(\S+), epsilon=(\S+)", outcome(command)) for command, _ in commands(text) if command.startswith("mfdl account")]
     assert told and all(found and found[2] in text for found in told)
 

@@ -24,7 +24,7 @@ from ...protocol.protocols import Protocol
 from ...protocol.methods.executable import MOST_GRADIENTS, with_full_matrices
 from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.methods.tables import Messages, Variables
-from ...protocol.methods.steps import Round, Route, Step
+from ...protocol.methods.steps import Round, Route, Step, own_weights
 
 # %% auto #0
 __all__ = []
@@ -117,16 +117,20 @@ class Overheard(Covered):
         return np.asarray(np.tensordot(self.shares[u], self.X, axes=1))
 
 # %% ../../../nbs/accounting/methods/eavesdropper.ipynb #4bac7a38
-def hears_all(attack: Attack) -> bool:
-    "Whether an attacker sees every model after its gradient, and knows nothing else."
+def sees_models(attack: Attack) -> bool:
+    "Whether an attacker sees every model after its gradient, in a run in which everybody trains."
     run = attack.run
     if not isinstance(run, Protocol): return False
     everybody_trains = run.trains.all()
     all_sent = all(step.rounds and len(step.rounds[0].senders) == run.n for step in run.distinct)
     plain_messages = not any(step.shares for step in run.distinct)
     if not (everybody_trains and all_sent and plain_messages): return False
-    if not attack.unknown_noise.all() or attack.known_gradients.any(): return False
     return bool(attack.alone[run.messages.round == 0].all())
+
+def hears_all(attack: Attack) -> bool:
+    "Whether it sees these models, and knows nothing else."
+    if not attack.unknown_noise.all() or attack.known_gradients.any(): return False
+    return sees_models(attack)
 
 # %% ../../../nbs/accounting/methods/eavesdropper.ipynb #parts002
 def _combined(run: Protocol) -> list[Ints]:
@@ -223,6 +227,59 @@ def overheard(attack: Attack) -> Overheard | None:
     told = [_told(N, which, dual[members]) for members, N, which in parts]
     information, weights = (np.concatenate(each) for each in zip(*told, strict=True))
     return Overheard(information, weights.T, any(members.shape[1] > 1 for members, *_ in parts))
+
+# %% ../../../nbs/accounting/methods/eavesdropper.ipynb #shared02
+@dataclass(frozen=True, eq=False)
+class SingleSteps(Covered):
+    "What is learned where all nodes take back in the same way what was drawn in single steps."
+    C: Floats  # float64 (T, T), what is taken back
+    told: Floats  # float64 (T, n), what each step tells about each node
+
+    @property
+    def uncovered(self) -> Bools:
+        "Gradients that no noise covers."
+        return np.zeros(self.told.shape, dtype=bool)
+
+    def information(self, u: int | Ints) -> Floats:
+        "What is learned about a node, or an array of nodes, in units of the noise."
+        told = self.told[:, np.atleast_1d(u)].T
+        P = (self.C.T * told[:, None]) @ self.C
+        return np.asarray(P[0] if np.ndim(u) == 0 else P)
+
+SINGLE_STEPS = Route(
+    "the account by single steps",
+    frozenset({"rounds", "changing", "holders", "joint", "uneven", "back"}),
+    "the whole view")
+
+def _told_by_step(S: Floats, hidden: Ints) -> Floats | None:  # S: (n, q)
+    "Diagonal of the inverse of S S^T, (n,), where noise surely covers all of these nodes."
+    covered: Bools = (S != 0).any(axis=1)
+    if not covered[hidden].all() or covered.sum() > S.shape[1]: return None
+    U, sizes, _ = np.linalg.svd(S[covered], full_matrices=False)
+    if sizes[-1] <= CLEAR * max(1.0, sizes[0]): return None
+    told = np.zeros(len(S))
+    told[covered] = ((U / sizes)**2).sum(axis=1)
+    return told
+
+def single_steps(attack: Attack) -> SingleSteps | None:
+    "What is learned from all models, where nodes take back alike and each step has its own noise."
+    run = attack.run
+    if not isinstance(run, Protocol) or not SINGLE_STEPS.fits(run): return None
+    if not sees_models(attack): return None
+    inside = np.zeros(run.n, dtype=bool)
+    inside[list(attack.coalition)] = True
+    if not np.array_equal(attack.known_gradients, np.tile(inside, run.T)): return None
+    C = np.zeros((run.T, run.T))
+    told = np.zeros((run.T, run.n))
+    unknown = np.split(attack.unknown_noise, run.drawn[1:-1])
+    for t, (step, its) in enumerate(zip(run.steps, unknown, strict=True)):
+        weights = own_weights(step.noise.back, run.n)
+        if weights is None: return None
+        C[t, t - np.arange(len(weights))] = weights
+        found = _told_by_step(step.noise.mix.toarray()[:, its], attack.victims)
+        if found is None: return None
+        told[t] = found
+    return SingleSteps(C, told)
 
 # %% ../../../nbs/accounting/methods/eavesdropper.ipynb #noisyg01
 def _message_noise_apart(run: Protocol) -> bool:

@@ -16,8 +16,8 @@ from mfdl.accounting.methods.exact import (
     MOST_WORK, Exact, by_balls, check_exact_work, cost_of_exactness, exact, exact_leaks, exact_work,
 )
 from mfdl.accounting.methods.eavesdropper import (
-    ALIKE, CLOSED_FORM, DIRECTIONS, Independent, Overheard, heard_alike, hears_all, independent,
-    overheard,
+    ALIKE, CLOSED_FORM, DIRECTIONS, SINGLE_STEPS, Independent, Overheard, SingleSteps,
+    heard_alike, hears_all, independent, overheard, sees_models, single_steps,
 )
 from .lipschitz import Lipschitz
 from mfdl.accounting.methods.first_pattern import (
@@ -47,7 +47,8 @@ from ...protocol.methods.steps import Route, refuse
 __all__ = []
 
 # %% ../../../nbs/accounting/methods/ways.ipynb #38way001
-Known = Independent | Streamed | FirstPattern | Overheard | Factorization | Exact | FromSeen
+Known = (
+    Independent | Streamed | FirstPattern | Overheard | SingleSteps | Factorization | Exact | FromSeen)
 Adaptive = bool  # whether it holds for gradients that react
 AT_ONCE = 2**20  # entries of information matrices that are handled at a time
 
@@ -199,6 +200,22 @@ _DIRECTIONS = Way(
     "directions", DIRECTIONS, lambda attack: hears_all(attack) or None, _cost_of_directions,
     _by_directions)
 
+def _cost_of_steps(attack: Attack, sees: bool, asked: Asked) -> Cost:
+    "Of what is drawn in single steps, and of a matrix over the steps for each node."
+    n = attack.run.n
+    T = attack.run.T
+    drawn = float(len(attack.unknown_noise))  # variables
+    return Cost(10 * n**2 * drawn + 2.0 * n * T**3 + _work_of_sensitivities(n, asked), 16.0 * n * T**2, n)
+
+def _by_steps(attack: Attack, sees: bool, asked: Asked) -> tuple[SingleSteps, Adaptive] | None:
+    "What is heard step by step, if noise surely covers all gradients."
+    found = single_steps(attack)
+    return None if found is None else (found, True)
+
+_SINGLE_STEPS = Way(
+    "single steps", SINGLE_STEPS, lambda attack: sees_models(attack) or None, _cost_of_steps,
+    _by_steps)
+
 # %% ../../../nbs/accounting/methods/ways.ipynb #38way009
 def _cost_of_view(attack: Attack, all_of_it: bool, asked: Asked) -> Cost:
     "Of the whole view, also without rounding where noise surely leaves gaps."
@@ -254,7 +271,7 @@ def _without_rounding(
     return exact(attack), seen.causal and seen.complete
 
 WAYS = {
-    "auto": (_CLOSED_FORM, _ALIKE, _FIRST, _ROWS, _ONE_PASS, _DIRECTIONS, _ANY_ROWS, _WHOLE_VIEW),
+    "auto": (_CLOSED_FORM, _ALIKE, _FIRST, _ROWS, _ONE_PASS, _DIRECTIONS, _SINGLE_STEPS, _ANY_ROWS, _WHOLE_VIEW),
     "seen": (replace(_ROWS, plan=see),),
     "streaming": (_ONE_PASS,),
     "dense": (_WHOLE_VIEW,),
