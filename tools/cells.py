@@ -62,10 +62,16 @@ def shown(target: str) -> object:
 
 
 def found(pattern: str, target: str) -> list:
-    "Numbers in the groups of a pattern: each match in what a cell prints, or its code."
-    texts = ["".join(cell(target)["source"])]
-    if cell(target).get("outputs"):
-        texts.insert(0, "".join(outputs(target, "text/plain")))
+    "Numbers in the groups of a pattern: each match in a page, or in what a cell or a figure's record prints, or its code."
+    if target.endswith(".json"):
+        cells = json.loads((ROOT / target).read_text())["cells"]
+        texts = ["\n".join(line for one in cells for line in one["printed"])]
+    elif "#" not in target:
+        texts = [(ROOT / target).read_text()]
+    else:
+        texts = ["".join(cell(target)["source"])]
+        if cell(target).get("outputs"):
+            texts.insert(0, "".join(outputs(target, "text/plain")))
     for text in texts:
         if matches := re.findall(pattern, text):
             rows = [(one,) if isinstance(one, str) else one for one in matches]
