@@ -134,7 +134,7 @@ def test_other_panels_of_the_story_say_what_their_numbers_are():
     gained = 100 * table[table.panel == "accuracy above independent"].loc["space-time", ["value", "low", "high"]]
     promised = table[(table.panel == "epsilon") & (table.distance == table.distance.max())].value
     assert f"With it: {gained.value:+.0f} points of accuracy ({gained.low:.0f} to {gained.high:.0f})" in lettering(path)
-    assert f"Promised {table.distance.max():.0f} hops away: {promised.independent:.2f} and {promised.mafalda:.2f}, not 5" in lettering(path)
+    assert f"A curious node learns {table.distance.max():.0f} hops away {promised.independent:.2f} and {promised.mafalda:.2f}, not 5" in lettering(path)
 
 
 @pytest.mark.parametrize("path", [path for path in FIGURES if path.stem.startswith("pndp_")], ids=lambda path: path.stem)
