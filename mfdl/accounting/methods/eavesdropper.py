@@ -276,7 +276,8 @@ def single_steps(attack: Attack) -> SingleSteps | None:
         weights = own_weights(step.noise.back, run.n)
         if weights is None: return None
         C[t, t - np.arange(len(weights))] = weights
-        found = _told_by_step(step.noise.mix.toarray()[:, its], attack.victims)
+        mix = step.noise.mix.toarray()  # of the last variables of the step
+        found = _told_by_step(mix[:, its[step.noise.q - mix.shape[1]:]], attack.victims)
         if found is None: return None
         told[t] = found
     return SingleSteps(C, told)
