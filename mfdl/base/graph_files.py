@@ -261,6 +261,16 @@ def _say_columns(table: _Table, graph: nx.Graph) -> None:
     warnings.warn(f"{table.shown}: columns {taken} are taken, {', '.join(left)} left out",
                   stacklevel=4)
 
+def _by_number(graph: nx.Graph) -> nx.Graph:
+    "The same network; nodes that are called 0 .. n-1 are in this order, which is that of rows."
+    names = list(graph)
+    if not all(type(name) is int for name in names): return graph
+    if names == sorted(names) or sorted(names) != [*range(len(names))]: return graph
+    ordered = nx.empty_graph(len(names))
+    ordered.update(graph)
+    ordered.graph.update(graph.graph)
+    return ordered
+
 def _table_network(table: _Table) -> nx.Graph:
     "The network of a table; raise a ValueError that says what is wrong with it."
     places, names = _places(table)
@@ -270,7 +280,7 @@ def _table_network(table: _Table) -> nx.Graph:
         _check_arrows(places, names, f"{table.shown} ({arrows[:40]})")
     graph = nx.empty_graph(_all_nodes(names, table.count, table.shown))
     _say_columns(table, graph)
-    return _linked(graph, places, weights, table.shown)
+    return _by_number(_linked(graph, places, weights, table.shown))
 
 # %% ../../nbs/base/graph_files.ipynb #be0b0881
 def _whole(column: pd.Series) -> bool:
@@ -393,7 +403,7 @@ def read_frame(frame: pd.DataFrame, columns: str | Sequence[Any] | None = None) 
     import pandas as pd
     if not isinstance(frame, pd.DataFrame):
         raise ValueError(f"graph={brief(frame)}: expected the name of a graph, the path of a file, "
-                         "a pandas.DataFrame or a networkx.Graph")
+                         "a pandas.DataFrame or a networkx.Graph, such as networkx.from_numpy_array(A)")
     return _table_network(_frame_table(frame, columns))
 
 # %% ../../nbs/base/graph_files.ipynb #8112ff52
@@ -575,7 +585,7 @@ def _labelled(graph: nx.Graph, shown: str) -> nx.Graph:
                       "their identifiers", stacklevel=5)
     if graph.graph.get("mode") == "dynamic":  # of GEXF
         warnings.warn(f"{shown}: times of links are left out", stacklevel=5)
-    names = [*map(composed, labels if own else graph)]
+    names = _numbered([*map(composed, labels if own else graph)])
     _check_names(names, shown)
     return nx.relabel_nodes(graph, dict(zip(graph, names, strict=True)))
 
@@ -770,7 +780,7 @@ def _parse(content: bytes, path: Path, shown: str, columns: object) -> nx.Graph:
         if kind not in _READERS:
             return _table_network(_text_table(content.decode("utf-8-sig"), shown, columns))
         found = _READERS[kind](content)
-        if isinstance(found, nx.Graph): return simple_graph(_labelled(found, shown), shown)
+        if isinstance(found, nx.Graph): return _by_number(simple_graph(_labelled(found, shown), shown))
         return _matrix_network(found, shown)
     except Exception as error:
         if isinstance(error, ValueError) and str(error).startswith(shown): raise

@@ -174,7 +174,7 @@ def train(
     how = completed(running, inspect.signature(train).parameters)
     scheme = taking_part(participation)
     takes = protected(protect, scheme, person, feature_norm)
-    nodes, W = network_given(graph)
+    nodes, W = network_given(graph, noise)
     attackers = attackers_given(against, nodes)
     records, batches, members = dealt(data, len(nodes), holdings, scheme, person)
     check_options(epsilon, delta, how)

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, diags_array
 
 from ..base.arguments import Bools, Floats, Ints, brief, check_choice, check_flag
 from mfdl.protocol.methods.checked_gossip import (
-    LARGE, adjacency_of, check_gossip, check_graph, given_weights, warn_if_disconnected,
+    LARGE, adjacency_of, check_gossip, check_graph, given_weights, warn_if_disconnected, warn_if_out_of_order,
 )
 
 # %% auto #0
@@ -82,6 +82,7 @@ def gossip_matrix(
     if not len(graph): raise ValueError("graph has 0 nodes: expected at least one")
     shares, degree = _edge_weights(graph, weights)
     warn_if_disconnected(graph, shares)
+    warn_if_out_of_order(graph)
     keep_sparse = len(graph) > LARGE if sparse is None else check_flag("sparse", sparse)
     others = shares if keep_sparse else shares.toarray()
     own = 1 / (1 + degree) if weights == "uniform" else np.maximum(0, 1 - others.sum(axis=1))

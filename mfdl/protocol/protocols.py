@@ -17,7 +17,8 @@ from ..base.arguments import Bools, Floats, Ints, check_count
 from .methods.labels import Labelled, check_nodes
 from .methods.matrices_from_elsewhere import TOLD_BY_MATRICES, run_of_matrices
 from mfdl.protocol.methods.run_checks import (
-    NEEDS_FULL, WITH_ROWS, check_bases, check_drawn, check_holders, checked_steps, rows_of,
+    NEEDS_FULL, WITH_ROWS, check_bases, check_drawn, check_holders, check_links, checked_steps,
+    rows_of,
 )
 from mfdl.protocol.methods.steps import (
     ByContent, Round, Step, features_of, fingerprint, frozen, read_only, refuse,
@@ -68,7 +69,8 @@ class Protocol(Labelled, ByContent):
     Parameters
     ----------
     nodes : iterable of labels, or None
-        Labels of the n nodes, in the order of rows; None for 0 .. n-1.
+        Labels of the n nodes, in the order of rows; None for 0 .. n-1. A networkx.Graph
+        names them in the order of list(graph), and says who may talk to whom.
     steps : sequence of Step
         The run, at least one step.
     name : str, optional
@@ -78,7 +80,8 @@ class Protocol(Labelled, ByContent):
     ------
     ValueError
         For steps of different sizes, noise that uses variables that were never drawn,
-        and nodes that add noise whose seed they do not hold.
+        nodes that add noise whose seed they do not hold, and messages along links that
+        the graph does not have.
 
     References
     ----------
@@ -108,6 +111,7 @@ class Protocol(Labelled, ByContent):
         check_drawn(self.steps, self.drawn)
         check_holders(self)
         check_bases(self.distinct)
+        check_links(nodes, self)
 
     def __repr__(self) -> str:
         rounds = sorted({len(step.rounds) for step in self.distinct})

@@ -445,7 +445,7 @@ def test_gml_and_pajek_without_labels_and_with_repeated_edges(tmp_path):
     for kind in ("", "multigraph 0", "multigraph 1", "directed 0"): assert list(read(tmp_path, "x.gml", GML.replace("[", f"[ {kind}", 1)).edges) == [(1, 2), (2, 5)]
     with pytest.raises(ValueError, match="two weights|is there twice"): read(tmp_path, "x.gml", GML.replace("target 5 ]", "target 5 value 3 ]"))
     for vertices in ("", "1\n2\n3\n", "2\n", '1 "1" 0.1 0.2\n'):
-        assert list(read(tmp_path, "x.net", f"*Network x\n*Vertices 3\n{vertices}*Edges\n1 2\n2 3\n2 3\n").edges) == [("1", "2"), ("2", "3")]
+        assert list(read(tmp_path, "x.net", f"*Network x\n*Vertices 3\n{vertices}*Edges\n1 2\n2 3\n2 3\n").edges) == [(1, 2), (2, 3)]
     assert list(read(tmp_path, "x.net", "*vertices 3\n1 \"New York\"\n2 O'Hara_1\n*edges\n1 2\n".replace("O'Hara", "OHara"))) == ["New York", "OHara_1", "3"]
     for text in ("*Vertices 3\n*Edges :1\n1 2\n*Edges :2\n2 3\n", "*Vertices 3 2\n*Edges\n1 3\n", "*Vertices 3\n*Vertices 3\n*Edges\n1 2\n"):
         with pytest.raises(ValueError, match="one of"): read(tmp_path, "x.net", text)
@@ -557,7 +557,7 @@ def test_nodes_are_called_by_their_labels(tmp_path):
 @pytest.mark.usefixtures("silent")
 def test_files_without_labels_and_a_header_above_dictionaries(tmp_path):
     gexf = re.sub(r' label="\d"', "", written(nx.path_graph(3), ".gexf").decode())
-    assert "label=" not in gexf and list(read(tmp_path, "x.gexf", gexf).edges) == [("0", "1"), ("1", "2")]
+    assert "label=" not in gexf and list(read(tmp_path, "x.gexf", gexf).edges) == [(0, 1), (1, 2)]
     assert list(read(tmp_path, "x.txt", "source target\na b {}\nb c {'weight': 1}\n").edges(data=True)) == [("a", "b", {}), ("b", "c", {})]
 
 
@@ -567,11 +567,18 @@ def test_weights_in_dictionaries_below_a_header(tmp_path):
     assert list(graph.edges(data="weight")) == [("a", "b", 2), ("b", "c", 3)] and graph.graph["columns"] == ["source", "target", "weight"]
 
 
+def test_nodes_that_are_called_by_number_are_in_order(tmp_path):
+    """Where labels are 0 .. n-1, the protocol's default names are those of the file, whatever the order of its lines."""
+    assert list(read(tmp_path, "x.txt", "2 0\n0 1\n")) == list(read(tmp_path, "x.graphml", written(nx.from_edgelist([(2, 0), (0, 1)]), ".graphml"))) == [0, 1, 2]
+    assert list(read(tmp_path, "x.txt", "5 0\n0 1\n")) == [5, 0, 1] and list(read(tmp_path, "x.txt", "c a\na b\n")) == ["c", "a", "b"]
+    with pytest.warns(UserWarning, match="2, 0, 1 in this order"): gossip_matrix(nx.from_edgelist([(2, 0), (0, 1)]))
+
+
 def test_labels_that_occur_twice_are_no_names(tmp_path):
     graph = nx.path_graph(3)
     nx.set_node_attributes(graph, "Anna", "label")
     with pytest.warns(UserWarning, match="labels are missing or occur twice"): again = read(tmp_path, "x.graphml", written(graph, ".graphml"))
-    assert list(again.edges) == [("0", "1"), ("1", "2")]
+    assert list(again.edges) == [(0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "source,target\n", "# nothing\n", "i j weight\n", "a a\n", "\ufeff", "% sym unweighted\n"])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,10 +37,11 @@ from ...protocol.methods.attacker_names import curious_in
 from ...protocol.methods.variants import dsgd
 from ...protocol.algorithms import mf_dsgd
 from ...protocol.methods.checked_gossip import check_gossip
-from ...protocol.gossip import gossip_matrix
+from ...protocol.gossip import gossip_matrix, links
 from ...protocol.methods.graphs import load_graph
 from ...protocol.methods.random_participation import BinsParticipation, TruncatedParticipation
 from ...protocol.participation import PROTECTS, Participation, participation_of
+from ...protocol.methods.run_checks import check_linked
 from ...protocol.protocols import Protocol
 from ...protocol.methods.executable import check_protocol_type
 from ...protocol.threat_models import LDP
@@ -220,11 +222,12 @@ def check_learns(
     Learner(make_model, data, batches, [trial], range(batches.n), lr, clip, **options)
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #e30a7223
-def network_given(graph: Any) -> tuple[list[Hashable], Any]:  # .., gossip matrix (n, n)
-    "The nodes of a network, and its gossip matrix."
+def network_given(graph: Any, noise: Any) -> tuple[list[Hashable], Any]:  # .., gossip matrix (n, n)
+    "The nodes of a network, and its gossip matrix; a matrix has the labels of the protocol."
     if isinstance(graph, np.ndarray | list | tuple) or issparse(graph):
         W = check_gossip(graph, name="graph", sparse=True)
-        return [*range(W.shape[0])], W
+        labels = getattr(noise, "nodes", ())
+        return [*labels] if len(labels) == W.shape[0] else [*range(W.shape[0])], W
     network = graph if isinstance(graph, nx.Graph) else load_graph(graph)
     return [*network], gossip_matrix(network)
 
@@ -237,6 +240,24 @@ def in_turn(scheme: Participation | RandomScheme) -> Participation:
     b = min(round(scheme.groups / scheme.q), T)
     if T % b: return Participation.min_sep(T // b, b, T)
     return Participation.cyclic(T // b, b)
+
+def _first_of(nodes: Sequence[Hashable], others: Sequence[Hashable]) -> str:
+    "How many labels there are, and the first place where others differ."
+    at = next((k for k, pair in enumerate(zip(nodes, others)) if pair[0] != pair[1]), min(len(nodes), len(others)))
+    return f"{len(nodes)} nodes, number {at + 1} is {nodes[at]!r}" if at < len(nodes) else f"{len(nodes)} nodes"
+
+def _warn_of_unused(run: Protocol, scheme: Participation) -> None:
+    "Warn of batches that never come, as their node does not train in their steps."
+    if scheme.separation != "exactly": return
+    step, node = np.nonzero(run.trains)
+    comes = np.zeros((scheme.b, run.n), dtype=bool)
+    comes[step % scheme.b, node] = True
+    missed = (~comes).sum(axis=0)
+    if not missed.any(): return
+    u = int(missed.argmax())
+    warnings.warn(
+        f"noise: {run.name} never trains on {missed[u]} of {scheme.b} batches of node {run.nodes[u]!r}, and so of "
+        f"{(missed > 0).sum()} nodes in all: batches come in turn, whether a node trains or not", stacklevel=4)
 
 MATRICES = {"independent": "identity"}  # names of kinds, and of their strategies where others
 
@@ -267,8 +288,14 @@ def protocol_by_name(
         raise ValueError(str(error).replace("protocol=", "noise=", 1)) from None
     if noise.nodes != tuple(nodes):
         raise ValueError(
-            f"noise: {noise.name} is for nodes {noise.nodes[:4]}.., "
-            f"expected those of the graph, {tuple(nodes)[:4]}..")
+            f"noise: {noise.name} is for {_first_of(noise.nodes, nodes)}, "
+            f"expected those of the graph in its order, {_first_of(nodes, noise.nodes)}")
+    if noise.T != scheme.T:
+        raise ValueError(
+            f"participation covers {scheme.T} steps (unless it is given, it is cyclic:20,16), and the protocol of noise "
+            f"{noise.T}: expected one for {noise.T} steps, such as Participation.cyclic(k, b) with k*b = {noise.T}")
+    check_linked(links(W), noise, "noise")
+    _warn_of_unused(noise, scheme)
     if not noise.steps[-1].rounds:
         raise ValueError(
             f"noise: {noise.name} ends with gradients that are in no message, but in models; "

@@ -50,6 +50,14 @@ def warn_if_disconnected(graph: nx.Graph, edges: csr_array) -> None:  # (n, n)
     what = f"graph has {count} components, which never hear of each other"
     warnings.warn(f"{what}: {shown}{more}", stacklevel=3)
 
+def warn_if_out_of_order(graph: nx.Graph) -> None:
+    "Warn where nodes are called 0 .. n-1 in another order than that of rows."
+    names = list(graph)
+    if names == [*range(len(names))] or {*names} != {*range(len(names))}: return
+    warnings.warn(
+        f"graph has the nodes {str(names[:6])[1:-1]}{', ..' * (len(names) > 6)} in this order, which is that of rows, and protocols "
+        "call rows 0, 1, 2, .. unless they are told: give them nodes=graph", stacklevel=3)
+
 # %% ../../../nbs/protocol/methods/checked_gossip.ipynb #d9c2cb7d
 def adjacency_of(graph: nx.Graph) -> csr_array:  # (n, n)
     "1 where two different nodes share an edge, whatever its weight."
@@ -102,6 +110,9 @@ def _square_sparse(W: csr_array, name: str) -> csr_array:
 def square_matrix(W: Floats | Sequence[object], name: str) -> Floats:
     "A square matrix of finite numbers as float64, (n, n)."
     check_plain(name, W)
+    if list(getattr(W, "columns", range(len(W)))) != [*range(len(W))]:
+        raise ValueError(f"{name} is a table whose rows have names: expected {name}.to_numpy(), and nodes={name}.index "
+                         "where a protocol is made of it")
     try:
         numbers = np.asarray(W).astype(float, casting="same_kind") if len(W) else np.zeros((0, 0))
     except (TypeError, ValueError):

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import networkx as nx
 import numpy as np
+from scipy.sparse import csr_array
 
 from ...base.arguments import Ints, check_list
+from .checked_gossip import adjacency_of
 from .steps import Route, Step, fingerprint
 
 # %% auto #0
@@ -78,6 +81,24 @@ def check_bases(steps: Iterable[Step]) -> None:
     "Raise a ValueError unless noise is recombined in the same way in all steps."
     if len({fingerprint(step.noise.basis) for step in steps}) > 1:
         raise ValueError("steps have different bases: expected the same in all of them")
+
+# %% ../../../nbs/protocol/methods/run_checks.ipynb #links002
+def check_linked(linked: Any, run: Any, argument: str) -> None:  # linked: (n, n)
+    "Raise a ValueError for messages between nodes that are not linked, in either direction."
+    heard = csr_array(run.hears).astype(float)
+    either = csr_array(csr_array(linked) + csr_array(linked).T).astype(bool)
+    pairs = csr_array(heard - heard.multiply(either)).tocoo()
+    if not pairs.nnz: return
+    receiver = run.nodes[pairs.row[0]]
+    sender = run.nodes[pairs.col[0]]
+    raise ValueError(
+        f"{argument}: {run.name} sends from {sender!r} to {receiver!r}, and the graph has no such link; "
+        "expected gossip matrices whose rows are in the order of list(graph), as those of "
+        "gossip_matrix(graph) are, or list(graph) for another network of these nodes")
+
+def check_links(nodes: object, run: Any) -> None:
+    "The same for a run whose nodes are named by a graph; a list of labels has no links."
+    if isinstance(nodes, nx.Graph): check_linked(adjacency_of(nodes), run, "nodes")
 
 # %% ../../../nbs/protocol/methods/run_checks.ipynb #70e4f9b3
 NEEDS_FULL = (
