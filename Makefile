@@ -88,7 +88,7 @@ export: setup
 chapter: setup
 	@$(BIN)/python tools/chapter.py "$$NAME" "$$TITLE" "$$QUESTION" "$$EXPORT"
 
-NOTEBOOKS = $(if $(NAME),nbs/$(NAME).ipynb,$(filter-out nbs/app/%,$(wildcard nbs/*.ipynb nbs/*/*.ipynb nbs/*/methods/*.ipynb)))
+NOTEBOOKS = $(if $(NAME),nbs/$(NAME).ipynb,$(filter-out nbs/app/%,$(wildcard nbs/*.ipynb nbs/*/*.ipynb nbs/*/methods/*.ipynb nbs/projects/solutions/*.ipynb)))
 refresh: setup
 	@test -z "$$NAME" -o -f "nbs/$$NAME.ipynb" || $(BIN)/python tools/near.py "$$NAME"
 	@$(BIN)/nbdev_export
@@ -96,7 +96,7 @@ refresh: setup
 	@$(BIN)/nbdev_clean --fname nbs
 
 contents: setup
-	@$(BIN)/python tools/contents.py
+	@$(BIN)/python tools/contents.py && $(BIN)/python tools/course.py
 	@$(MAKE) --no-print-directory readme
 
 readme: setup

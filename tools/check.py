@@ -33,6 +33,11 @@ def code(path: Path) -> str:
     return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
 
 
+def name_of(path: Path) -> str:
+    """A notebook as `make refresh` and tests call it."""
+    return path.relative_to(ROOT / "nbs").with_suffix("").as_posix()
+
+
 def imported(source: str, public: dict[str, str]) -> Iterator[str]:
     """The modules of the package that a source imports, as `part.module`; names of the package itself by where they are defined."""
     for node in ast.walk(ast.parse(source)):
@@ -72,8 +77,8 @@ def main(base: str) -> int:
     tests = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if path.name != "test_notebooks.py"]
     tests = [path for path in tests if path in files or modules & set(imported(code(path), public))]
     print(f"changed: {', '.join(path.stem for path in mine) or 'no chapter'}; {len(below)} chapters stand on them, {len(tests)} files of tests name them", flush=True)
-    runs = [f"{NOTEBOOKS}::test_notebook_runs_and_shows_what_is_committed[{path.stem}]" for path in mine]
-    held = [f"{NOTEBOOKS}::test_chapter_holds_for_the_package[{path.stem}]" for path in mine + below]
+    runs = [f"{NOTEBOOKS}::test_notebook_runs_and_shows_what_is_committed[{name_of(path)}]" for path in mine]
+    held = [f"{NOTEBOOKS}::test_chapter_holds_for_the_package[{name_of(path)}]" for path in mine + below]
     always = ["tests/book/test_project.py::test_package_is_what_the_notebooks_export", "tests/book/test_project.py::test_notebooks_are_clean"]
     began = time.monotonic()
 

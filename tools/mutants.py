@@ -149,7 +149,7 @@ def imported(path: Path, root: Path, given: dict[str, str]) -> set[Path]:
 
 def chapter_of(module: Path) -> list[str]:
     "The check of the chapter that exports a module."
-    told = re.search(r"File to edit: \S*/(\w+)\.ipynb", module.read_text())
+    told = re.search(r"File to edit: (?:\.\./)*nbs/(\S+)\.ipynb", module.read_text())
     return [CHAPTER.format(told[1])] if told else []
 
 

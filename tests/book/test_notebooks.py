@@ -35,6 +35,9 @@ NEEDS = {"housing": HOUSES, "objectives": HOUSES, "writers": "qmnist_writers/qmn
          "letters": "emnist_byclass_test/emnist-byclass-test-images-idx3-ubyte"}  # experiments that cannot do without these data
 
 
+def name_of(path): return path.relative_to(ROOT / "nbs").with_suffix("").as_posix()
+
+
 def directive(cell, pattern): return cell.cell_type == "code" and re.search(rf"^#\|\s*{pattern}", cell.source, re.M)
 
 
@@ -66,7 +69,7 @@ def executed_in_browser(path, lab):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", CHAPTERS, ids=name_of)
 def test_notebook_runs_and_shows_what_is_committed(path, request, tmp_path):
     executed = executed_in_browser(path, request.getfixturevalue("lab")) if request.config.getoption("browser") else executed_in_kernel(path, tmp_path)
     for i, (before, after) in enumerate(zip(nbformat.read(path, as_version=4).cells, executed.cells, strict=True)):
@@ -80,7 +83,7 @@ def test_a_tutorial_runs_in_jupyterlab(lab):
     executed_in_browser(ROOT / "nbs" / "tutorials" / "your_graph.ipynb", lab)
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", CHAPTERS, ids=name_of)
 def test_chapter_holds_for_the_package(path, tmp_path, monkeypatch):
     """The cells that are neither exported nor slow, run against the package in place of the notebook's own definitions."""
     monkeypatch.chdir(tmp_path)
