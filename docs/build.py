@@ -20,7 +20,8 @@ from mfdl.tools.cli import app
 
 ROOT = Path(__file__).parent.parent
 APART = {"app", ".ipynb_checkpoints"}  # folders of notebooks that are no pages
-BESIDE = ["CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/*.md"]  # Markdown files that are pages of the site
+BESIDE = ["CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/*.md"]  # Markdown files that are pages of the site,
+PAGES = ["course.md", "elsewhere.md"]  # and those of docs/
 TITLE = r"""title[=(]+"([^"{]+)\""""  # a title in the code of a figure, unless it is computed
 
 
@@ -31,8 +32,8 @@ def default_exp_(cell, module: str) -> None:
 
 def site_links(markdown: str) -> str:
     """Links as they are on the site: the pages beside the book are among its pages, what is no page is a file, and a heading is called what MyST calls it."""
-    markdown = markdown.replace("](nbs/", "](").replace("](../app/", "](path:../../nbs/app/")
-    markdown = re.sub(r"(\]\((?:\.\./)*)\.\./((?:benchmarks/)?\w+\.md)", r"\1\2", markdown)
+    markdown = re.sub(r"\]\((\.\./)?nbs/", "](", markdown).replace("](../app/", "](path:../../nbs/app/")
+    markdown = re.sub(r"(\]\((?:\.\./)*)\.\./(?:docs/)?((?:benchmarks/)?\w+\.md)", r"\1\2", markdown)
     return re.sub(r"(\]\([^()#\s:]*#)((?:[^()\s]|\(\S*?\))+)\)", lambda link: f"{link[1]}{default_slugify(link[2])})", markdown)
 
 
@@ -126,10 +127,10 @@ def stage(target: Path, only: list[Path]) -> None:
     if only: return
     stage_reference(chapters, target / "api")
     stage_commands(target / "commands")
-    shutil.copy(ROOT / "docs" / "elsewhere.md", target)
     (target / "benchmarks").mkdir()
     (target / "benchmarks" / "index.rst").write_text(headed("Time and memory", "What ``make benchmarks`` measured.\n\n.. toctree::\n   :glob:\n\n   *"))
     for path in (path for pattern in BESIDE for path in ROOT.glob(pattern)): (target / path.relative_to(ROOT)).write_text(site_links(path.read_text()))
+    for name in PAGES: (target / name).write_text(site_links((ROOT / "docs" / name).read_text()))
 
 
 def build(site: Path, only: list[Path]) -> None:

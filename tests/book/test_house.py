@@ -12,7 +12,7 @@ import pytest
 from conftest import CHAPTERS, CORE, MODULES, ROOT, defined
 
 NOTEBOOKS = sorted((ROOT / "nbs").glob("**/[!.]*.ipynb"))
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), ROOT / "docs" / "course.md", ROOT / "docs" / "elsewhere.md"])
 
 
 def imported(tree):

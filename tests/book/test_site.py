@@ -22,7 +22,7 @@ NOTEBOOKS = [str(path.relative_to(ROOT / "nbs").with_suffix("")) for path in sor
 BESIDE = [str(path.relative_to(ROOT).with_suffix("")) for pattern in ("C*.md", "benchmarks/*.md") for path in ROOT.glob(pattern)]
 COMMANDS = {name.replace(" --", "-"): name for name in [*app.list_commands(click.Context(app)), "account --log"]}  # page -> what is typed
 PAGES = [*NOTEBOOKS, *(f"api/{module}" for module in DOCUMENTED), *(f"commands/{name}" for name in COMMANDS), *BESIDE, "api/index", "commands/index"]
-PAGES += ["elsewhere", "benchmarks/index", "search"]
+PAGES += ["course", "elsewhere", "benchmarks/index", "search"]
 
 TYPESET = "() => window.MathJax?.startup.promise.then(() => true)"
 
