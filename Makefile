@@ -20,7 +20,7 @@ help:
 	@echo "make chapter    begin a new chapter: NAME=noise/methods/price TITLE='...', perhaps QUESTION='...?' and EXPORT=yes"
 	@echo "make refresh    export, run every notebook again, in place, and clean it; or one of them: NAME=protocol/methods/graphs"
 	@echo "make hooks      set up, then check what is quick to check before every commit"
-	@echo "make contents   write the tables of notebooks in nbs/index.ipynb and nbs/where.ipynb, then the README"
+	@echo "make contents   write the tables of notebooks in nbs/index.ipynb and nbs/where.ipynb, the times in docs/course.md, then the README"
 	@echo "make readme     write README.md from the cells of nbs/index.ipynb that are tagged for it"
 	@echo "make docs       set up, then build the site of the book: _docs/index.html, which needs no network"
 	@echo "make report     set up, then write the technical report, a PDF: _report/report.pdf (needs pandoc and LaTeX)"
