@@ -127,6 +127,12 @@ def sees_models(attack: Attack) -> bool:
     if not (everybody_trains and all_sent and plain_messages): return False
     return bool(attack.alone[run.messages.round == 0].all())
 
+def insiders_of(attack: Attack) -> Bools | None:  # (n,)
+    "Whose gradients an attacker knows, if those of all steps and no others."
+    inside = np.zeros(attack.run.n, dtype=bool)
+    inside[list(attack.coalition)] = True
+    return inside if np.array_equal(attack.known_gradients, np.tile(inside, attack.run.T)) else None
+
 def hears_all(attack: Attack) -> bool:
     "Whether it sees these models, and knows nothing else."
     if not attack.unknown_noise.all() or attack.known_gradients.any(): return False
@@ -192,11 +198,13 @@ ALIKE = Route(
     "full gossip matrices, such as W.toarray()")
 
 def heard_alike(attack: Attack) -> Overheard | None:
-    "The same where all nodes are alike, in networks of any size."
+    "The same where all nodes are alike, in networks of any size; also for insiders, who know their own noise."
     run = attack.run
-    if not isinstance(run, Protocol) or not ALIKE.fits(run) or not hears_all(attack): return None
+    if not isinstance(run, Protocol) or not ALIKE.fits(run) or not sees_models(attack): return None
+    inside = insiders_of(attack)
+    if inside is None: return None
     try:
-        C = own_strategy(run)
+        C = own_strategy(run, attack.unknown_noise, inside)
     except NotStreamable:
         return None
     return Overheard((C.T @ C)[None], np.ones((run.n, 1)))
@@ -266,9 +274,7 @@ def single_steps(attack: Attack) -> SingleSteps | None:
     run = attack.run
     if not isinstance(run, Protocol) or not SINGLE_STEPS.fits(run): return None
     if not sees_models(attack): return None
-    inside = np.zeros(run.n, dtype=bool)
-    inside[list(attack.coalition)] = True
-    if not np.array_equal(attack.known_gradients, np.tile(inside, run.T)): return None
+    if insiders_of(attack) is None: return None
     C = np.zeros((run.T, run.T))
     told = np.zeros((run.T, run.n))
     unknown = np.split(attack.unknown_noise, run.drawn[1:-1])

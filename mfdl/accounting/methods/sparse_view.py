@@ -457,11 +457,9 @@ class FromSeen(Covered):
         return values
 
 # %% ../../../nbs/accounting/methods/sparse_view.ipynb #seenown1
-def own_strategy(run: Protocol) -> Floats:  # (T, T)
-    "Return the strategy in time of the noise that each node alone draws."
-    everything = np.ones(run.drawn[-1], dtype=bool)
-    nobody = np.zeros(run.n, dtype=bool)
-    return strategy_in_time(*_in_both_matrices(run, everything, nobody))
+def own_strategy(run: Protocol, unknown: Bools, coalition: Bools) -> Floats:  # (q,), (n,) to (T, T)
+    "Return the strategy in time of the noise that each node outside a coalition alone draws."
+    return strategy_in_time(*_in_both_matrices(run, unknown, coalition))
 
 # %% ../../../nbs/accounting/methods/sparse_view.ipynb #seen0031
 def expected_cost(

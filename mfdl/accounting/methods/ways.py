@@ -96,7 +96,8 @@ def _cost_of_alike(attack: Attack, heard: object, asked: Asked) -> Cost:
     return Cost(flops, 32 * squares + 8 * min(n * squares, AT_ONCE), n)
 
 _ALIKE = Way(
-    "directions", ALIKE, lambda attack: heard_alike(attack) if attack.run.sparse else None,
+    "directions", ALIKE,
+    lambda attack: heard_alike(attack) if attack.run.sparse or attack.known_gradients.any() else None,
     _cost_of_alike, find=lambda attack, heard, asked: (heard, True))
 
 # %% ../../../nbs/accounting/methods/ways.ipynb #38way005
