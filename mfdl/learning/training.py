@@ -49,7 +49,7 @@ def train(
     against: TrustModel | list | str | None = None,
     noise: str | Protocol = "mafalda",
     participation: Participation | RandomParticipation | None = None,
-    holdings: list | None = None,
+    holdings: list | dict | None = None,
     clip: float | str | list[float] = 1.0,
     lr: float | np.ndarray | Schedule = 0.1,
     optimizer: str | Adam = "sgd",
@@ -71,7 +71,8 @@ def train(
     data : Dataset, str, tuple of array_like, or data of torch or Hugging Face
         Records, the name of a data set, arrays (X, y, X_test, y_test), or two data sets or
         loaders (train, test), read for their records (`learning.methods.data_as_held`). Of
-        (X, y) or of one data set, a fifth is put aside for tests.
+        (X, y) or of one data set, a fifth is put aside for tests. Data of sites are given by
+        the names of nodes, ({node: (X, y), ..}, (X_test, y_test)).
     graph : networkx.Graph, str or array (n, n)
         The network (with weights of Metropolis), the name of one, or a gossip matrix of 0, .., n-1.
     epsilon : float
@@ -91,8 +92,9 @@ def train(
         cyclic_poisson, truncated_poisson) or by assignment (balls_in_bins, balls_in_new_bins),
         which each node draws in secret. That protects more against an eavesdropper,
         and against nobody else (`accounting.methods.poisson`, `accounting.methods.random_batches` and `accounting.methods.truncated_poisson`).
-    holdings : list, optional
-        For each node, the records it holds; by default all are dealt round robin.
+    holdings : list or dict, optional
+        For each node, in the order of the graph or by its name, the records it holds; by
+        default all are dealt round robin.
     clip : float, list of float or 'automatic', optional
         The norm to which the gradient of each record is clipped, or norms of its layers; or all
         are scaled to norm 1.
@@ -176,7 +178,7 @@ def train(
     takes = protected(protect, scheme, person, feature_norm)
     nodes, W = network_given(graph, noise)
     attackers = attackers_given(against, nodes)
-    records, batches, members = dealt(data, len(nodes), holdings, scheme, person)
+    records, batches, members = dealt(data, nodes, holdings, scheme, person)
     check_options(epsilon, delta, how)
     size = 1 if protect == "node" else batches.size
     row = row_sensitivity(norm_of(clip), size, adjacency)

@@ -1,6 +1,7 @@
 """Data in the forms in which people hold them: the same records as plain arrays, whatever a loader does with them, and refusals of what would be other records."""
 import sys
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -192,3 +193,35 @@ def test_to_replace_a_record_takes_twice_the_noise_of_leaving_it_out(noise):
         assert done.simulation.batches.size == 4
     assert np.isclose(scales["replace-one"], 2 * scales["zero-out"])
     assert row_sensitivity(1.0, 4, "replace-one") == 2 * row_sensitivity(1.0, 4, "zero-out") == 0.5
+
+
+SITES = nx.path_graph(["Kiel", "Aachen", "Mainz"])
+
+
+def of_sites():
+    rng = np.random.default_rng(0)
+    return {site: (rng.normal(size=(k, 4)), rng.integers(0, 3, size=k)) for site, k in (("Aachen", 30), ("Mainz", 12), ("Kiel", 20))}
+
+
+def test_data_and_holdings_by_the_names_of_sites():
+    """In whatever order they are given, a site trains on its own records, and the model of a site is found under its name."""
+    held, test = of_sites(), of_sites()["Mainz"]
+    X, y = (np.concatenate([held[site][k] for site in SITES]) for k in (0, 1))
+    mine = {"Mainz": np.arange(50, 62), "Kiel": np.arange(20), "Aachen": np.arange(20, 50)}
+    how = {"model": lambda: torch.nn.Linear(4, 3), "graph": SITES, "epsilon": 8.0, "participation": Participation.cyclic(2, 3), "secret": 5, "progress": False}
+    by_site, by_number = train(data=(held, test), **how), train(data=(X, y, *test), holdings=mine, **how)
+    batches = by_site.simulation.learner.batches
+    for u, site in enumerate(SITES):
+        index = batches.index[u][batches.index[u] >= 0]
+        np.testing.assert_allclose(X[np.sort(index)], held[site][0])
+        assert (by_site.predict(X, node=site) == by_number.predict(X, node=site)).all()
+    persons = {site: np.arange(len(held[site][1])) // 2 + 100 * k for k, site in enumerate(held)}
+    by_person = train(data=(held, test), person=persons, **how).simulation.learner.members
+    assert by_person.shape == (10 + 15 + 6, 2) and (by_person[0] == [0, 1]).all()
+    for data, more, said in (
+            (held, {}, r"expected \(\{node"), ({"Kiel": held["Kiel"]}, {}, r"expected \(\{node"), (({**held, "Ulm": held["Kiel"]}, test), {}, "'Ulm' is not a node"),
+            (({"Kiel": held["Kiel"]}, test), {}, "nothing for 'Aachen'"), ((held, test), {"holdings": mine}, "expected no holdings"),
+            (({**held, "Kiel": (X[:, :3], y)}, test), {}, "of the same shape"), ((X, y, *test), {"holdings": [[0], [1]]}, "of 2 nodes; expected 3"),
+            ((X, y[:, None], *test), {}, "expected a class for each record"), ((X, y + 1, test[0], test[1] + 1), {}, "least label is 1"),
+            ((X, y, test[0][:, :2], test[1]), {}, "X_test has records of shape")):
+        with pytest.raises(ValueError, match=said): train(data=data, **how | more)

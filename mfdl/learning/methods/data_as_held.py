@@ -56,6 +56,21 @@ def parts_held(data: Any) -> list[Any]:
         "arrays (X, y) or (X, y, X_test, y_test), or a data set of torch or of Hugging Face, "
         "alone or as (train, test)")
 
+def is_by_site(data: Any) -> bool:
+    "Whether these are data of sites, by the names of nodes."
+    return isinstance(data, dict) and not _of_hugging_face("DatasetDict", data)
+
+def join_sites(parts: list[Any], nodes: list[Any]) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
+    "Features and targets of all sites, one site after the other, and the numbers of the records of each."
+    held = [[*map(np.asarray, arrays_held(part))] for part in parts]
+    for node, (X, y) in zip(nodes, held, strict=True):
+        if X.shape[1:] != held[0][0].shape[1:] or y.shape[1:] != held[0][1].shape[1:] or len(X) != len(y):
+            raise ValueError(f"data of {node!r} have the shapes {X.shape} and {y.shape}, those of {nodes[0]!r} "
+                             f"{held[0][0].shape} and {held[0][1].shape}: expected records of the same shape")
+    ends = np.cumsum([len(y) for _, y in held])
+    X, y = map(np.concatenate, zip(*held, strict=True))
+    return X, y, np.split(np.arange(ends[-1]), ends[:-1])
+
 # %% ../../../nbs/learning/methods/data_as_held.ipynb #ah000007
 def _is_plain(value: Any) -> bool:
     "Whether a value is a tensor, an array, a list, a number or a text, and not an image or so."

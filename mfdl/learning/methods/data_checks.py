@@ -116,6 +116,8 @@ def records_of(X: Any, y: Any, suffix: str) -> tuple[NDArray[np.float32], NDArra
             f"X{suffix} and y{suffix} have {len(features)} and {len(targets)} records: "
             "expected equally many, at least one")
     classes = targets.dtype.kind in "biu"
+    if classes and targets.ndim > 1 and targets.shape[1:] == (1,):
+        raise ValueError(f"y{suffix} has shape {targets.shape}: expected a class for each record, as y{suffix}[:, 0] is")
     targets = targets.astype(np.int64 if classes else np.float32)
     if classes and targets.min() < 0:
         raise ValueError(f"y{suffix} has the label {targets.min()}: expected classes 0, 1, ..")

@@ -44,6 +44,7 @@ def write_statement(
 ) -> tuple[Path, Path]:
     "Write a statement as Markdown and as JSON: path.md and path.json, which must not exist."
     stem = check_place("path", check_path("path", path))
+    stem = stem.with_suffix("") if stem.suffix in (".md", ".json") else stem
     files = tuple(stem.with_name(stem.name + ending) for ending in (".md", ".json"))
     for file in files:
         if file.exists(): raise FileExistsError(f"path={str(path)!r}: {file.name} is there; expected another name")

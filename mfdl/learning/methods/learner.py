@@ -264,6 +264,11 @@ def _ways(
     return together
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500021
+def _of_labels(data: Dataset) -> str:
+    "A word on labels that begin with another number than 0."
+    if data.y.dtype.kind != "i" or not data.y.min(): return ""
+    return f"; its least label is {data.y.min()}, and classes are 0, 1, ..: perhaps y - {data.y.min()}"
+
 def _check_outputs(
     model: torch.nn.Module,
     known: dict[str, torch.Tensor],  # constants
@@ -297,7 +302,7 @@ def _check_outputs(
     if not fits:
         raise ValueError(
             f"model makes outputs of shape {made} for one record: expected (1, {expected}) "
-            f"for loss {loss!r} on data {data.name!r}"
+            f"for loss {loss!r} on data {data.name!r}" + _of_labels(data)
         )
 
 # %% ../../../nbs/learning/methods/learner.ipynb #a6500023

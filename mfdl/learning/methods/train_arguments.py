@@ -23,6 +23,7 @@ from mfdl.base.arguments import (
 )
 from ...base.randomness import check_seed
 from ..data import Batches, Dataset, cut, round_robin
+from .data_as_held import arrays_held, is_by_site, join_sites
 from .data_sets import as_dataset, is_divided
 from .drawn_batches import RandomScheme, random_batches
 from .learner import Learner
@@ -101,7 +102,9 @@ def check_options(epsilon: float, delta: float, how: Running) -> None:
     if how["checkpoint"] is not None:
         check_path("checkpoint", how["checkpoint"])
     if how["checkpoint"] is not None and how["secret"] is None:
-        raise ValueError("checkpoint: to draw its noise again, a run needs a secret")
+        raise ValueError(
+            "checkpoint: to draw its noise again, a run needs a secret, which nobody else may know or guess; "
+            "expected secret=secrets.randbits(128), of the module secrets, kept where only you can read it")
     if how["checkpoint"] is not None and not Path(how["checkpoint"]).parent.is_dir():
         raise FileNotFoundError(f"checkpoint={str(how['checkpoint'])!r}: no such folder")
     check_flag("progress", how["progress"])
@@ -192,25 +195,53 @@ def _check_held(holdings: list, scheme: Participation | RandomScheme) -> None:
     raise ValueError(f"participation={scheme!r}: a node holds {held} records; expected "
                      f"Participation.truncated_poisson({q}, {T}, {held}, {most}, {groups})")
 
+def _in_order(argument: str, given: dict, nodes: list[Hashable]) -> list:
+    "What is given by the names of nodes, in the order of nodes."
+    missing = [node for node in nodes if node not in given]
+    unknown = [name for name in given if name not in set(nodes)]
+    if missing or unknown:
+        said = f"nothing for {missing[0]!r}" if missing else f"{unknown[0]!r} is not a node"
+        raise ValueError(f"{argument}: {said}; expected one entry for each of the {len(nodes)} nodes, by its name")
+    return [given[node] for node in nodes]
+
+def _by_site(data: Any, holdings: Any, nodes: list[Hashable]) -> tuple[Any, list | None]:
+    "Data and who holds them, where either is given by the names of nodes."
+    if isinstance(holdings, dict): holdings = _in_order("holdings", holdings, nodes)
+    pair = isinstance(data, list | tuple) and len(data) == 2
+    held = data[0] if pair else data
+    if not is_by_site(held): return data, holdings
+    if not pair:
+        raise ValueError("data: of sites by name, without records to test with; expected "
+                         "({node: (X, y), ..}, (X_test, y_test))")
+    if holdings is not None: raise ValueError("holdings: data of sites by name say who holds which records; expected no holdings")
+    X, y, holdings = join_sites(_in_order("data", held, nodes), nodes)
+    return (X, y, *arrays_held(data[1])), holdings
+
 def dealt(
-    data: Any, n: int, holdings: list | None,
+    data: Any, nodes: list[Hashable], holdings: list | dict | None,
     scheme: Participation | RandomScheme, person: Any = None,
 ) -> tuple[Dataset, Batches, Ints | None]:
     "Records, batches, and the records of each person, if batches are of persons."
+    n = len(nodes)
+    data, held = _by_site(data, holdings, nodes)
+    if isinstance(person, dict): person = np.concatenate([*map(np.asarray, _in_order("person", person, nodes))])
+    if held is not None and len(held) != n:
+        raise ValueError(f"holdings: of {len(held)} nodes; expected {n}, one for each node in the order of the graph, "
+                         "or a dict by their names")
     records = as_dataset(data)
     said = "holdings" if person is None else "person"
-    if (holdings is not None or person is not None) and not is_divided(data):
+    if (held is not None or person is not None) and not is_divided(data):
         raise ValueError(
             f"{said}: a fifth of data without a test part, such as (X, y), is put aside for tests, "
             "which changes the numbers of records; expected a Dataset, (X, y, X_test, y_test), "
             f"(train, test), or no {said}")
     members = None if person is None else members_of(person, len(records.y))
-    if members is not None: holdings = persons_held(members, holdings, n)
-    if holdings is None:
-        holdings = round_robin(len(records.y), n)
-    if isinstance(scheme, Participation): return records, cut(holdings, scheme.b), members
-    _check_held(holdings, scheme)
-    return records, random_batches(holdings, scheme), members
+    if members is not None: held = persons_held(members, held, n)
+    if held is None:
+        held = round_robin(len(records.y), n)
+    if isinstance(scheme, Participation): return records, cut(held, scheme.b), members
+    _check_held(held, scheme)
+    return records, random_batches(held, scheme), members
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #learns01
 def check_learns(

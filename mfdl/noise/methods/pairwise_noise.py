@@ -146,7 +146,9 @@ class PairwiseNoise(Optimum):
     ) -> Protocol:
         """D-SGD with this noise, from own draws and from secrets of groups.
 
-        Its privacy does not depend on W nor on who is offline, its squared error does.
+        Its privacy does not depend on W, its squared error does. Who is offline takes part
+        less often: an account of this run counts the steps in which nodes are there, so that
+        a promise for whoever comes after all is that of the run without `offline`.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ class Attack:
     def __post_init__(self) -> None:
         if not isinstance(self.trust, TrustModel):
             raise ValueError(f"trust={brief(self.trust)}: expected a trust model, such as LDP() or "
-                             "PNDP([node])")
+                             "PNDP([node]), or SecLDP([node]) for an insider who hears everything")
 
     def on(self, run: Protocol | MatrixProtocol) -> Attack:
         "The same attackers in another run."
