@@ -283,9 +283,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         X, y = records_of(self.X, self.y, "")
-        X_test, y_test = records_of(self.X_test, self.y_test, "_test")
-        if X.shape[1:] != X_test.shape[1:]:
-            raise ValueError(f"X_test has records of shape {X_test.shape[1:]}, X of {X.shape[1:]}: expected the same")
+        X_test, y_test = records_of(self.X_test, self.y_test, "_test", X.shape[1:])
         found = {"X": X, "y": y, "X_test": X_test, "y_test": y_test}
         for name, array in found.items():
             object.__setattr__(self, name, array)

@@ -27,7 +27,7 @@ from .methods.statements import Trained, TrainedByEstimate, in_words
 from mfdl.learning.methods.train_arguments import (
     MATRICES, Running, attackers_given, check_learns, check_options, check_random, completed,
     dealt, finish, in_turn, largest_coalition, network_given, protected, protocol_by_name, renamed_errors,
-    taking_part,
+    taking_part, warn_of_delta,
 )
 from .simulator import Simulation
 from ..protocol.participation import Participation
@@ -180,6 +180,7 @@ def train(
     attackers = attackers_given(against, nodes)
     records, batches, members = dealt(data, nodes, holdings, scheme, person)
     check_options(epsilon, delta, how)
+    warn_of_delta(delta, len(records.y))
     size = 1 if protect == "node" else batches.size
     row = row_sensitivity(norm_of(clip), size, adjacency)
     schedule, adam = optimizer_given(optimizer, lr, scheme.T)

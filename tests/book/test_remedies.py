@@ -123,6 +123,8 @@ def remembering(basis):
 
 LINE, T = nx.path_graph(3), 4
 W = gossip_matrix(LINE)
+TABLE = pd.DataFrame(W, list("abc"), list("abc"))
+SITES = {node: (np.eye(4, 2), np.arange(4) % 2) for node in LINE}
 SPARSE, LINKED, NAMED, TWO_LINKS = csr_array(W), nx.to_numpy_array(LINE), [("a", "b"), ("b", "c")], nx.MultiGraph([(0, 1), (0, 1)])
 TWICE, EVERY, APART = Participation.cyclic(2, 2), Participation.every_step(T), Participation.min_sep(2, 2, T)
 RUN, PREFIX, LOCAL, ZIP = dp_dsgd(W, T), mf_dsgd(W, T, np.tril(np.ones((T, T)))), local_dsgd(W, T, 2), zip_dl(W, T)
@@ -393,6 +395,12 @@ GOSSIP = [
     ("shares in [0, 1] whose columns sum to 1, such as {} / {}.sum(axis=0)", lambda: push_sum(2 * W, T), lambda: push_sum(2 * W / (2 * W).sum(axis=0), T)),
     ("expected (n rows, n rows) for n nodes with rows={} vectors each", lambda: Round(np.eye(3), rows=2), lambda: Round(np.eye(6), rows=2)),
     ("W[1] is a Graph: expected a gossip matrix, such as gossip_matrix(W[1])", lambda: dp_dsgd([W, LINE, W, W], T), lambda: dp_dsgd([W, gossip_matrix(LINE), W, W], T)),
+    ("as those of gossip_matrix(graph) are, or list(graph) for another network of these nodes", lambda: dp_dsgd(np.ones((3, 3)) / 3, T, nodes=LINE),
+     lambda: [dp_dsgd(gossip_matrix(LINE), T, nodes=LINE), dp_dsgd(np.ones((3, 3)) / 3, T, nodes=list(LINE))]),
+    ("expected {}.to_numpy(), and nodes={}.index where a protocol is made of it", lambda: dp_dsgd(TABLE, T), lambda: dp_dsgd(TABLE.to_numpy(), T, nodes=TABLE.index)),
+    ("expected one for {} steps, such as Participation.cyclic(k, b) with k*b = {}", trains(noise=dp_dsgd(W, 9)),
+     trains(noise=dp_dsgd(W, 9), participation=Participation.cyclic(3, 3))),
+    ("expected ({node: (X, y), ..}, (X_test, y_test))", trains(data=SITES), trains(data=(SITES, SITES[0]))),
     ("gossip_matrix(W, sparse=False)", lambda: check_gossip(nx.cycle_graph(2001)), lambda: check_gossip(gossip_matrix(nx.cycle_graph(2001), sparse=False))),
     ("numbers each: expected a full matrix, such as gossip_matrix(graph, sparse=False)",
      lambda: modes(gossip_matrix(LINE, sparse=True)), lambda: modes(gossip_matrix(LINE, sparse=False))),

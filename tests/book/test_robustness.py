@@ -55,7 +55,7 @@ from mfdl.protocol import algorithms, gossip, participation
 from mfdl.protocol import protocols as protocol
 from mfdl.protocol import threat_models as attackers
 from mfdl.protocol import workload as workloads
-from mfdl.protocol.methods import checked_gossip, executable, graphs, group_seeds, message_noise, streams, token, variants, your_algorithm
+from mfdl.protocol.methods import checked_gossip, executable, graphs, group_seeds, message_noise, run_checks, streams, token, variants, your_algorithm
 from mfdl.protocol.methods.attacker_names import parse_attackers
 from mfdl.protocol.methods.secure_sums import SecureSum
 from mfdl.tools import grids, names, sweeps
@@ -448,6 +448,9 @@ def test_accounts_of_anything_legal(case):
     assert all(near[v] == 0 for v, hops in zip(run.nodes, run.distances(few), strict=True) if v in near and hops > sum(len(step.rounds) for step in run.steps))
     promise = refused(lambda: by_victim(run, attackers.PNDP(few), scheme, updates=Lipschitz(1)), "updates")
     if promise is not None: assert at_most({v: mu for v, mu in near.items() if np.isfinite(mu)}, promise)
+    run_checks.check_linked(run.hears, run, "nodes")
+    if run.hears.sum():
+        with pytest.raises(ValueError, match="has no such link"): run_checks.check_linked(np.zeros((run.n, run.n)), run, "nodes")
     report = accounting.account(run, attackers.LDP(), scheme, sigma=2.0)
     assert "react" in repr(report)
     assert report.mu == pytest.approx([outside[v] / 2 for v in report.victims]) and len(report.to_frame()) == run.n
@@ -559,7 +562,8 @@ def test_patterns_are_all_there_is(k, b, more, exactly, seed):
 # Gossip, workloads and what is optimal
 
 @campaign(60, "gossip.gossip_matrix gossip.spectral_gap gossip.links gossip.hops gossip.churn checked_gossip.check_gossip checked_gossip.check_graph "
-              "checked_gossip.adjacency_of checked_gossip.square_matrix checked_gossip.warn_if_disconnected checked_gossip.gossip_sequence checked_gossip.is_matrix "
+              "checked_gossip.adjacency_of checked_gossip.square_matrix checked_gossip.warn_if_disconnected "
+              "checked_gossip.warn_if_out_of_order checked_gossip.gossip_sequence checked_gossip.is_matrix "
               "workload.workload "
               "workload.workload_operator checked_gossip.gossip_sequence checked_gossip.is_matrix gram_matrices.* cholesky.gram_factor "
               "lemma12.* space_time.space_time_workload",

@@ -146,3 +146,42 @@ def test_automatic_clipping_costs_what_a_clip_of_one_does():
     assert automatic.simulation.runs[0].secret != clipped.simulation.runs[0].secret
     with pytest.raises(ValueError, match="short ones are scaled up"): trained(clip="automatic", feature_norm=2.0)
     with pytest.raises(ValueError, match="clip="): trained(clip="automatik")
+
+
+def test_who_stops_a_training_is_told_what_is_kept(tmp_path):
+    stopped = []
+
+    def interrupted(**change):
+        stopped.clear()
+        learn = train_arguments.Simulation.step
+        def step(self):
+            stopped.append(self.t)
+            if len(stopped) == 5: raise KeyboardInterrupt
+            learn(self)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt) as caught:
+            patch.setattr(train_arguments.Simulation, "step", step)
+            trained(every=1, **change)
+        return caught.value.__notes__[0]
+
+    assert "nothing is kept" in interrupted()
+    place = tmp_path / "run.ckpt"
+    assert f"kept in {place}" in interrupted(checkpoint=place)
+    assert torch.equal(trained(every=1, checkpoint=place).models[0].weight, trained(every=1).models[0].weight)
+
+
+def test_a_delta_that_would_publish_a_record_is_pointed_out():
+    with pytest.warns(UserWarning, match="48 records: to publish one of them"): trained(delta=0.03)
+
+
+def test_batches_that_never_come_are_pointed_out():
+    late = dp_dsgd(W, 6, nodes=GRAPH, trains=[[0, 1, 2, 3]] * 2 + [[1, 2, 3]] + [[0, 1, 2, 3]] * 2 + [[1, 2, 3]])
+    with pytest.warns(UserWarning, match="never trains on 1 of 3 batches of node 0, and so of 1 nodes in all"): trained(noise=late)
+
+
+def test_a_protocol_for_another_network_or_order_is_refused():
+    other = [3, 1, 2, 0]
+    for run, said in ((dp_dsgd(W[other][:, other], 6), "has no such link"), (dp_dsgd(W, 4), "expected one for 4 steps"),
+                      (dp_dsgd(W, 6, nodes=other), "4 nodes, number 1 is 3, expected those of the graph in its order, 4 nodes, number 1 is 0")):
+        with pytest.raises(ValueError, match=said): trained(noise=run)
+    named = dp_dsgd(W, 6, nodes=["a", "b", "c", "d"])
+    assert trained(graph=W, noise=named).report.victims[0] in named.nodes

@@ -754,10 +754,11 @@ class Report(_Findings):
                              "expected 'victims' or 'heatmap'")
         draw, size = _PLOTS[kind]
         if ax is None:
-            _, ax = plt.subplots(figsize=size)
+            _, ax = plt.subplots(figsize=size, layout="constrained")
         elif not hasattr(ax, "errorbar"):
             raise ValueError(f"ax={brief(ax)}: expected Axes of matplotlib, or None")
         draw(self.to_frame(), ax)
+        if not self.adaptive and not ax.get_title(): ax.set_title("An estimate: if gradients do not react")
         return ax
 
     def __repr__(self) -> str:

@@ -104,7 +104,9 @@ _CLASSES = (
     "classes 0, 1, .. (of other labels: np.unique(labels, return_inverse=True)[1]), or real numbers"
 )
 
-def records_of(X: Any, y: Any, suffix: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
+def records_of(
+    X: Any, y: Any, suffix: str, shape: tuple[int, ...] | None = None,  # of other records
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
     "Features and targets in their types; raises ValueError where they do not fit."
     check_tables(X, y, suffix)
     features = _numbers(f"X{suffix}", X, "the features of each record, as numbers")
@@ -115,6 +117,8 @@ def records_of(X: Any, y: Any, suffix: str) -> tuple[NDArray[np.float32], NDArra
         raise ValueError(
             f"X{suffix} and y{suffix} have {len(features)} and {len(targets)} records: "
             "expected equally many, at least one")
+    if shape is not None and features.shape[1:] != shape:
+        raise ValueError(f"X{suffix} has records of shape {features.shape[1:]}, X of {shape}: expected the same")
     classes = targets.dtype.kind in "biu"
     if classes and targets.ndim > 1 and targets.shape[1:] == (1,):
         raise ValueError(f"y{suffix} has shape {targets.shape}: expected a class for each record, as y{suffix}[:, 0] is")

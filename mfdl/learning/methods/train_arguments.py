@@ -114,6 +114,12 @@ def check_options(epsilon: float, delta: float, how: Running) -> None:
     check_seed("secret", 0 if how["secret"] is None else how["secret"])
     check_count("every", 1 if how["every"] is None else how["every"], "a number of steps")
 
+def warn_of_delta(delta: float, records: int) -> None:
+    "Warn of a delta that would allow to publish a record."
+    if delta * records < 1: return
+    warnings.warn(f"delta={delta:g} with {records} records: to publish one of them, drawn at random, would keep this budget; "
+                  f"expected a delta far below {1 / records:.1g}", stacklevel=3)
+
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #against1
 def attackers_given(against: Any, nodes: Sequence[Hashable]) -> Any:
     "The trust models; by default an eavesdropper, and for 'one insider' and the like all coalitions of that size."
@@ -356,6 +362,11 @@ def finish(
     "Take all steps, and forget the secret if it was not given."
     if checkpoint is not None and Path(checkpoint).exists():
         simulation.resume(checkpoint)
-    simulation.run(every, progress=progress, checkpoint=checkpoint, spent=spent)
+    try:
+        simulation.run(every, progress=progress, checkpoint=checkpoint, spent=spent)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"kept in {checkpoint}: the same call goes on from there" if checkpoint is not None and Path(checkpoint).exists()
+                      else "nothing is kept that another call could go on from; a checkpoint and a secret would keep it")
+        raise
     if forget:
         simulation.forget()

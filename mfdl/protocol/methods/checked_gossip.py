@@ -110,7 +110,7 @@ def _square_sparse(W: csr_array, name: str) -> csr_array:
 def square_matrix(W: Floats | Sequence[object], name: str) -> Floats:
     "A square matrix of finite numbers as float64, (n, n)."
     check_plain(name, W)
-    if list(getattr(W, "columns", range(len(W)))) != [*range(len(W))]:
+    if hasattr(W, "to_numpy") and [*getattr(W, "index", ())] != [*range(len(W))]:
         raise ValueError(f"{name} is a table whose rows have names: expected {name}.to_numpy(), and nodes={name}.index "
                          "where a protocol is made of it")
     try:
