@@ -84,7 +84,8 @@ def optimize_pairwise(
 
     References
     ----------
-    chapter 19; DECOR (Allouah et al. 2024) has one strength for all pairs and one step.
+    chapter 19; CorN-DSGD, problem 10, for one step; DECOR (Allouah et al. 2024) has one strength
+    for all pairs.
 
     Examples
     --------
