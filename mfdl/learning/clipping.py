@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 __all__ = []
 
 # %% ../../nbs/learning/22_clipping.ipynb #a6300005
-AUTOMATIC = "automatic"
-
-def norm_of(clip: Any) -> Any:
-    "The norm that no gradient exceeds; with automatic clipping it is 1, and of norms of layers that of all of them."
-    if isinstance(clip, str) and clip == AUTOMATIC: return 1.0
-    if not isinstance(clip, list | tuple | np.ndarray) or getattr(clip, "ndim", 1) == 0: return clip
-    norms = [real_number(one) for one in clip]
-    if not norms or not all(1e-15 <= one <= 1e18 for one in norms):
-        raise ValueError(f"clip={brief(clip)}: expected a number, or a list with a positive norm for each layer that trains")
-    return float(np.linalg.norm(norms))
-
 def clip_factors(
     squares: torch.Tensor,  # (.., records)
     mask: torch.Tensor,  # (.., records)
@@ -48,6 +37,18 @@ def clip_factors(
     factors = scale * mask / size
     precise = torch.isfinite(squares) & (factors >= torch.finfo(mask.dtype).tiny)
     return factors.where(precise, 0).to(mask.dtype)
+
+# %% ../../nbs/learning/22_clipping.ipynb #autom003
+AUTOMATIC = "automatic"
+
+def norm_of(clip: Any) -> Any:
+    "The norm that no gradient exceeds; with automatic clipping it is 1, and of norms of layers that of all of them."
+    if isinstance(clip, str) and clip == AUTOMATIC: return 1.0
+    if not isinstance(clip, list | tuple | np.ndarray) or getattr(clip, "ndim", 1) == 0: return clip
+    norms = [real_number(one) for one in clip]
+    if not norms or not all(1e-15 <= one <= 1e18 for one in norms):
+        raise ValueError(f"clip={brief(clip)}: expected a number, or a list with a positive norm for each layer that trains")
+    return float(np.linalg.norm(norms))
 
 # %% ../../nbs/learning/22_clipping.ipynb #a6300008
 LOSSES = ("squared", "huber", "cross-entropy")
