@@ -29,6 +29,21 @@ if TYPE_CHECKING:
 # %% auto #0
 __all__ = ['Simulation']
 
+# %% ../../nbs/learning/23_simulator.ipynb #a660001a
+def one_step(simulation: Simulation) -> None:
+    "Gradients, noise, learning rate and gossip, for all nodes of all runs."
+    learner, noise, exchange, t = simulation.learner, simulation.noise, simulation.exchange, simulation.t
+    steps = [run.plain.steps[t] for run in simulation.runs]
+    change = learner.changes(t)
+    trains = np.array([step.trains for step in steps]).T
+    if not trains.all(): change *= exchange.tensor(trains)[..., None]
+    noise.add_to(change, t)
+    learner.move(change)
+    noisy = noise.in_messages(t, float(learner.rates[t]))
+    if simulation.transcript is not None:
+        simulation.transcript.append(exchange.messages(steps[0], learner.vectors, noisy))
+    learner.vectors = exchange.exchanged(steps, learner.vectors, noisy)
+
 # %% ../../nbs/learning/23_simulator.ipynb #a660001b
 class Simulation(Training):
     """Train all nodes of all runs together, in float32 (chapter 23).
@@ -117,19 +132,7 @@ class Simulation(Training):
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.forgotten = False
 
-    def _take_step(self) -> None:
-        learner = self.learner
-        steps = [run.plain.steps[self.t] for run in self.runs]
-        change = learner.changes(self.t)
-        trains = np.array([step.trains for step in steps]).T
-        if not trains.all():
-            change *= self.exchange.tensor(trains)[..., None]
-        self.noise.add_to(change, self.t)
-        learner.move(change)
-        noisy = self.noise.in_messages(self.t, float(learner.rates[self.t]))
-        if self.transcript is not None:
-            self.transcript.append(self.exchange.messages(steps[0], learner.vectors, noisy))
-        learner.vectors = self.exchange.exchanged(steps, learner.vectors, noisy)
+    _take_step = one_step
 
     def digest(self, exact: bool = True) -> str:
         """Return a SHA-256 of all that must agree when a run is resumed.
