@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ['Simulation']
 
 # %% ../../nbs/learning/23_simulator.ipynb #a660001a
-def one_step(simulation: Simulation) -> None:
+def take_step(simulation: Simulation) -> None:
     "Gradients, noise, learning rate and gossip, for all nodes of all runs."
     learner, noise, exchange, t = simulation.learner, simulation.noise, simulation.exchange, simulation.t
     steps = [run.plain.steps[t] for run in simulation.runs]
@@ -132,7 +132,7 @@ class Simulation(Training):
         self.transcript: list[torch.Tensor] | None = [] if record else None
         self.forgotten = False
 
-    _take_step = one_step
+    _take_step = take_step
 
     def digest(self, exact: bool = True) -> str:
         """Return a SHA-256 of all that must agree when a run is resumed.
