@@ -212,4 +212,5 @@ def train(
     every = how["every"] or in_turn(scheme).b
     finish(simulation, every, how["checkpoint"], how["progress"], spent, secret is None)
     result = TrainedByEstimate if estimate else Trained
-    return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None, feature_norm, float(epsilon))
+    return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None, feature_norm,
+                  float(epsilon), noise=str(noise) if named else None)

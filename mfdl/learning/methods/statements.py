@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,12 +155,15 @@ def _steps_in_words(simulation: Simulation) -> str:
     moments = simulation.learner.moments
     return "" if moments is None else f" Each node follows its noisy gradients as {moments.adam!r} does."
 
-def _noise_in_words(run: Run, fresh: bool) -> str:
+def _noise_in_words(run: Run, kind: str | None, fresh: bool) -> str:
+    "The kind that was asked for by name, or the protocol that was given."
+    name = run.protocol.name.replace(run.plain.name, kind or run.plain.name, 1)  # a schedule is named after it
     secret = "fresh secret, which nobody knows" if fresh else "given secret, which must stay one"
     grid = ", drawn by a cryptographic generator, on one grid with the gradients."
     return (
-        f"Noise: {run.protocol.name}, standard deviation {run.scale:.4g} for each variable, "
+        f"Noise: {name}, standard deviation {run.scale:.4g} for each variable, "
         f"from a {secret}" + (grid if run.secure else "."))
+
 def _own(simulation: Simulation) -> str:
     "What becomes of the noisy means of small sites."
     if simulation.learner.factors is None: return ""
@@ -177,6 +180,7 @@ class _Models:
     attackers: str
     fresh: bool
     feature_norm: float | None
+    noise: str | None = field(default=None, kw_only=True)
 
     @property
     def models(self) -> list[torch.nn.Module]:
@@ -222,6 +226,8 @@ class Trained(_Models):
         The norm to which features were scaled down, if they were.
     epsilon : float
         Epsilon of the budget.
+    noise : str, optional
+        The kind of noise that was asked for, by its name.
 
     References
     ----------
@@ -446,7 +452,7 @@ def _statement(trained: _Models) -> str:
         f"Against: {trained.attackers}.",
         f"{takes_part(scheme, unit)}; {_limited(simulation, unit)} to norm {simulation.learner.clip:g} "
         f"and averaged over {1 if unit == 'node' else simulation.batches.size}.{_own(simulation)}{_steps_in_words(simulation)}",
-        _noise_in_words(simulation.runs[0], trained.fresh),
+        _noise_in_words(simulation.runs[0], trained.noise, trained.fresh),
         on_nonfinite_in_words(simulation.learner.on_nonfinite),
         NOT_COVERED,
         ASSUMED,
