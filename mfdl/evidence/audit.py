@@ -120,7 +120,8 @@ def audit(
     sigma : float
         Standard deviation of a noise variable, divided by the row sensitivity.
     adjacency : str
-        'zero-out' or 'replace-one'.
+        'zero-out' or 'replace-one' (the default of `train`); mu is the same, as sigma
+        counts in row sensitivities.
     victim : hashable, optional
         Label of the node that is attacked; by default the one that is worst off.
     claimed : float, optional
