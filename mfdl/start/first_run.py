@@ -43,7 +43,7 @@ def train_in_loops(
             batch = batches[u, t % batches.shape[1]]
             total = np.zeros(d)
             for i in batch:
-                if i < 0: continue
+                if i < 0: continue  # an empty place in a batch
                 total += _clipped(gradient(models[u], X[i], y[i]), clip)
             sent[t, u] = models[u] - lr * (total / len(batch) + noise[t, u])
         models = np.zeros((n, d))
