@@ -5,7 +5,7 @@
 # %% ../../nbs/protocol/04_protocols.ipynb #00000002
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,45 +21,15 @@ from mfdl.protocol.methods.run_checks import (
     rows_of,
 )
 from mfdl.protocol.methods.steps import (
-    ByContent, Round, Step, features_of, fingerprint, frozen, read_only, refuse,
+    ByContent, Step, features_of, fingerprint, frozen, read_only, refuse,
 )
 from mfdl.protocol.methods.tables import (
-    Messages, NoiseMixing, Variables, messages_of_steps, mixing_of_steps, variables_of_steps,
+    Messages, NoiseMixing, Variables, effects_of_steps, messages_of_steps, mixing_of_steps,
+    variables_of_steps,
 )
 
 # %% auto #0
 __all__ = ['Protocol']
-
-# %% ../../nbs/protocol/04_protocols.ipynb #3d17c8a5
-def _exchanged(models: Floats, one: Round, end: int) -> tuple[Floats, int]:
-    "Messages of an exchange, and the new number of places; changes the models."
-    sent = models[one.sent]
-    if one.share is None:
-        models[:, :end] = one.W @ models[:, :end]
-        return sent, end
-    sender, receiver = one.pairs.T
-    places = end + np.arange(len(sender))
-    end += len(sender)
-    sent[np.arange(len(sent)), places[sender != receiver]] = 1
-    models[:, :end] = one.W @ models[:, :end]
-    models[receiver, places] += one.W[receiver, sender]
-    return sent, end
-
-def _effects_of(steps: Sequence[Step], places: int) -> Floats:  # (messages, places)
-    "What one unit, added at each place, does to each message."
-    n = steps[0].n
-    rows = rows_of(steps)
-    models = np.zeros((n * rows, places))
-    entering = models[rows - 1::rows]
-    sent = [np.zeros((0, places))]
-    end = 0
-    for step in steps:
-        entering[:, end:end + n] += np.eye(n)
-        end += n
-        for one in step.rounds:
-            messages, end = _exchanged(models, one, end)
-            sent.append(messages)
-    return np.vstack(sent)
 
 # %% ../../nbs/protocol/04_protocols.ipynb #00000017
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -209,7 +179,7 @@ class Protocol(Labelled, ByContent):
     def effects(self) -> Floats:
         "E, (messages, places): what one unit at each place does to each message."
         if self.sparse: raise ValueError(NEEDS_FULL.format(self.name))
-        return _effects_of(self.steps, len(self.mix.step))
+        return effects_of_steps(self.steps, self.rows, len(self.mix.step))
 
     @cached_property
     def M_G(self) -> Floats:

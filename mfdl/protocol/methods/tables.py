@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array, eye_array, kron, vstack
 
 from ...base.arguments import Bools, Floats, Ints, brief, check_kind
-from .steps import Step
+from .steps import Round, Step
 
 # %% auto #0
 __all__ = []
@@ -253,3 +253,33 @@ def mixing_of_steps(steps: Sequence[Step], drawn: Ints, takes_back: bool) -> Noi
     L = _taken_back(steps, round_of < 0) if takes_back else csr_array(eye_array(len(node)))
     return NoiseMixing(
         step_of, round_of, node, receiver, D, L, takes_back, steps[0].noise.basis)
+
+# %% ../../../nbs/protocol/methods/tables.ipynb #7ab1000b
+def _exchanged(models: Floats, one: Round, end: int) -> tuple[Floats, int]:
+    "Messages of an exchange, and the new number of places; changes the models."
+    sent = models[one.sent]
+    if one.share is None:
+        models[:, :end] = one.W @ models[:, :end]
+        return sent, end
+    sender, receiver = one.pairs.T
+    places = end + np.arange(len(sender))
+    end += len(sender)
+    sent[np.arange(len(sent)), places[sender != receiver]] = 1
+    models[:, :end] = one.W @ models[:, :end]
+    models[receiver, places] += one.W[receiver, sender]
+    return sent, end
+
+def effects_of_steps(steps: Sequence[Step], rows: int, places: int) -> Floats:  # (messages, places)
+    "What one unit, added at each place, does to each message; nodes keep `rows` vectors."
+    n = steps[0].n
+    models = np.zeros((n * rows, places))
+    entering = models[rows - 1::rows]
+    sent = [np.zeros((0, places))]
+    end = 0
+    for step in steps:
+        entering[:, end:end + n] += np.eye(n)
+        end += n
+        for one in step.rounds:
+            messages, end = _exchanged(models, one, end)
+            sent.append(messages)
+    return np.vstack(sent)
