@@ -27,8 +27,7 @@ class TrustModel:
 
     In all methods `coalition` is the mask of the attacking nodes, bool (n,). A model
     whose attackers see single messages defines `sees`; one with another linear map of
-    the messages overrides `observation`. What a class says of itself is not inherited:
-    a subclass says it again if it still holds.
+    the messages overrides `observation`.
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class TrustModel:
     sees_messages = False
     knows_own = False
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls) -> None:  # a subclass says again what still holds for it
         for name in ("hears_all", "sees_messages", "knows_own", "describe"):
             if name not in vars(cls):
                 setattr(cls, name, vars(TrustModel)[name])
