@@ -8,68 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import comb
-
-import numpy as np
 
 from ..base.arguments import Floats, brief, check_choice, check_count
+from mfdl.protocol.methods.least_separation import (
+    check_weights, count_patterns, full_patterns, largest_sum, tight_patterns,
+)
 from .methods.random_participation import RandomParticipation, RandomSchemes
 
 # %% auto #0
 __all__ = ['Participation']
-
-# %% ../../nbs/protocol/07_participation.ipynb #00000008
-def _full_patterns(start: int, k: int, b: int, T: int) -> Iterator[tuple[int, ...]]:
-    "All patterns of k participations from a step on, at least b steps apart."
-    if not k:
-        yield ()
-        return
-    for first in range(start, T - (k - 1) * b):
-        for rest in _full_patterns(first + b, k - 1, b, T):
-            yield (first, *rest)
-
-def _tight_patterns(last: int, left: int, b: int, T: int) -> Iterator[tuple[int, ...]]:
-    "Continuations of a pattern by fewer steps, with gaps too small for another."
-    if not left: return
-    for step in range(last + b, min(last + 2 * b, T)):
-        if step + b >= T:
-            yield (step,)
-        else:
-            for rest in _tight_patterns(step, left - 1, b, T):
-                yield (step, *rest)
-
-# %% ../../nbs/protocol/07_participation.ipynb #0000000a
-def _count(k: int, b: int, T: int) -> int:
-    "Number of maximal patterns of at most k participations, at least b steps apart."
-    is_last = np.arange(T) + b >= T  # after these steps there is room for no other
-    after, later = np.minimum(np.arange(T)[:, None] + [b, 2 * b], T).T
-    ways = np.zeros(T, dtype=object)  # maximal continuations after each step
-    shorter = 0
-    for _ in range(k - 1):
-        now = np.where(is_last, 1, ways)
-        total = np.concatenate([[0], np.cumsum(now)])
-        ways = total[later] - total[after]
-        shorter = total[b]
-    return comb(T - (k - 1) * (b - 1), k) + int(shorter)
-
-# %% ../../nbs/protocol/07_participation.ipynb #largest1
-def _checked_weights(weights: Floats, T: int) -> Floats:
-    "Non-negative numbers, one for each step, as float64 (T,)."
-    try:
-        numbers = np.asarray(weights).astype(float, casting="same_kind")
-    except (TypeError, ValueError):
-        numbers = np.array(np.nan)
-    if numbers.shape != (T,) or not (numbers >= 0).all():
-        raise ValueError(f"weights: expected {T} non-negative numbers, one for each step")
-    return numbers
-
-def _largest_sum(weights: Floats, k: int, b: int) -> float:
-    "The largest sum of weights over at most k steps, at least b apart."
-    best = np.zeros(len(weights) + b)  # over steps from t on, with the participations left
-    for _ in range(k):
-        taken = weights + best[b:]
-        best = np.append(np.maximum.accumulate(taken[::-1])[::-1], np.zeros(b))
-    return float(best[0])
 
 # %% ../../nbs/protocol/07_participation.ipynb #scheme01
 _SEPARATIONS = {"cyclic": "exactly", "min-sep": "at least"}
@@ -174,20 +121,20 @@ class Participation(RandomSchemes):
     @property
     def count(self) -> int:
         "Number of maximal patterns."
-        return self.b if self.separation == "exactly" else _count(self.k, self.b, self.T)
+        return self.b if self.separation == "exactly" else count_patterns(self.k, self.b, self.T)
 
     def patterns(self) -> Iterator[tuple[int, ...]]:
         "The maximal patterns, tuples of steps, one after the other."
         if self.separation == "exactly":
             yield from (tuple(range(j, self.T, self.b)) for j in range(self.b))
         else:
-            yield from _full_patterns(0, self.k, self.b, self.T)
-            yield from _tight_patterns(-self.b, self.k - 1, self.b, self.T)
+            yield from full_patterns(0, self.k, self.b, self.T)
+            yield from tight_patterns(-self.b, self.k - 1, self.b, self.T)
 
     def max_sum(self, weights: Floats) -> float:
         "Largest sum of non-negative weights, float (T,), over one pattern, in O(kT)."
-        w = _checked_weights(weights, self.T)
-        if self.separation == "at least": return _largest_sum(w, self.k, self.b)
+        w = check_weights(weights, self.T)
+        if self.separation == "at least": return largest_sum(w, self.k, self.b)
         return float(w.reshape(self.k, self.b).sum(axis=0).max())
 
 # %% ../../nbs/protocol/07_participation.ipynb #0000000c

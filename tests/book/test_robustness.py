@@ -111,6 +111,7 @@ ELSEWHERE = {  # why -> names without a campaign here
     "random runs and coalitions against the covariance of their noise: tests/accounting/test_noisy_gradients.py": "proved_for_training.*",
     "runs that lose digits, against exact fractions: tests/accounting/test_digits.py": "state_space.check_digits state_space.strategy_in_time",
     "sparse runs of any features: tests/accounting/test_features.py": "executable.with_full_matrices",
+    "all subsets by brute force: `protocol.methods.least_separation`": "least_separation.*",
     "random records in random steps: tests/protocol/test_participation.py": "record_uses.* participation.participation_of",
     "trains: tests/evidence/test_audit.py": "audit.* worst_inputs.* replays.* distances.Interval distances.least_refutable",
     "attacks in a line, for readers: tests/accounting/test_digits.py, tests/accounting/test_reactions.py": "lemma14.view attacks.coalition_mask",
