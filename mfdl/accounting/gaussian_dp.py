@@ -125,7 +125,7 @@ class GaussianDP:
         return dp_accounting.GaussianDpEvent(noise_multiplier)
 
     def compose(self, *others: GaussianDP) -> GaussianDP:
-        "Find the privacy of this mechanism and others together, adaptively."
+        "Find the privacy of this mechanism and others together, adaptively (arXiv 1905.02383)."
         for other in others:
             if isinstance(other, GaussianDP): continue
             raise ValueError(
