@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from ..base.arguments import Bools, Floats, Ints, check_fits
 from ..protocol.methods.attacks import Attack
-from ..protocol.methods.steps import Route, refuse
+from ..protocol.methods.steps import VIEW, refuse
 from ..protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ..protocol.protocols import Protocol
 from ..protocol.threat_models import TrustModel
@@ -55,14 +55,6 @@ def _last_steps(observed: csr_array, step: Ints) -> Ints:
     return last
 
 # %% ../../nbs/accounting/09_lemma14.ipynb #00000019
-VIEW = Route(
-    "the whole view",
-    frozenset({
-        "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint", "uneven",
-        "memory", "back", "basis", "matrices", "schedule", "rates", "momentum", "decay",
-        "rows"}),
-    "full gossip matrices, such as gossip_matrix(graph, sparse=False)")
-
 def view(run: Protocol | MatrixProtocol, trust: TrustModel) -> View:
     "Return the reduced view of an attacker on a run."
     return view_of(Attack(run, trust))

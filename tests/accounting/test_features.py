@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from mfdl import LDP, PNDP, Lipschitz, OnlineAccountant, Participation, Protocol, Round, Schedule, ScheduledProtocol, SecLDP, Step, account
 from mfdl.accounting.account import account_by
 from mfdl.accounting.gaussian_dp import GaussianDP
-from mfdl.accounting.lemma14 import VIEW, decompose, view
+from mfdl.accounting.lemma14 import decompose, view
 from mfdl.accounting.methods import accountant as online
 from mfdl.accounting.methods import all_attackers as many
 from mfdl.accounting.methods import eavesdropper as overheard
@@ -35,7 +35,7 @@ from mfdl.protocol.methods import steps
 from mfdl.protocol.methods.attacks import Attack
 from mfdl.protocol.methods.executable import with_full_matrices
 from mfdl.protocol.methods.matrices_from_elsewhere import MatrixProtocol
-from mfdl.protocol.methods.steps import FEATURES, Noise, NoiseInTime, Route, refuse
+from mfdl.protocol.methods.steps import FEATURES, VIEW, Noise, NoiseInTime, Route, refuse
 from mfdl.protocol.methods.streams import NodeNoise, deal_seeds
 from mfdl.protocol.methods.tables import Messages, Variables
 from mfdl.tools import logs

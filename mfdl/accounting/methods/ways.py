@@ -34,14 +34,14 @@ from mfdl.accounting.methods.state_space import (
 from .streaming import Streamed, stream
 from ...base.arguments import Floats, Ints
 from ..lemma14 import Factorization, decompose
-from ..lemma14 import VIEW, view_of
+from ..lemma14 import view_of
 from ...protocol.methods.attacks import Attack
 from ...protocol.threat_models import TrustModel
 from ...protocol.participation import Participation, check_participation
 from ...protocol.methods.executable import MOST_GRADIENTS, with_full_matrices
 from ...protocol.methods.matrices_from_elsewhere import MatrixProtocol
 from ...protocol.protocols import Protocol
-from ...protocol.methods.steps import Route, refuse
+from ...protocol.methods.steps import VIEW, Route, refuse
 
 # %% auto #0
 __all__ = []

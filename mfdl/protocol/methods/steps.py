@@ -874,3 +874,12 @@ def refuse(route: Route, run: Any) -> None:
     instead = f"the default of {' and '.join(unknown)}" if unknown else route.instead
     raise route.error(f"{run.name} has {what}, and {route.name} does not handle that; "
                       f"expected {instead}")
+
+# %% ../../../nbs/protocol/methods/steps.ipynb #13feat13
+VIEW = Route(
+    "the whole view",
+    frozenset({
+        "local", "rounds", "changing", "shares", "idle", "bare", "holders", "joint", "uneven",
+        "memory", "back", "basis", "matrices", "schedule", "rates", "momentum", "decay",
+        "rows"}),
+    "full gossip matrices, such as gossip_matrix(graph, sparse=False)")
