@@ -219,7 +219,7 @@ def test_fewer_participations():
 
 
 def test_two_attackers_and_other_weights():
-    says("accounting/12_account", "(That of the Bischeri, from 0.59 to 3.10", "a family two hops away learns half as much about them. Their row hardly changes.")
+    says("accounting/12_account", "(That of the Bischeri, from 0.59 to 3.10", "a family two hops away learns half as much about them. On average their row hardly changes.")
     every = Participation.every_step(10)
     def learned(W, attackers): return account(dp_dsgd(W, 10, nodes=FLORENCE), attackers, every).to_frame()
     alone, both = (learned(UNIFORM, PNDP(them)).set_index("victim").mu for them in (["Medici"], ["Medici", "Strozzi"]))
