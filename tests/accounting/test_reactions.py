@@ -274,3 +274,13 @@ def test_on_the_command_line():
     report = account(dp_dsgd(gossip_matrix(nx.path_graph(4)), 4), PNDP([0]), Participation.every_step(4), updates=Lipschitz(1))
     assert f"{report.mu[1]:.4g}" in promise.output
     assert (wrong.exit_code, unproved.exit_code) == (2, 2) and "c=-1.0" in wrong.output and "on single messages" in unproved.output
+
+
+@pytest.mark.parametrize("T", [2, 5, 20])
+@pytest.mark.parametrize("c", [0.5, 0.8, 0.95, 1])
+def test_a_node_that_is_seen_only_at_the_end(c, T):
+    """Amplification by iteration for a record in every step: the closed form of Bok, Su and Altschuler 2024 (arXiv 2403.00278)."""
+    theirs = np.sqrt(T if c == 1 else (1 + c) / (1 - c) * (1 - c**T) / (1 + c**T))
+    seen_once = local_dsgd(gossip_matrix(nx.path_graph(2)), T, every=T)
+    ours = account(seen_once, PNDP([1]), Participation.every_step(T), updates=Lipschitz(c)).mu[0]
+    assert 1 - 1e-12 < ours / theirs < 1.0002
