@@ -16,8 +16,7 @@ from ..protocol.methods.checked_gossip import check_gossip
 from ..protocol.gossip import links
 from ..protocol.participation import Participation, check_participation
 from mfdl.noise.methods.noise_kinds import (
-    NoiseKind, heard_sensitivity, noise_between_nodes, noise_in_both, noise_in_time, noise_of_decor,
-    noise_of_pairs,
+    NoiseKind, noise_between_nodes, noise_in_both, noise_in_time, noise_of_decor, noise_of_pairs,
 )
 from ..protocol.methods.attacker_names import curious_in
 
@@ -51,12 +50,10 @@ def _row(name: str, W: Floats, participation: Participation, mu: float, curious:
     except ValueError as error:
         if name != "pairwise": raise
         return {"note": str(error)}
-    sensitivity = heard_sensitivity(kind.protocol, participation, kind.worst)
     return {
-        "squared_error": kind.squared_error / mu**2, "gap": kind.gap, "sigma": sensitivity / mu,
+        "squared_error": kind.squared_error / mu**2, "gap": kind.gap,
         "insiders": kind.protocol.variables.held_alone, "note": kind.note,
     }
-
 
 # %% ../../nbs/noise/20_which_noise.ipynb #59k00016
 @few_blas_threads
@@ -87,8 +84,7 @@ def which_noise(
         independent noise; `gap`, the share of it that another noise of the same kind
         could save at most, certified (noise between nodes: the same in all steps, of at
         most 100 times the variance of independent noise; secrets of pairs: with the
-        correlation in time that was found); `sigma`, noise over row
-        sensitivity; whether the budget also holds against `insiders`, any number of
+        correlation in time that was found); whether the budget also holds against `insiders`, any number of
         them; and a `note`, where there is something to know. Every record is protected as if its node were
         heard in each step. A kind that cannot be had has a note instead of numbers.
 
@@ -125,7 +121,7 @@ def which_noise(
                          "needed; expected the gossip matrix of a network with links")
     table = pd.DataFrame(
         {name: _row(name, W, participation, mu, curious) for name in KINDS},
-        ["squared_error", "relative", "gap", "sigma", "insiders", "note"]).T
+        ["squared_error", "relative", "gap", "insiders", "note"]).T
     table["relative"] = table.squared_error / table.squared_error["independent"]
-    types = dict.fromkeys(("squared_error", "relative", "gap", "sigma"), "float64")
+    types = dict.fromkeys(("squared_error", "relative", "gap"), "float64")
     return table.astype({**types, "insiders": "boolean"}).sort_values("squared_error")

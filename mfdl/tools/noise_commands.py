@@ -51,9 +51,8 @@ def which_noise_command(
 
     Prints for each kind, at the same privacy, the squared error of all models in all
     steps (absolute, and relative to independent noise), how much of it another noise of
-    the same kind could save at most (gap), the noise that the budget requires (sigma),
-    whether the budget also holds against insiders, and a note where there is something
-    to know.
+    the same kind could save at most (gap), whether the budget also holds against
+    insiders, and a note where there is something to know.
 
     \b
     mfdl which-noise florentine -p cyclic:4,5 --epsilon 4

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from scipy.stats import norm
 from torch import nn
 
-from mfdl import LDP, PNDP, Participation, account, dp_dsgd, dsgd, gossip_matrix, mf_dsgd, strategy, train, which_noise
+from mfdl import LDP, PNDP, Participation, account, dp_dsgd, dsgd, gossip_matrix, mf_dsgd, noisy_gradients_account, strategy, train, which_noise
 from mfdl.learning.data import Dataset
 from mfdl.noise.which_noise import KINDS
 from mfdl.tools.cli import app
@@ -113,7 +113,8 @@ def test_which_noise_on_directed_networks(W, scheme):
     W = W / W.sum(axis=1, keepdims=True)
     table = which_noise(W, scheme, *BUDGET)
     for name, row in table.iterrows():
-        N = KINDS[name](W, scheme).protocol.mix.N.toarray() * row.sigma
+        run = KINDS[name](W, scheme).protocol
+        N = run.mix.N.toarray() * noisy_gradients_account(run, LDP(), scheme).calibrate(*BUDGET).sigma
         assert row.squared_error == pytest.approx(left(W, N, scheme.T), rel=1e-3)
         heard = max(between(W, N, scheme, u)[0] for u in range(5))
         low, high = (max(side) for side in zip(*(between(W, N, scheme, u, all_heard=True) for u in range(5)), strict=True))
@@ -248,5 +249,6 @@ def test_what_wins_in_the_table_is_trained_by_its_name(kind):
     graph = nx.relabel_nodes(nx.star_graph(4), dict(enumerate("badce")))
     W = gossip_matrix(graph)
     trained = train(linear, records(5), graph, *BUDGET, noise=kind, participation=Participation.cyclic(2, 3), adjacency="zero-out", progress=False)
-    assert trained.report.sigma == pytest.approx(which_noise(W, SIX, *BUDGET).sigma[kind], rel=1e-6)
+    run = trained.simulation.runs[0].protocol
+    assert which_noise(W, SIX, *BUDGET).squared_error[kind] == pytest.approx(left(W, run.mix.N.toarray() * trained.report.sigma, SIX.T), rel=1e-3)
     assert trained.simulation.runs[0].protocol.nodes == tuple(graph) and trained.report.attackers == ((),) * 5
