@@ -213,4 +213,4 @@ def train(
     finish(simulation, every, how["checkpoint"], how["progress"], spent, secret is None)
     result = TrainedByEstimate if estimate else Trained
     return result(simulation, report, float(delta), adjacency, in_words(attackers), secret is None, feature_norm,
-                  float(epsilon), noise=str(noise) if named else None)
+                  float(epsilon), noise=str(noise) if named else None, guessable=secret is not None and secret < 2**64)

@@ -400,6 +400,8 @@ GOSSIP = [
     ("expected {}.to_numpy(), and nodes={}.index where a protocol is made of it", lambda: dp_dsgd(TABLE, T), lambda: dp_dsgd(TABLE.to_numpy(), T, nodes=TABLE.index)),
     ("expected one for {} steps, such as Participation.cyclic(k, b) with k*b = {}", trains(noise=dp_dsgd(W, 9)),
      trains(noise=dp_dsgd(W, 9), participation=Participation.cyclic(3, 3))),
+    ("expected a run without a secret, or with secret=secrets.randbits(128), of the module secrets",
+     lambda: trains(secret=1)().save_statement("guessed"), lambda: [trains()().save_statement("fresh"), trains(secret=2**100)().save_statement("long")]),
     ("expected ({node: (X, y), ..}, (X_test, y_test))", trains(data=SITES), trains(data=(SITES, SITES[0]))),
     ("gossip_matrix(W, sparse=False)", lambda: check_gossip(nx.cycle_graph(2001)), lambda: check_gossip(gossip_matrix(nx.cycle_graph(2001), sparse=False))),
     ("numbers each: expected a full matrix, such as gossip_matrix(graph, sparse=False)",

@@ -93,7 +93,11 @@ def test_a_person_gets_the_budget_of_a_record_and_a_node_that_of_every_step(tmp_
     assert "all training records of each single person together" in person.statement and "all records of one person are replaced by others" in person.statement
     assert "Each person takes part in at most 2 steps, 2 apart" in person.statement and "all training records of each node together" in node.statement
     assert "Each node takes part in at most 4 steps, 1 apart" in node.statement and "averaged over 1." in node.statement
-    _, kept = person.save_statement(tmp_path / "said")
+    assert "can be found by trying" in person.statement
+    with pytest.raises(ValueError, match="expected a run without a secret, or with secret=secrets.randbits"): person.save_statement(tmp_path / "said")
+    long = trained(person=WHO, secret=2**64)
+    _, kept = long.save_statement(tmp_path / "said")
+    assert "can be found by trying" not in long.statement
     said = json.loads(kept.read_text())
     assert sum(said["records"].values()) == 60 and "which of two sets of records a person has" in said["in_plain_words"]
     assert "which of two sets of records a person has" in person.card()

@@ -155,6 +155,8 @@ def _steps_in_words(simulation: Simulation) -> str:
     moments = simulation.learner.moments
     return "" if moments is None else f" Each node follows its noisy gradients as {moments.adam!r} does."
 
+GUESSABLE = " That secret has at most 64 bits: it can be found by trying, and then nothing is promised."
+
 def _noise_in_words(run: Run, kind: str | None, fresh: bool) -> str:
     "The kind that was asked for by name, or the protocol that was given."
     name = run.protocol.name.replace(run.plain.name, kind or run.plain.name, 1)  # a schedule is named after it
@@ -181,6 +183,7 @@ class _Models:
     fresh: bool
     feature_norm: float | None
     noise: str | None = field(default=None, kw_only=True)
+    guessable: bool = field(default=False, kw_only=True)
 
     @property
     def models(self) -> list[torch.nn.Module]:
@@ -228,6 +231,8 @@ class Trained(_Models):
         Epsilon of the budget.
     noise : str, optional
         The kind of noise that was asked for, by its name.
+    guessable : bool, optional
+        Whether the secret can be found by trying, as one of at most 64 bits can.
 
     References
     ----------
@@ -264,6 +269,8 @@ class Trained(_Models):
         ------
         FileExistsError
             If one of the files is there: somebody may have signed it.
+        ValueError
+            If the secret of the noise can be guessed.
 
         References
         ----------
@@ -273,6 +280,9 @@ class Trained(_Models):
         --------
         >>> done.save_statement("statement")  # doctest: +SKIP
         """
+        if self.guessable:
+            raise ValueError("secret has at most 64 bits, and can be found by trying; expected a run without a secret, or with "
+                             "secret=secrets.randbits(128), of the module secrets")
         numbers = _promised_numbers(self)
         title = f"What a training of {len(numbers['records'])} nodes promises"
         return write_statement(path, title, numbers, self.statement.split("\n"))
@@ -452,7 +462,7 @@ def _statement(trained: _Models) -> str:
         f"Against: {trained.attackers}.",
         f"{takes_part(scheme, unit)}; {_limited(simulation, unit)} to norm {simulation.learner.clip:g} "
         f"and averaged over {1 if unit == 'node' else simulation.batches.size}.{_own(simulation)}{_steps_in_words(simulation)}",
-        _noise_in_words(simulation.runs[0], trained.noise, trained.fresh),
+        _noise_in_words(simulation.runs[0], trained.noise, trained.fresh) + GUESSABLE * trained.guessable,
         on_nonfinite_in_words(simulation.learner.on_nonfinite),
         NOT_COVERED,
         ASSUMED,
