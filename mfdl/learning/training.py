@@ -27,7 +27,7 @@ from .methods.statements import Trained, TrainedByEstimate, in_words
 from mfdl.learning.methods.train_arguments import (
     MATRICES, Running, attackers_given, check_learns, check_options, check_random, completed,
     dealt, finish, in_turn, largest_coalition, network_given, protected, protocol_by_name, renamed_errors,
-    taking_part, warn_of_delta,
+    taking_part,
 )
 from .simulator import Simulation
 from ..protocol.participation import Participation
@@ -69,10 +69,9 @@ def train(
     model : callable
         A function without arguments that returns a torch.nn.Module without batch statistics.
     data : Dataset, str, tuple of array_like, or data of torch or Hugging Face
-        Records, the name of a data set, arrays (X, y, X_test, y_test), or two data sets or
-        loaders (train, test), read for their records (`learning.methods.data_as_held`). Of
-        (X, y) or of one data set, a fifth is put aside for tests. Data of sites are given by
-        the names of nodes, ({node: (X, y), ..}, (X_test, y_test)).
+        The name of a data set, a Dataset, arrays (X, y, X_test, y_test), two data sets or loaders
+        (train, test) (`learning.methods.data_as_held`), or those of sites by the names of nodes,
+        ({node: (X, y), ..}, (X_test, y_test)). Of (X, y) or of one data set a fifth is for tests.
     graph : networkx.Graph, str or array (n, n)
         The network (with weights of Metropolis), the name of one, or a gossip matrix of 0, .., n-1.
     epsilon : float
@@ -93,8 +92,7 @@ def train(
         which each node draws in secret. That protects more against an eavesdropper,
         and against nobody else (`accounting.methods.poisson`, `accounting.methods.random_batches` and `accounting.methods.truncated_poisson`).
     holdings : list or dict, optional
-        For each node, in the order of the graph or by its name, the records it holds; by
-        default all are dealt round robin.
+        For each node, in order or by name, the records it holds; by default dealt round robin.
     clip : float, list of float or 'automatic', optional
         The norm to which the gradient of each record is clipped, or norms of its layers; or all
         are scaled to norm 1.
@@ -179,8 +177,7 @@ def train(
     nodes, W = network_given(graph, noise)
     attackers = attackers_given(against, nodes)
     records, batches, members = dealt(data, nodes, holdings, scheme, person)
-    check_options(epsilon, delta, how)
-    warn_of_delta(delta, len(records.y))
+    check_options(epsilon, delta, how, len(records.y))
     size = 1 if protect == "node" else batches.size
     row = row_sensitivity(norm_of(clip), size, adjacency)
     schedule, adam = optimizer_given(optimizer, lr, scheme.T)

@@ -97,8 +97,8 @@ def completed(given: Running, parameters: Iterable[str]) -> Running:
             check_choice("argument of train()", name, sorted(known))
     return USUAL | given
 
-def check_options(epsilon: float, delta: float, how: Running) -> None:
-    "Raise an error for a budget or options that cannot be."
+def check_options(epsilon: float, delta: float, how: Running, records: int = 0) -> None:
+    "Raise an error for a budget or options that cannot be, and warn of a delta that would publish a record."
     if how["checkpoint"] is not None:
         check_path("checkpoint", how["checkpoint"])
     if how["checkpoint"] is not None and how["secret"] is None:
@@ -111,14 +111,11 @@ def check_options(epsilon: float, delta: float, how: Running) -> None:
     if not real_number(epsilon) > 0:
         raise ValueError(f"epsilon={brief(epsilon)}: expected a positive number")
     check_delta(delta)
+    if delta * records >= 1:
+        warnings.warn(f"delta={delta:g} with {records} records: to publish one of them, drawn at random, would keep this budget; "
+                      f"expected a delta far below {1 / records:.1g}", stacklevel=3)
     check_seed("secret", 0 if how["secret"] is None else how["secret"])
     check_count("every", 1 if how["every"] is None else how["every"], "a number of steps")
-
-def warn_of_delta(delta: float, records: int) -> None:
-    "Warn of a delta that would allow to publish a record."
-    if delta * records < 1: return
-    warnings.warn(f"delta={delta:g} with {records} records: to publish one of them, drawn at random, would keep this budget; "
-                  f"expected a delta far below {1 / records:.1g}", stacklevel=3)
 
 # %% ../../../nbs/learning/methods/train_arguments.ipynb #against1
 def attackers_given(against: Any, nodes: Sequence[Hashable]) -> Any:
