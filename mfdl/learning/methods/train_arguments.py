@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
@@ -228,7 +228,7 @@ def dealt(
     n = len(nodes)
     data, held = _by_site(data, holdings, nodes)
     if isinstance(person, dict): person = np.concatenate([*map(np.asarray, _in_order("person", person, nodes))])
-    if held is not None and len(held) != n:
+    if isinstance(held, Sized) and len(held) != n:
         raise ValueError(f"holdings: of {len(held)} nodes; expected {n}, one for each node in the order of the graph, "
                          "or a dict by their names")
     records = as_dataset(data)
