@@ -119,6 +119,42 @@ def test_a_chapter_of_the_core_shows_no_more_code_than_a_person_reads(path):
     assert in_sight(path) <= 300
 
 
+def own_line(path):
+    """The first line of code of a tutorial that says what of it is the reader's to change, and whether its cell says so."""
+    code = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+    lines = [(line, source.startswith("# Change this cell to your own.")) for source in code for line in source.splitlines() if line.strip()]
+    return next(((number, marked) for number, (line, marked) in enumerate(lines, 1) if re.search(r"^[^#]+# .*\byour own\b", line)), None)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs" / "tutorials").glob("[!.]*.ipynb")), ids=lambda path: path.stem)
+def test_a_tutorial_starts_from_what_is_the_readers_and_ends_with_what_to_do_next(path):
+    number, marked = own_line(path)
+    assert number <= 10 and marked, "the reader's own file, model or function comes before long imports"
+    last = re.split(r"^## ", text_of(path), flags=re.M)[-1]
+    title, first, *_ = [line for line in last.splitlines() if line.strip()]
+    assert title == "What to do next" and re.match(r"- With your own ", first) and "](" in last
+
+
+def defined_before_use(words, path):
+    """Of words, those that a notebook uses in code or text before a sentence in which they stand in bold."""
+    found = "\n".join(cell.source for cell in nbformat.read(path, 4).cells)
+    return [word for word in words if re.search(rf"\b{word}\b", found).start() != found.find(f"**{word}**") + 2]
+
+
+def test_the_tour_says_what_its_abbreviations_are_before_it_uses_them():
+    assert not defined_before_use(["LDP", "PNDP", "DECOR"], ROOT / "nbs" / "tutorials" / "tour.ipynb")
+
+
+def test_a_late_own_line_and_a_word_before_its_definition_are_noticed(tmp_path):
+    def page(*sources):
+        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources]), tmp_path / "page.ipynb")
+        return tmp_path / "page.ipynb"
+    own = "# Change this cell to your own.\nx = 1  # or your own"
+    assert own_line(page("import a", own)) == (3, True) and own_line(page("import a\n" * 10, own)) == (12, True)
+    assert own_line(page(own.split("\n")[1])) == (1, False) and own_line(page("x = 1\n# your own")) is None
+    assert defined_before_use(["A", "B"], page("import A", "**A** is, **B** is", "B")) == ["A"]
+
+
 def test_a_chapter_exports_the_module_of_its_name():
     exported = {path: re.search(r"#\| default_exp ([\w.]+)", path.read_text()) for path in CHAPTERS}
     places = {path: ".".join([*path.relative_to(ROOT / "nbs").parent.parts, path.stem.lstrip("0123456789_")]) for path in CHAPTERS}
