@@ -23,11 +23,12 @@ _SEPARATIONS = {"cyclic": "exactly", "min-sep": "at least"}
 
 def _check_fit(k: int, b: int, T: int, separation: str) -> None:
     "Raise a ValueError where k participations do not fit, or do not fill the run."
-    exact = separation == "exactly"
-    if k * b == T or (k * b < T and not exact): return
+    if separation == "at least":
+        if (k - 1) * b < T: return
+        raise ValueError(f"(k-1)*b + 1 = {(k - 1) * b + 1} is more than T={T}: expected at most T")
+    if k * b == T: return
     relation = "more than" if k * b > T else "less than"
-    expected = f"expected k*b {'=' if exact else '<='} T"
-    raise ValueError(f"k*b = {k}*{b} = {k * b} is {relation} T={T}: {expected}")
+    raise ValueError(f"k*b = {k}*{b} = {k * b} is {relation} T={T}: expected k*b = T")
 
 # %% ../../nbs/protocol/07_participation.ipynb #18x00001
 def _read(spec: str) -> re.Match[str]:
@@ -54,7 +55,8 @@ class Participation(RandomSchemes):
     b : int
         The separation, in steps.
     T : int
-        The steps of the run: k*b if the separation is exact, at least k*b otherwise.
+        The steps of the run: k*b if the separation is exact, at least (k-1)*b + 1 otherwise,
+        as where the last round of k stops early.
     separation : str
         'exactly' (cyclic) or 'at least' (min_sep).
 
@@ -103,7 +105,7 @@ class Participation(RandomSchemes):
 
     @classmethod
     def min_sep(cls, k: int, b: int, T: int) -> Participation:
-        "At most k participations, at least b steps apart, in T >= k*b steps."
+        "At most k participations, at least b steps apart, in T > (k-1)*b steps."
         return cls(k, b, T, "at least")
 
     @classmethod

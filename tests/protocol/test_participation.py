@@ -14,7 +14,7 @@ from mfdl.protocol.participation import Participation, participation_of
 def schemes(draw):
     k, b = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     if draw(st.booleans()): return Participation.cyclic(k, b)
-    return Participation.min_sep(k, b, k * b + draw(st.integers(0, 4)))
+    return Participation.min_sep(k, b, (k - 1) * b + 1 + draw(st.integers(0, b + 3)))
 
 
 @given(schemes(), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 0.3, 0.6]))
@@ -52,7 +52,7 @@ def test_a_node_takes_part_whenever_one_of_its_records_may(scheme):
 
 @pytest.mark.parametrize("make, words", [
     (lambda: Participation.parse("cyclic:5,4", 10), "more than T=10: expected k*b = T"), (lambda: Participation.parse("daily", 10), "expected every-step"),
-    (lambda: Participation.cyclic(0, 5), "k=0: expected an integer >= 1"), (lambda: Participation.min_sep(5, 4, 10), "expected k*b <= T"),
+    (lambda: Participation.cyclic(0, 5), "k=0: expected an integer >= 1"), (lambda: Participation.min_sep(5, 4, 10), "17 is more than T=10: expected at most T"),
     (lambda: Participation.single(2.5), "T=2.5: expected an integer"), (lambda: Participation.cyclic(3, 4).max_sum(np.ones(5)), "12 non-negative numbers"),
     (lambda: participation_of("nodes", Participation.cyclic(2, 3)), "protect='nodes'"),
 ])
