@@ -5,8 +5,13 @@ import runpy
 from importlib import import_module
 
 import nbformat
+import networkx as nx
+import numpy as np
 import pytest
 from conftest import ROOT
+from scipy.stats import binom, norm
+
+from mfdl import gossip_matrix
 
 COURSE = runpy.run_path(str(ROOT / "tools" / "course.py"))
 TEXT = (ROOT / "docs" / "course.md").read_text()
@@ -49,6 +54,29 @@ def test_every_project_has_a_lecture_and_a_solution_that_prints_what_is_said():
         printed = "".join(output.get("text", "") for cell in cells if cell.cell_type == "code" for output in cell.outputs)
         number = r"(?<![\w.])\d+(?:\.\d+)?%?"
         assert {*re.findall(number, said)} <= {*re.findall(number, printed)} | {"16", "1", "24"}, name  # what is given, not found
+
+
+def test_numbers_of_the_lectures():
+    wrong = {}
+    for draws in (20, 200):  # of one pair, and of ten
+        low, middle, high = (binom.pmf(range(draws + 1), draws, norm.cdf(mu / 2)) for mu in (0.5, 1, 4))
+        wrong[draws] = 1 - sum(p * low[:i].sum() * high[i + 1:].sum() for i, p in enumerate(middle))
+    assert "in one case of three; with those of ten pairs, in 3 of 100" in TEXT and abs(wrong[20] - 1 / 3) < 0.01 and round(100 * wrong[200]) == 3
+    means = [(np.linalg.matrix_power(gossip_matrix(nx.path_graph(3), weights), 200) @ [0, 0, 9]).round(9) for weights in ("metropolis", "uniform")]
+    assert "(3 and 18/7.)" in TEXT and np.allclose(means, [[3] * 3, [18 / 7] * 3])
+
+
+@pytest.mark.nightly
+def test_twice_as_many_rounds_read_as_many_digits_as_is_said():
+    page = nbformat.read(ROOT / "nbs" / "tutorials" / "your_model.ipynb", 4).cells
+    setup, own, run = (next(cell.source for cell in page if cell.cell_type == "code" and sign in cell.source) for sign in ("import mfdl", "epochs = 10 ", "done = mfdl.train"))
+    read = []
+    for epochs in (10, 20, 40):
+        names = {}
+        exec("\n".join((setup, own.replace("epochs = 10 ", f"epochs = {epochs} "), run)), names)
+        last = names["done"].history.query("metric == 'accuracy'").groupby("step").value.mean().iloc[-1]
+        read.append(f"{last:.0%}")
+    assert "(10, 20 and 40 rounds read {}, {} and {} of the digits.)".format(*read) in TEXT
 
 
 def test_a_room_without_a_network_gets_what_setup_installs():
