@@ -190,16 +190,17 @@ def _cost_of_directions(attack: Attack, heard: bool, asked: Asked) -> Cost:
     T = attack.run.T
     return Cost(10.0 * n * T**3 + _work_of_sensitivities(n, asked), 32.0 * n * T**2, n)
 
-def _by_directions(
-    attack: Attack, hears: bool, asked: Asked,
-) -> tuple[Overheard, Adaptive] | None:
-    "What is heard, if noise splits into directions and covers all gradients."
-    heard = overheard(attack)
-    return None if heard is None else (heard, True)
+def _if_found(find: Callable[[Attack], Any]) -> Callable[[Attack, bool, Asked], tuple[Known, Adaptive] | None]:
+    "What somebody learns who sees all models, if noise surely covers all gradients."
+    def by(attack: Attack, sees: bool, asked: Asked) -> tuple[Known, Adaptive] | None:
+        found = find(attack)
+        return None if found is None else (found, True)
+
+    return by
 
 _DIRECTIONS = Way(
     "directions", DIRECTIONS, lambda attack: hears_all(attack) or None, _cost_of_directions,
-    _by_directions)
+    _if_found(overheard))
 
 def _cost_of_steps(attack: Attack, sees: bool, asked: Asked) -> Cost:
     "Of what is drawn in single steps, and of a matrix over the steps for each node."
@@ -208,14 +209,9 @@ def _cost_of_steps(attack: Attack, sees: bool, asked: Asked) -> Cost:
     drawn = float(len(attack.unknown_noise))  # variables
     return Cost(10 * n**2 * drawn + 2.0 * n * T**3 + _work_of_sensitivities(n, asked), 16.0 * n * T**2, n)
 
-def _by_steps(attack: Attack, sees: bool, asked: Asked) -> tuple[SingleSteps, Adaptive] | None:
-    "What is heard step by step, if noise surely covers all gradients."
-    found = single_steps(attack)
-    return None if found is None else (found, True)
-
 _SINGLE_STEPS = Way(
     "single steps", SINGLE_STEPS, lambda attack: sees_models(attack) or None, _cost_of_steps,
-    _by_steps)
+    _if_found(single_steps))
 
 # %% ../../../nbs/accounting/methods/ways.ipynb #38way009
 def _cost_of_view(attack: Attack, all_of_it: bool, asked: Asked) -> Cost:
