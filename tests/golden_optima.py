@@ -106,7 +106,7 @@ def told(found):
     if isinstance(found, np.ndarray): return {"array": weighed(found)}
     if isinstance(found, list): return {"numbers": found}
     if hasattr(found, "to_dict"):
-        numbers = found[["squared_error", "sigma"]].drop("pairwise").sort_index()  # of a search, whose gap is tested elsewhere
+        numbers = found[["squared_error"]].drop("pairwise").sort_index()  # of a search, whose gap is tested elsewhere
         return {"table": {name: [None if value != value else float(value) for value in row] for name, row in zip(numbers.index, numbers.to_numpy(), strict=True)}}
     noise = next(getattr(found, name) for name in ("C", "R", "S") if hasattr(found, name))
     return {"objective": found.objective, "lower bound": found.lower_bound, "penalty": getattr(found, "trace_penalty", 0.0), "noise": weighed(noise)}

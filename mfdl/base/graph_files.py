@@ -261,12 +261,16 @@ def _say_columns(table: _Table, graph: nx.Graph) -> None:
     warnings.warn(f"{table.shown}: columns {taken} are taken, {', '.join(left)} left out",
                   stacklevel=4)
 
+def _are_rows(names: list[Any]) -> bool:
+    "Whether nodes are called 0 .. n-1, in another order."
+    if not all(type(name) is int for name in names): return False
+    rows = [*range(len(names))]
+    return names != rows and sorted(names) == rows
+
 def _by_number(graph: nx.Graph) -> nx.Graph:
     "The same network; nodes that are called 0 .. n-1 are in this order, which is that of rows."
-    names = list(graph)
-    if not all(type(name) is int for name in names): return graph
-    if names == sorted(names) or sorted(names) != [*range(len(names))]: return graph
-    ordered = nx.empty_graph(len(names))
+    if not _are_rows(list(graph)): return graph
+    ordered = nx.empty_graph(len(graph))
     ordered.update(graph)
     ordered.graph.update(graph.graph)
     return ordered
@@ -278,9 +282,13 @@ def _table_network(table: _Table) -> nx.Graph:
     arrows = _arrows(table)
     if arrows:
         _check_arrows(places, names, f"{table.shown} ({arrows[:40]})")
-    graph = nx.empty_graph(_all_nodes(names, table.count, table.shown))
+    nodes = _all_nodes(names, table.count, table.shown)
+    if _are_rows(nodes):
+        places = np.array(names)[places]
+        nodes.sort()
+    graph = nx.empty_graph(nodes)
     _say_columns(table, graph)
-    return _by_number(_linked(graph, places, weights, table.shown))
+    return _linked(graph, places, weights, table.shown)
 
 # %% ../../nbs/base/graph_files.ipynb #be0b0881
 def _whole(column: pd.Series) -> bool:

@@ -2,6 +2,7 @@
 import ast
 import json
 import os
+import pickle
 import re
 import tempfile
 from dataclasses import replace
@@ -402,6 +403,7 @@ GOSSIP = [
      trains(noise=dp_dsgd(W, 9), participation=Participation.cyclic(3, 3))),
     ("expected a run without a secret, or with secret=secrets.randbits(128), of the module secrets",
      lambda: trains(secret=1)().save_statement("guessed"), lambda: [trains()().save_statement("fresh"), trains(secret=2**100)().save_statement("long")]),
+    ("expected trained.save(path), which keeps models, history and statement", lambda: pickle.dumps(trains()()), lambda: trains()().save("kept")),
     ("expected ({node: (X, y), ..}, (X_test, y_test))", trains(data=SITES), trains(data=(SITES, SITES[0]))),
     ("gossip_matrix(W, sparse=False)", lambda: check_gossip(nx.cycle_graph(2001)), lambda: check_gossip(gossip_matrix(nx.cycle_graph(2001), sparse=False))),
     ("numbers each: expected a full matrix, such as gossip_matrix(graph, sparse=False)",

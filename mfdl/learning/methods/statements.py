@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -199,6 +199,11 @@ class _Models:
     def statement(self) -> str:
         """What is protected, against whom, and for which neighbouring data."""
         return _statement(self)
+
+    def __reduce__(self) -> NoReturn:
+        "Refuse to be pickled."
+        raise TypeError("a Trained holds the records it was trained on, and a pickle would show them; "
+                        "expected trained.save(path), which keeps models, history and statement")
 
     def __repr__(self) -> str:
         run = self.simulation.runs[0].protocol
