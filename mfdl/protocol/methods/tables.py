@@ -118,7 +118,9 @@ class NoiseMixing:
         N = self.D
         if self.takes_back:
             from scipy.sparse.linalg import spsolve_triangular
-            N = csr_array(spsolve_triangular(self.L, self.D.toarray(), lower=True))
+            L = self.L.copy()
+            L.indices, L.indptr = L.indices.astype(np.int32), L.indptr.astype(np.int32)  # as SciPy before 1.15 needs them
+            N = csr_array(spsolve_triangular(L, self.D.toarray(), lower=True))
         return N if self.basis is None else _recombined(N, self.round < 0, self.basis)
 
 # %% ../../../nbs/protocol/methods/tables.ipynb #c0a11002
