@@ -12,7 +12,7 @@ help:
 	@echo "make demo       set up, then tell the whole story on the Florentine families graph (table and figure)"
 	@echo "make tour       set up, then open the book in one hour in JupyterLab"
 	@echo "make check      set up, then check what has changed since the last commit, or since BASE=main (under two minutes)"
-	@echo "make test       set up, then run every chapter and every test once (ten minutes on two cores); with Chromium, if it is there"
+	@echo "make test       set up, then run every chapter and every test once (about twenty-five minutes on two cores); with Chromium, if it is there"
 	@echo "make nightly    set up, with Chromium, then everything: notebooks in JupyterLab, the site, slow cells, campaigns, benchmarks in small (ninety minutes)"
 	@echo "make versions   run the tests of accounts, noise and protocols with the newest and the lowest versions of all that is needed"
 	@echo "make lint       set up, then run ruff, and name places that a maintainer may want to look at (seconds)"
