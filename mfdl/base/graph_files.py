@@ -261,15 +261,15 @@ def _say_columns(table: _Table, graph: nx.Graph) -> None:
     warnings.warn(f"{table.shown}: columns {taken} are taken, {', '.join(left)} left out",
                   stacklevel=4)
 
-def _are_rows(names: list[Any]) -> bool:
+def are_rows(names: list[Any]) -> bool:
     "Whether nodes are called 0 .. n-1, in another order."
-    if not all(type(name) is int for name in names): return False
+    if not all(isinstance(name, int | np.integer) for name in names): return False
     rows = [*range(len(names))]
     return names != rows and sorted(names) == rows
 
 def _by_number(graph: nx.Graph) -> nx.Graph:
     "The same network; nodes that are called 0 .. n-1 are in this order, which is that of rows."
-    if not _are_rows(list(graph)): return graph
+    if not are_rows(list(graph)): return graph
     ordered = nx.empty_graph(len(graph))
     ordered.update(graph)
     ordered.graph.update(graph.graph)
@@ -283,7 +283,7 @@ def _table_network(table: _Table) -> nx.Graph:
     if arrows:
         _check_arrows(places, names, f"{table.shown} ({arrows[:40]})")
     nodes = _all_nodes(names, table.count, table.shown)
-    if _are_rows(nodes):
+    if are_rows(nodes):
         places = np.array(names)[places]
         nodes.sort()
     graph = nx.empty_graph(nodes)

@@ -73,7 +73,7 @@ def train(
         (train, test) (`learning.methods.data_as_held`), or those of sites by the names of nodes,
         ({node: (X, y), ..}, (X_test, y_test)). Of (X, y) or of one data set a fifth is for tests.
     graph : networkx.Graph, str or array (n, n)
-        The network (with weights of Metropolis), the name of one, or a gossip matrix of 0, .., n-1.
+        The network (Metropolis weights), its name, or a gossip matrix of 0 .. n-1 or of a Protocol's nodes.
     epsilon : float
         Epsilon of the budget, positive; kept by the best bound that is proved for training the model.
     delta : float, optional

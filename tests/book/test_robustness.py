@@ -802,7 +802,7 @@ def graph_file(graph, suffix) -> bytes:
     return whole.getvalue()
 
 
-@campaign(100, "graph_files.read_graph graph_files.read_frame graph_files.simple_graph downloads.read_bytes downloads.unzipped graphs.load_graph "
+@campaign(100, "graph_files.read_graph graph_files.read_frame graph_files.simple_graph graph_files.are_rows downloads.read_bytes downloads.unzipped graphs.load_graph "
           "downloads.unpacked downloads.checked downloads.fetch", EDGES,
           st.sampled_from([" ", "\t", ",", ", ", ";"]), st.sampled_from(["", " {}", " {'weight': 1, 'b': 2}", " 7"]), DAMAGE, st.text(max_size=60),
           st.sampled_from([".edges", ".csv", "", *links.FORMATS]))

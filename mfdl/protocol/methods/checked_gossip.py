@@ -16,6 +16,7 @@ from scipy.sparse import csr_array, eye_array, issparse
 from scipy.sparse.csgraph import connected_components
 
 from ...base.arguments import Floats, check_count, check_plain, real_number
+from ...base.graph_files import are_rows
 
 # %% auto #0
 __all__ = []
@@ -53,7 +54,7 @@ def warn_if_disconnected(graph: nx.Graph, edges: csr_array) -> None:  # (n, n)
 def warn_if_out_of_order(graph: nx.Graph) -> None:
     "Warn where nodes are called 0 .. n-1 in another order than that of rows."
     names = list(graph)
-    if names == [*range(len(names))] or {*names} != {*range(len(names))}: return
+    if not are_rows(names): return
     warnings.warn(
         f"graph has the nodes {str(names[:6])[1:-1]}{', ..' * (len(names) > 6)} in this order, which is that of rows, and protocols "
         "call rows 0, 1, 2, .. unless they are told: give them nodes=graph", stacklevel=3)
